@@ -30,7 +30,7 @@ class Answer:
 
 # Sends a request to an application: the limit, the options of the adapter, an address and the value
 # of X-Who. The application responds with the status of X-Status, or raises an error.
-Ask = Callable[..., Answer]
+Send = Callable[..., Answer]
 
 
 def _status(text: str | None) -> int:
@@ -39,32 +39,42 @@ def _status(text: str | None) -> int:
     return int(text or 200)
 
 
-def _headers(who: str | None, status: int | str | None) -> dict[str, str]:
-    found = {} if who is None else {"X-Who": who}
+def _headers(caller: str | None, status: int | str | None) -> dict[str, str]:
+    found = {} if caller is None else {"X-Who": caller}
     return found if status is None else {**found, "X-Status": str(status)}
 
 
 def of_wsgi(
-    url: str, limit: Any, address: str | None, who: str | None, status: Any = None, **options: Any
+    url: str,
+    limit: Any,
+    address: str | None,
+    caller: str | None,
+    status: Any = None,
+    **options: Any,
 ) -> Answer:
     def app(environ: Any, start_response: Any) -> list[bytes]:
         code = _status(environ.get("HTTP_X_STATUS"))
         start_response(f"{code} answered", [])
         return [b"served"]
 
-    told: list[Any] = []
+    started: list[Any] = []
     environ = {} if address is None else {"REMOTE_ADDR": address}
     names = {"X-Who": "HTTP_X_WHO", "X-Status": "HTTP_X_STATUS"}
-    environ |= {names[name]: value for name, value in _headers(who, status).items()}
+    environ |= {names[name]: value for name, value in _headers(caller, status).items()}
     with _limiter(url, options) as limiter:
         options = _options(options, lambda environ: environ.get("HTTP_X_WHO"), limiter, limit)
         middleware = wsgi.RateLimitMiddleware(app, **options)
-        body = middleware(environ, lambda line, fields: told.append((line, dict(fields))))
-    return Answer(int(told[0][0].split()[0]), told[0][1], b"".join(body))
+        body = middleware(environ, lambda line, fields: started.append((line, dict(fields))))
+    return Answer(int(started[0][0].split()[0]), started[0][1], b"".join(body))
 
 
 def of_flask(
-    url: str, limit: Any, address: str | None, who: str | None, status: Any = None, **options: Any
+    url: str,
+    limit: Any,
+    address: str | None,
+    caller: str | None,
+    status: Any = None,
+    **options: Any,
 ) -> Answer:
     app = flask.Flask(__name__)
     app.testing = True
@@ -78,13 +88,18 @@ def of_flask(
             return "served", _status(flask.request.headers.get("X-Status"))
 
         response = app.test_client().get(
-            "/", headers=_headers(who, status), environ_overrides={"REMOTE_ADDR": address}
+            "/", headers=_headers(caller, status), environ_overrides={"REMOTE_ADDR": address}
         )
     return Answer(response.status_code, response.headers, response.data)
 
 
 def of_django(
-    url: str, limit: Any, address: str | None, who: str | None, status: Any = None, **options: Any
+    url: str,
+    limit: Any,
+    address: str | None,
+    caller: str | None,
+    status: Any = None,
+    **options: Any,
 ) -> Answer:
     with _limiter(url, options) as limiter:
         key = lambda request: request.headers.get("X-Who")  # noqa: E731
@@ -94,14 +109,19 @@ def of_django(
         def view(request: Any) -> HttpResponse:
             return HttpResponse("served", status=_status(request.headers.get("X-Status")))
 
-        request = RequestFactory().get("/", headers=_headers(who, status))
+        request = RequestFactory().get("/", headers=_headers(caller, status))
         request.META["REMOTE_ADDR"] = address or ""
         response = view(request)
     return Answer(response.status_code, response.headers, response.content)
 
 
 def of_asgi(
-    url: str, limit: Any, address: str | None, who: str | None, status: Any = None, **options: Any
+    url: str,
+    limit: Any,
+    address: str | None,
+    caller: str | None,
+    status: Any = None,
+    **options: Any,
 ) -> Answer:
     async def app(scope: Any, _: Any, send: Any) -> None:
         code = _status(dict(scope["headers"]).get(b"x-status", b"200").decode())
@@ -115,11 +135,16 @@ def of_asgi(
     def limited(limiter: Any, options: dict[str, Any]) -> Any:
         return asgi.RateLimitMiddleware(app, **_options(options, who_of, limiter, limit))
 
-    return asyncio.run(_asked(url, address, _headers(who, status), options, limited))
+    return asyncio.run(_send(url, address, _headers(caller, status), options, limited))
 
 
 def of_fastapi(
-    url: str, limit: Any, address: str | None, who: str | None, status: Any = None, **options: Any
+    url: str,
+    limit: Any,
+    address: str | None,
+    caller: str | None,
+    status: Any = None,
+    **options: Any,
 ) -> Answer:
     def limited(limiter: Any, options: dict[str, Any]) -> Any:
         app = fastapi.FastAPI()
@@ -132,18 +157,18 @@ def of_fastapi(
 
         return app
 
-    return asyncio.run(_asked(url, address, _headers(who, status), options, limited))
+    return asyncio.run(_send(url, address, _headers(caller, status), options, limited))
 
 
-async def _asked(
+async def _send(
     url: str, address: str | None, headers: dict[str, str], options: dict[str, Any], limited: Any
 ) -> Answer:
     prefix = options.pop("prefix", "")
     async with aio.Limiter.from_url(url, timeout=10, prefix=prefix) as limiter:
         client: Any = None if address is None else (address, 4711)
         transport = httpx.ASGITransport(app=limited(limiter, options), client=client)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as asking:
-            response = await asking.get("/", headers=headers)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            response = await client.get("/", headers=headers)
     return Answer(response.status_code, response.headers, response.content)
 
 
@@ -163,7 +188,7 @@ def _options(options: dict[str, Any], key: Any, limiter: Any, limit: Any) -> dic
     return {**options, "limit": limit, "limiter": limiter}
 
 
-ADAPTERS: dict[str, Ask] = {
+ADAPTERS: dict[str, Send] = {
     "ASGI": of_asgi,
     "WSGI": of_wsgi,
     "FastAPI": of_fastapi,

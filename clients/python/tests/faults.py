@@ -55,15 +55,15 @@ class Faults:
         self._copy(server, client, True)
 
     def _copy(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
-        late: deque[tuple[float, bytes]] = deque()
+        delayed: deque[tuple[float, bytes]] = deque()
         arrived = threading.Condition()
 
         def write() -> None:
             with suppress(OSError):
                 while True:
                     with arrived:
-                        arrived.wait_for(lambda: late)
-                        due, data = late.popleft()
+                        arrived.wait_for(lambda: delayed)
+                        due, data = delayed.popleft()
                     time.sleep(max(due - time.monotonic(), 0))
                     if not data:
                         break
@@ -83,7 +83,7 @@ class Faults:
                 self.loses_one = False
                 data = b""
             with arrived:
-                late.append((time.monotonic() + self.delay, data))
+                delayed.append((time.monotonic() + self.delay, data))
                 arrived.notify()
             if not data:
                 return

@@ -65,7 +65,7 @@ def limiters_of(kind: str, url: str) -> Iterator[Make]:
 
 async def _cancel_tasks() -> None:
     """Cancels tasks such as the request of a batch, as `asyncio.run` does."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
+    pending = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in pending:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.gather(*pending, return_exceptions=True)

@@ -39,8 +39,8 @@ def test_limiters_for_threads_and_asyncio_have_the_same_calls() -> None:
         names = {name for name in vars(one) if not name.startswith("_")}
         assert names == {name for name in vars(other) if not name.startswith("_")}
         for name in names - {"policies"}:
-            here, there = (inspect.signature(getattr(kind, name)) for kind in (one, other))
-            assert list(here.parameters.values()) == list(there.parameters.values()), name
+            first, second = (inspect.signature(getattr(kind, name)) for kind in (one, other))
+            assert list(first.parameters.values()) == list(second.parameters.values()), name
 
 
 @pytest.mark.parametrize("decodes", [True, False])
@@ -112,13 +112,15 @@ def test_peek_reads_from_a_replica(binary: Binary) -> None:
     with Server(binary) as primary:
         replica = primary.replica()
         with (
-            redis.Redis(port=replica.port) as there,
-            Limiter.from_url(f"redis://127.0.0.1:{primary.port}", timeout=10, peeks=there) as here,
+            redis.Redis(port=replica.port) as replica_client,
+            Limiter.from_url(
+                f"redis://127.0.0.1:{primary.port}", timeout=10, peeks=replica_client
+            ) as limiter,
             replica.client() as admin,
         ):
-            here.take("key", LIMIT, cost=2)
+            limiter.take("key", LIMIT, cost=2)
             replica.wait_for_sync()
-            assert here.peek("key", LIMIT).remaining == 3
+            assert limiter.peek("key", LIMIT).remaining == 3
             assert admin.info("commandstats")["cmdstat_rl.peek"]["calls"] == 1
 
 

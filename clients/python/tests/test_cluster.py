@@ -50,15 +50,15 @@ def calls_and_redirects(cluster: Cluster) -> tuple[Counter[str], Counter[str]]:
     errors: Counter[str] = Counter()
     for server in cluster.servers:
         with server.client(decode_responses=True) as admin:
-            for name, told in admin.info("commandstats").items():
-                calls[name.removeprefix("cmdstat_")] += told["calls"]
-            for name, told in admin.info("errorstats").items():
-                errors[name.removeprefix("errorstat_")] += told["count"]
+            for name, stats in admin.info("commandstats").items():
+                calls[name.removeprefix("cmdstat_")] += stats["calls"]
+            for name, stats in admin.info("errorstats").items():
+                errors[name.removeprefix("errorstat_")] += stats["count"]
     del errors["ERR"]
     return calls, errors
 
 
-def asked(calls: Counter[str]) -> Counter[str]:
+def module_calls(calls: Counter[str]) -> Counter[str]:
     """Returns the calls without those of replication."""
     of_the_module = {name: count for name, count in calls.items() if name.startswith("rl.")}
     return Counter({name: n for name, n in of_the_module.items() if name != "rl.effect"})
@@ -80,7 +80,7 @@ def test_calls_go_to_the_right_node_without_getkeys(limiter: Any, cluster: Clust
     # Neither MOVED nor other errors.
     assert not errors
     count = len(KEYS)
-    assert asked(calls) == {
+    assert module_calls(calls) == {
         # A take, a settlement, and the request for a unit.
         "rl.take": 3 * count,
         "rl.peek": count,
@@ -103,7 +103,7 @@ def test_policy_is_set_on_all_nodes(limiter: Any, cluster: Cluster) -> None:
     reset(cluster)
     assert [limiter.take(key, Policy("plan")).limit for key in KEYS] == [5] * len(KEYS)
     calls, errors = calls_and_redirects(cluster)
-    assert asked(calls) == {"rl.limit": len(KEYS)}
+    assert module_calls(calls) == {"rl.limit": len(KEYS)}
     assert not errors
     assert policies.delete("plan") == 1
 
@@ -132,7 +132,7 @@ def _is_routed(limiter: Any, cluster: Cluster) -> None:
     calls, errors = calls_and_redirects(cluster)
     assert not [name for name in calls if "getkeys" in name]
     assert not errors
-    assert asked(calls) == {"rl.take": len(KEYS)}
+    assert module_calls(calls) == {"rl.take": len(KEYS)}
 
 
 def test_peeks_go_to_replicas_if_allowed(kind: str, cluster: Cluster) -> None:
@@ -144,7 +144,7 @@ def test_peeks_go_to_replicas_if_allowed(kind: str, cluster: Cluster) -> None:
         with server.client() as admin:
             poll.until(
                 lambda admin=admin: all(
-                    len(told) == 4 for told in admin.execute_command("CLUSTER SLOTS")
+                    len(slots) == 4 for slots in admin.execute_command("CLUSTER SLOTS")
                 ),
                 "every replica is told of",
             )
@@ -172,19 +172,19 @@ def _peeks_at_replicas(limiter: Any, cluster: Cluster, replicas: list[Any]) -> N
     for key in KEYS:
         assert limiter.take(key, LIMIT).source == "server"
         assert limiter.peek(key, LIMIT).source == "server"
-    there: Counter[str] = Counter()
+    replica_calls: Counter[str] = Counter()
     for replica in replicas:
         with replica.client(decode_responses=True) as admin:
-            told = admin.info("commandstats")
-            there["rl.peek"] += told.get("cmdstat_rl.peek", {"calls": 0})["calls"]
-            there["rl.take"] += told.get("cmdstat_rl.take", {"calls": 0})["calls"]
-    assert there == {"rl.peek": len(KEYS), "rl.take": 0}
+            stats = admin.info("commandstats")
+            replica_calls["rl.peek"] += stats.get("cmdstat_rl.peek", {"calls": 0})["calls"]
+            replica_calls["rl.take"] += stats.get("cmdstat_rl.take", {"calls": 0})["calls"]
+    assert replica_calls == {"rl.peek": len(KEYS), "rl.take": 0}
     assert not calls_and_redirects(cluster)[1]
 
 
 def test_cluster_may_be_unreachable_at_the_start(kind: str, cluster: Cluster) -> None:
-    with cluster.servers[0].client() as nobody:
-        nobody.ping()
+    with cluster.servers[0].client() as other:
+        other.ping()
     for make in limiters_of(kind, "redis://127.0.0.1:1"):
         limiter = make(cluster=True, on_outage="closed", timeout=0.5)
         assert limiter.take("key", LIMIT).source == "none"
@@ -196,19 +196,21 @@ def test_outage_of_one_node_leaves_the_others_in_use(make: Make, cluster: Cluste
     owners = {key: cluster.owner(key) for key in KEYS}
     assert {limiter.take(key, LIMIT).source for key in KEYS} == {"server"}
     dead = owners[KEYS[0]]
-    there = [key for key in KEYS if owners[key] is dead]
+    dead_keys = [key for key in KEYS if owners[key] is dead]
     replica = cluster.replica_of(dead)
     dead.stop("kill")
     # Its calls fail until the breaker opens; those for other nodes are always decided.
     for _ in range(3):
-        assert {limiter.take(there[0], LIMIT).source for _ in range(5)} == {"none"}
-        assert {limiter.take(key, LIMIT).source for key in KEYS if key not in there} == {"server"}
+        assert {limiter.take(dead_keys[0], LIMIT).source for _ in range(5)} == {"none"}
+        assert {limiter.take(key, LIMIT).source for key in KEYS if key not in dead_keys} == {
+            "server"
+        }
     cluster.wait_for_takeover(dead, replica)
 
     def all_are_decided() -> bool:
         nonlocal now
         now += 1.0  # the pause
-        return {limiter.take(key, LIMIT).source for key in there} == {"server"}
+        return {limiter.take(key, LIMIT).source for key in dead_keys} == {"server"}
 
     poll.until(all_are_decided, "the replica decides", timeout=30)
 
@@ -256,7 +258,7 @@ def test_blocking_call_waits_at_the_node_of_the_key(
         admin.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"
     calls, errors = calls_and_redirects(cluster)
-    assert asked(calls) == {"rl.acquire": 1, "rl.release": 2}
+    assert module_calls(calls) == {"rl.acquire": 1, "rl.release": 2}
     assert not errors
 
 

@@ -27,13 +27,13 @@ def many_descriptors() -> Iterator[None]:
     if hard != resource.RLIM_INFINITY and hard < wanted:
         pytest.skip(f"a process may have {hard} descriptors here")
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    taken = [os.open(os.devnull, os.O_RDONLY)]
+    descriptors = [os.open(os.devnull, os.O_RDONLY)]
     try:
-        while taken[-1] < MANY:
-            taken.append(os.dup(taken[0]))
+        while descriptors[-1] < MANY:
+            descriptors.append(os.dup(descriptors[0]))
         yield
     finally:
-        for descriptor in taken:
+        for descriptor in descriptors:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -91,15 +91,15 @@ class TlsSocket:
 
 @pytest.mark.parametrize("has_arrived", [True, False])
 def test_received_reply_is_read_before_the_timeout(has_arrived: bool) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
+    own, peer = socket.socketpair()
+    with own, peer:
 
         class Made:
-            _sock = TlsSocket(ours)
+            _sock = TlsSocket(own)
 
             def connect(self) -> None:
                 if has_arrived:
-                    theirs.sendall(b":7\r\n")
+                    peer.sendall(b":7\r\n")
 
             def disconnect(self) -> None: ...
 

@@ -74,12 +74,12 @@ class Instructions:
         return self._trace
 
 
-def shares(theirs: int, *ours: int) -> list[float]:
+def shares(raw: int, *packaged: int) -> list[float]:
     """Returns the instructions of a take relative to a raw call. `pytest -s` shows both."""
-    print(f"\nraw: {theirs / CALLS:.0f} instructions")
-    for one in ours:
-        print(f"{one / CALLS:.0f} instructions, {one / theirs:.2f} x raw")
-    return [one / theirs for one in ours]
+    print(f"\nraw: {raw / CALLS:.0f} instructions")
+    for one in packaged:
+        print(f"{one / CALLS:.0f} instructions, {one / raw:.2f} x raw")
+    return [one / raw for one in packaged]
 
 
 def test_take_for_threads_stays_within_its_budget(stub: str) -> None:

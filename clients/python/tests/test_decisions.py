@@ -79,8 +79,8 @@ def test_combined_decision_shows_the_same_limit_as_the_server(limiter: Any, cost
     )
     for _ in range(6):
         shown = limiter.peek("key", *limits, cost=cost)
-        told = limiter.take("key", *limits, cost=cost, each=True)
-        assert told.allowed == shown.allowed
+        taken = limiter.take("key", *limits, cost=cost, each=True)
+        assert taken.allowed == shown.allowed
         again = limiter.peek("key", *limits, cost=cost, each=True)
         plain = limiter.peek("key", *limits, cost=cost)
         fields = ("allowed", "limit", "remaining", "wait_ms", "reset_ms")

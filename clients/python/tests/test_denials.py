@@ -58,8 +58,8 @@ def wait_until_tracked(limiter: Any, now: Now, key: Any = "key", limit: Limit = 
 
     def is_known() -> bool:
         limiter.peek("other", LIMIT)
-        known = denials._by_key.get(key, ())
-        return any(one.arguments == arguments and now() + 2 < one.until for one in known)
+        denied = denials._by_key.get(key, ())
+        return any(one.arguments == arguments and now() + 2 < one.until for one in denied)
 
     poll.until(is_known, "the denial is known to stand", timeout=20)
 

@@ -30,8 +30,8 @@ LIMIT = Fixed(1000, "1h")
 SMALL = Fixed(50, "1h")
 
 
-def brought_by(how: str) -> Any:
-    rows = [row for row in EVENTS if how in row["by"]]
+def brought_by(cause: str) -> Any:
+    rows = [row for row in EVENTS if cause in row["by"]]
     return pytest.mark.parametrize("row", rows, ids=[row["event"] for row in rows])
 
 
@@ -272,14 +272,14 @@ def test_late_wake_up_times_out_no_call(url: str) -> None:
             hold_interpreter(300_000)
             time.sleep(0.001)
 
-    def ask(_: int) -> Any:
+    def take(_: int) -> Any:
         together.wait()
         return limiter.take("key", Fixed(5, "1h"))
 
     together = threading.Barrier(21)
     with Limiter.from_url(url, failures=1) as limiter, ThreadPoolExecutor(20) as pool:
         worker = threading.Thread(target=busy)
-        tasks = [pool.submit(ask, number) for number in range(20)]
+        tasks = [pool.submit(take, number) for number in range(20)]
         together.wait()
         worker.start()
         try:
@@ -290,18 +290,18 @@ def test_late_wake_up_times_out_no_call(url: str) -> None:
     assert allowed_of_a_limit_of_5(decisions) == (5, {"server"})
 
 
-@pytest.mark.parametrize("how", ["open", "closed"])
+@pytest.mark.parametrize("on_outage", ["open", "closed"])
 def test_setup_errors_are_outages_if_chosen(
-    make: Make, refusing: Refusing, how: str, caplog: pytest.LogCaptureFixture
+    make: Make, refusing: Refusing, on_outage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     limiter = make(
-        f"redis://127.0.0.1:{refusing.port}", on_outage=how, setup_errors="outage", failures=1
+        f"redis://127.0.0.1:{refusing.port}", on_outage=on_outage, setup_errors="outage", failures=1
     )
     for row in EVENTS:
         if row["class"] == "operator":
             refusing.error = row["by"]["reply"]
             decision = limiter.take("key", LIMIT)
-            assert (decision.allowed, decision.source) == (how == "open", "none")
+            assert (decision.allowed, decision.source) == (on_outage == "open", "none")
             assert isinstance(decision.error, error_of(row))
     assert {record.levelno for record in caplog.records} == {logging.ERROR}
 

@@ -115,8 +115,8 @@ def test_forked_child_ignores_locks_of_the_parents_threads(url: str) -> None:
         def goes_on() -> bool:
             while limiter.take("key", LIMIT):
                 pass
-            gone = Limiter.from_url("redis://127.0.0.1:1", on_outage=local)
-            return bool(units.take() and gone.take("key", LIMIT))
+            unreachable = Limiter.from_url("redis://127.0.0.1:1", on_outage=local)
+            return bool(units.take() and unreachable.take("key", LIMIT))
 
         try:
             assert in_child(goes_on)

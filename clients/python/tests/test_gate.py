@@ -11,7 +11,7 @@ import redis
 from django.http import HttpResponse
 
 import django_site  # noqa: F401  before all modules that read the settings
-from adapters import ADAPTERS, Ask
+from adapters import ADAPTERS, Send
 from redis_ratelimit import UNLIMITED, Fixed, Limiter, Policy, Sketch, TokenBucket, asgi, wsgi
 from tables import KEYS, limits_of, table
 
@@ -22,12 +22,12 @@ def adapter(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def ask(adapter: str) -> Ask:
+def send(adapter: str) -> Send:
     return ADAPTERS[adapter]
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["given", "bound"])
-def test_keys_match_the_table(ask: Ask, url: str, admin: redis.Redis, bound: bool) -> None:
+def test_keys_match_the_table(send: Send, url: str, admin: redis.Redis, bound: bool) -> None:
     with Limiter.from_url(url, timeout=10) as operator:
         for names in (["user:42", "default"],):
             operator.policies.set(names[-1], Fixed(100, "1h"))
@@ -37,16 +37,16 @@ def test_keys_match_the_table(ask: Ask, url: str, admin: redis.Redis, bound: boo
         options = {name: case[name] for name in ("name", "prefix") if name in case}
         by_header = "who" in case
         address = case.get("address", "198.51.100.7")
-        answer = ask(
+        answer = send(
             url, limits, address, case.get("who"), by_header=by_header, bound=bound, **options
         )
         assert answer.status == 200, case
         if isinstance(limits[0], Sketch):
             assert admin.keys() == ["app:addresses"]
-            told = admin.execute_command(
+            row = admin.execute_command(
                 "RL.PEEK", "app:addresses", *limits[0].spec(item=case["key"])
             )
-            assert told[2] == 49, case
+            assert row[2] == 49, case
         else:
             assert admin.keys() == [case["key"]], case
 
@@ -75,54 +75,56 @@ def test_reserved_name_is_rejected(url: str, name: str) -> None:
             limiter.limit(Policy(name))
 
 
-def test_two_limits_of_one_client_have_separate_usage(ask: Ask, url: str) -> None:
-    passed = [ask(url, "3/hour", "192.0.2.1", None).status for _ in range(5)]
+def test_two_limits_of_one_client_have_separate_usage(send: Send, url: str) -> None:
+    passed = [send(url, "3/hour", "192.0.2.1", None).status for _ in range(5)]
     assert passed == [200, 200, 200, 429, 429]
-    assert ask(url, "3/day", "192.0.2.1", None).headers["X-RateLimit-Remaining"] == "2"
+    assert send(url, "3/day", "192.0.2.1", None).headers["X-RateLimit-Remaining"] == "2"
     # Limits with the same canonical words share usage.
-    assert ask(url, Fixed(3, 3600), "192.0.2.1", None).status == 429
+    assert send(url, Fixed(3, 3600), "192.0.2.1", None).status == 429
 
 
-@pytest.mark.parametrize("who", [None, ""])
-def test_request_without_a_key_has_the_limit_of_its_address(ask: Ask, url: str, who: Any) -> None:
+@pytest.mark.parametrize("caller", [None, ""])
+def test_request_without_a_key_has_the_limit_of_its_address(
+    send: Send, url: str, caller: Any
+) -> None:
     options = {"name": "api", "by_header": True}
-    statuses = [ask(url, "2/hour", "192.0.2.1:50001", who, **options).status for _ in range(3)]
+    statuses = [send(url, "2/hour", "192.0.2.1:50001", caller, **options).status for _ in range(3)]
     assert statuses == [200, 200, 429]
     # A header cannot produce the key of an address.
     for value in ("192.0.2.1", "ip:192.0.2.1", "api:192.0.2.1", "ip:api:192.0.2.1"):
-        assert ask(url, "2/hour", "192.0.2.9", value, **options).status == 200
+        assert send(url, "2/hour", "192.0.2.9", value, **options).status == 200
 
 
-def test_unlimited_must_be_explicit(ask: Ask, adapter: str, url: str, admin: redis.Redis) -> None:
+def test_unlimited_must_be_explicit(send: Send, adapter: str, url: str, admin: redis.Redis) -> None:
     key = (lambda: UNLIMITED) if adapter == "Flask" else (lambda _: UNLIMITED)
     for _ in range(3):
-        answer = ask(url, "1/hour", "192.0.2.1", None, key=key)
+        answer = send(url, "1/hour", "192.0.2.1", None, key=key)
         assert answer.status == 200
         assert "X-RateLimit-Limit" not in answer.headers
-        assert ask(url, key, "192.0.2.1", None).status == 200
+        assert send(url, key, "192.0.2.1", None).status == 200
     assert admin.keys() == []
 
 
 def test_request_without_an_address_is_logged(
-    ask: Ask, url: str, admin: redis.Redis, caplog: Any, monkeypatch: Any
+    send: Send, url: str, admin: redis.Redis, caplog: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("redis_ratelimit.addresses._unknown._logged_at", -1e9)
     with caplog.at_level(logging.WARNING, "redis_ratelimit"):
         for address in (None, "unix:", "testclient"):
-            assert ask(url, "5/hour", address, None, name="api").status == 200
+            assert send(url, "5/hour", address, None, name="api").status == 200
     assert admin.keys() == ["ip:api:unknown"]
     lines = [one.getMessage() for one in caplog.records if one.name == "redis_ratelimit"]
     assert len(lines) == 1
     assert "without a client address" in lines[0]
 
 
-def test_length_of_ipv6_networks_is_an_option(ask: Ask, url: str, admin: redis.Redis) -> None:
+def test_length_of_ipv6_networks_is_an_option(send: Send, url: str, admin: redis.Redis) -> None:
     text = "[2001:db8:1:2:3::4]:443"
-    assert ask(url, "5/hour", text, None, name="a", ipv6_prefix=48).status == 200
-    assert ask(url, "5/hour", text, None, name="b").status == 200
+    assert send(url, "5/hour", text, None, name="a", ipv6_prefix=48).status == 200
+    assert send(url, "5/hour", text, None, name="b").status == 200
     assert set(admin.keys()) == {"a:2001:db8:1::/48", "b:2001:db8:1:2::/64"}
     with pytest.raises(ValueError, match="ipv6_prefix"):
-        ask(url, "5/hour", text, None, ipv6_prefix=129)
+        send(url, "5/hour", text, None, ipv6_prefix=129)
 
 
 def test_address_helpers_name_clients_alike() -> None:
@@ -134,14 +136,14 @@ def test_address_helpers_name_clients_alike() -> None:
     assert wsgi.address({}) is None
 
 
-def by_plan(who: str | None) -> Any:
+def by_plan(caller: str | None) -> Any:
     plans: dict[str | None, Any] = {
         "free": "1/hour",
         "pro": TokenBucket(3, 3, "1h"),
         "own": [Fixed(2, "1h"), Fixed(9, "1d")],
         "staff": UNLIMITED,
     }
-    return plans[who]
+    return plans[caller]
 
 
 def _of_request(adapter: str, function: Any) -> Any:
@@ -157,33 +159,35 @@ def _of_request(adapter: str, function: Any) -> Any:
     return lambda request: function(request.headers.get("X-Who"))
 
 
-def test_limit_is_a_function_of_the_request(ask: Ask, adapter: str, url: str) -> None:
+def test_limit_is_a_function_of_the_request(send: Send, adapter: str, url: str) -> None:
     limit = _of_request(adapter, by_plan)
-    key = _of_request(adapter, lambda who: who)
+    key = _of_request(adapter, lambda caller: caller)
 
-    def passed(who: str) -> int:
-        answers = [ask(url, limit, "192.0.2.1", who, key=key, name="api") for _ in range(5)]
+    def passed(caller: str) -> int:
+        answers = [send(url, limit, "192.0.2.1", caller, key=key, name="api") for _ in range(5)]
         return sum(one.status == 200 for one in answers)
 
-    assert [passed(who) for who in ("free", "pro", "own", "staff")] == [1, 3, 2, 5]
+    assert [passed(caller) for caller in ("free", "pro", "own", "staff")] == [1, 3, 2, 5]
     with pytest.raises(TypeError, match="needs a name"):
-        ask(url, limit, "192.0.2.1", "free", key=key)
+        send(url, limit, "192.0.2.1", "free", key=key)
 
 
-def test_function_returns_limits_by_their_keys(ask: Ask, adapter: str, url: str) -> None:
-    def of(who: str | None) -> Any:
-        return {f"{{acme}}:user:{who}": "2/hour", "{acme}:all": Fixed(3, "1h")}
+def test_function_returns_limits_by_their_keys(send: Send, adapter: str, url: str) -> None:
+    def of(caller: str | None) -> Any:
+        return {f"{{acme}}:user:{caller}": "2/hour", "{acme}:all": Fixed(3, "1h")}
 
     limit = _of_request(adapter, of)
-    statuses = [ask(url, limit, "192.0.2.1", who).status for who in ("a", "a", "a", "b", "b")]
+    statuses = [
+        send(url, limit, "192.0.2.1", caller).status for caller in ("a", "a", "a", "b", "b")
+    ]
     assert statuses == [200, 200, 429, 200, 429]
     with pytest.raises(TypeError, match="text or bytes"):
-        ask(url, _of_request(adapter, lambda _: {"": "2/hour"}), "192.0.2.1", "a")
+        send(url, _of_request(adapter, lambda _: {"": "2/hour"}), "192.0.2.1", "a")
     with pytest.raises(TypeError, match="need no key function"):
-        ask(url, limit, "192.0.2.1", "a", by_header=True)
+        send(url, limit, "192.0.2.1", "a", by_header=True)
 
 
-def test_charge_of_a_failed_request_is_refunded(adapter: str, ask: Ask, url: str) -> None:
+def test_charge_of_a_failed_request_is_refunded(adapter: str, send: Send, url: str) -> None:
     if adapter == "FastAPI":
         pytest.skip("a dependency does not see the response")
 
@@ -193,33 +197,33 @@ def test_charge_of_a_failed_request_is_refunded(adapter: str, ask: Ask, url: str
     for limit in ("5/hour", Fixed(1000, "1h"), Fixed(10, "1h", cost=5), ["5/hour", "9/day"]):
         options = {"name": f"api-{limit}", "refund": failed}
         for status in (500, 404, 401):
-            assert ask(url, limit, "192.0.2.1", None, status, **options).status == status
-        first = ask(url, limit, "192.0.2.1", None, 200, **options)
-        again = ask(url, limit, "192.0.2.1", None, 200, **options)
-        left = [int(one.headers["X-RateLimit-Remaining"]) for one in (first, again)]
-        assert left[0] > left[1]
+            assert send(url, limit, "192.0.2.1", None, status, **options).status == status
+        first = send(url, limit, "192.0.2.1", None, 200, **options)
+        second = send(url, limit, "192.0.2.1", None, 200, **options)
+        remaining = [int(one.headers["X-RateLimit-Remaining"]) for one in (first, second)]
+        assert remaining[0] > remaining[1]
         of = int(first.headers["X-RateLimit-Limit"])
-        assert left[0] == of - (5 if of == 10 else 1)
+        assert remaining[0] == of - (5 if of == 10 else 1)
 
 
 @pytest.mark.parametrize("adapter", ["ASGI", "WSGI", "Django"])
-def test_charge_of_a_request_that_raises_is_refunded(ask: Ask, url: str) -> None:
+def test_charge_of_a_request_that_raises_is_refunded(send: Send, url: str) -> None:
     def refund(response: Any) -> bool:
         return bool(response.status_code == 500)
 
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
-            ask(url, "2/hour", "192.0.2.1", None, "error", refund=refund)
-    assert ask(url, "2/hour", "192.0.2.1", None, refund=refund).status == 200
+            send(url, "2/hour", "192.0.2.1", None, "error", refund=refund)
+    assert send(url, "2/hour", "192.0.2.1", None, refund=refund).status == 200
 
 
-def test_refund_needs_no_server(ask: Ask, adapter: str) -> None:
+def test_refund_needs_no_server(send: Send, adapter: str) -> None:
     """During an outage nothing was charged."""
     if adapter == "FastAPI":
         pytest.skip("a dependency does not see the response")
     for limit in ("2/hour", "2000/hour"):
         for _ in range(4):
-            answer = ask("redis://127.0.0.1:1", limit, "192.0.2.1", None, 500, refund=bool)
+            answer = send("redis://127.0.0.1:1", limit, "192.0.2.1", None, 500, refund=bool)
             assert answer.status == 500
 
 
@@ -250,17 +254,17 @@ def _own_answer(adapter: str) -> Any:
     return lambda *_: fastapi.Response(body, 420)
 
 
-def test_denied_hook_creates_the_response(ask: Ask, adapter: str, url: str) -> None:
+def test_denied_hook_creates_the_response(send: Send, adapter: str, url: str) -> None:
     options = {"denied": _own_answer(adapter)}
-    assert ask(url, "1/hour", "192.0.2.1", None, **options).body.strip(b'"') == b"served"
-    answer = ask(url, "1/hour", "192.0.2.1", None, **options)
+    assert send(url, "1/hour", "192.0.2.1", None, **options).body.strip(b'"') == b"served"
+    answer = send(url, "1/hour", "192.0.2.1", None, **options)
     assert answer.status == 420
     assert json.loads(answer.body) == {"slow": 429}
 
 
-def test_denial_has_the_same_response_everywhere(ask: Ask, url: str) -> None:
+def test_denial_has_the_same_response_everywhere(send: Send, url: str) -> None:
     for _ in range(2):
-        answer = ask(url, "1/hour", "192.0.2.1", None, name="api")
+        answer = send(url, "1/hour", "192.0.2.1", None, name="api")
     assert answer.status == 429
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.headers["RateLimit-Policy"] == '"api";q=1;w=3600'

@@ -108,8 +108,8 @@ def test_greenlets_of_a_preloaded_application_use_the_limiter(
             found = answers(path, 20)
             assert [one.status_code for one in found] == [200] * 20, path
             # The server decided each request.
-            left = [int(one.headers["X-RateLimit-Remaining"]) for one in found]
-            assert len(set(left)) == 20
+            remaining = [int(one.headers["X-RateLimit-Remaining"]) for one in found]
+            assert len(set(remaining)) == 20
         # A waiting greenlet lets others run.
         waiting = pool.submit(client.get, "/wait")
         poll.until(lambda: admin.exists("wait"), "it waits", timeout=20)

@@ -28,10 +28,10 @@ SHORT = Concurrency(1, 2)
 
 
 def holders(admin: redis.Redis, key: str = "pool") -> set[str]:
-    told = admin.execute_command("RL.INFO", key)
-    if told is None:
+    info = admin.execute_command("RL.INFO", key)
+    if info is None:
         return set()
-    facts = dict(zip(told[::2], told[1::2], strict=True))
+    facts = dict(zip(info[::2], info[1::2], strict=True))
     return {holder for holder, *_ in facts["leases"]}
 
 
@@ -165,13 +165,13 @@ def test_late_renewal_does_not_count(url: str) -> None:
     ):
         do = lease._do
 
-        def late(call: Any) -> Any:
+        def delayed(call: Any) -> Any:
             nonlocal now
             reply = do(call)
             now += 0.3
             return reply
 
-        lease._do = late
+        lease._do = delayed
         # Requested while the lease is held, and granted for longer; but the reply is late.
         now += 1.5
         lease._thread.join(20)

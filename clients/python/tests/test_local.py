@@ -36,35 +36,35 @@ def test_local_bucket_decides_like_the_server(server: Server, clock: Clock, seed
             options: dict[str, Any] = {}
             cost = pick.choice([*COSTS, capacity, capacity / 2])
             cost = int(cost) if is_huge else cost
-            what = pick.choice(["take", "take", "take", "force", "upto", "look", "give back"])
-            if what in {"force", "upto"}:
-                options[what] = True
-            if what == "force" and not is_huge:
+            operation = pick.choice(["take", "take", "take", "force", "upto", "look", "give back"])
+            if operation in {"force", "upto"}:
+                options[operation] = True
+            if operation == "force" and not is_huge:
                 # More would saturate the server's time.
                 cost = min(cost, 10**5)
-            if what == "upto":
+            if operation == "upto":
                 cost = max(int(cost), 1)
             charges = [Charge("key", limit, float(cost))]
-            if what == "give back":
+            if operation == "give back":
                 cost = cost or 1
                 expected = limiter.give_back("key", limit, cost=cost)
                 (found,) = local.give_back([Charge("key", limit, float(cost))])
-            elif what == "look":
+            elif operation == "look":
                 expected = limiter.peek("key", limit, cost=cost)
                 (found,) = local.take(charges, look=True)
             else:
                 expected = limiter.take("key", limit, cost=cost, once=False, **options)
                 (found,) = local.take(charges, **options)
-            told = [
+            decisions = [
                 (one.allowed, one.limit, one.remaining, one.granted, one.wait_ms < 0)
                 for one in (expected, found)
             ]
-            assert told[0] == told[1], (seed, step, limit, what, cost)
+            assert decisions[0] == decisions[1], (seed, step, limit, operation, cost)
             for one, other in (
                 (expected.wait_ms, found.wait_ms),
                 (expected.reset_ms, found.reset_ms),
             ):
-                assert abs(one - other) <= max(1, one * 1e-6), (seed, step, limit, what, cost)
+                assert abs(one - other) <= max(1, one * 1e-6), (seed, step, limit, operation, cost)
             if pick.random() < 0.5 and not is_huge:
                 milliseconds = pick.choice([1, 10, 1000, 60_000, max(found.wait_ms, 0)])
                 milliseconds = min(milliseconds, 10**9)
@@ -97,19 +97,19 @@ def test_huge_limit_counts_single_units(quota: int) -> None:
     local = Local(clock=lambda: 123_456.789)
     limit = TokenBucket(quota, quota)
     assert local.take([Charge("key", limit, quota - 3)])[0].remaining == 3
-    taken = [local.take([Charge("key", limit, 1)])[0].allowed for _ in range(5)]
-    assert taken == [True] * 3 + [False] * 2
+    admitted = [local.take([Charge("key", limit, 1)])[0].allowed for _ in range(5)]
+    assert admitted == [True] * 3 + [False] * 2
 
 
 def test_fractions_add_up() -> None:
     local = Local(clock=lambda: 1e9 / 7)
     limit = Fixed(0.3, 60)
-    taken = [local.take([Charge("key", limit, 0.1)])[0].allowed for _ in range(4)]
-    assert taken == [True] * 3 + [False]
+    admitted = [local.take([Charge("key", limit, 0.1)])[0].allowed for _ in range(4)]
+    assert admitted == [True] * 3 + [False]
     # An amount below the server's resolution costs a millionth, and a limit has no such part.
     tiny = Fixed(float(Decimal("0.0000019")), 60)
-    taken = [local.take([Charge("tiny", tiny, 1e-7)])[0].allowed for _ in range(3)]
-    assert taken == [True, False, False]
+    admitted = [local.take([Charge("tiny", tiny, 1e-7)])[0].allowed for _ in range(3)]
+    assert admitted == [True, False, False]
 
 
 def test_shares_add_up_to_the_limit() -> None:
@@ -125,10 +125,10 @@ def test_shares_add_up_to_the_limit() -> None:
 def test_limits_with_two_periods_have_separate_usage(server: Server, admin: redis.Redis) -> None:
     with Limiter.from_url(f"redis://127.0.0.1:{server.port}", timeout=10) as limiter:
         limits = TokenBucket(10, 10, 1), TokenBucket(10, 10, 60)
-        asked = limiter.take("key", *limits, each=True)
+        decision = limiter.take("key", *limits, each=True)
     local = Local(clock=lambda: 0.0)
     found = local.take([Charge("key", limit, 1) for limit in limits])
-    assert [one.remaining for one in asked.each] == [one.remaining for one in found] == [9, 9]
+    assert [one.remaining for one in decision.each] == [one.remaining for one in found] == [9, 9]
     assert admin.exists("key")
 
 

@@ -130,11 +130,11 @@ def get(url: str, path: str = "/items", user: str | None = "alice") -> httpx.Res
 
 
 def burst(url: str, clients: int, requests: int, **options: Any) -> Counter[int]:
-    def ask(_: int) -> list[int]:
+    def request(_: int) -> list[int]:
         return [get(url, **options).status_code for _ in range(requests)]
 
     with ThreadPoolExecutor(clients) as pool:
-        return Counter(status for one in pool.map(ask, range(clients)) for status in one)
+        return Counter(status for one in pool.map(request, range(clients)) for status in one)
 
 
 def field(response: httpx.Response, name: str) -> dict[str, dict[str, int]]:

@@ -30,8 +30,8 @@ def counted(decisions: list[Decision]) -> Counter[str]:
 
 
 def used(admin: redis.Redis, key: str = "key") -> str:
-    told = admin.execute_command("RL.INFO", key)
-    found = dict(zip(told[::2], told[1::2], strict=True))
+    info = admin.execute_command("RL.INFO", key)
+    found = dict(zip(info[::2], info[1::2], strict=True))
     if "parts" in found:
         (part,) = found["parts"]
         found = dict(zip(part[::2], part[1::2], strict=True))
@@ -115,7 +115,7 @@ def test_double_charge_never_allows_too_much(
         limiter = make(f"redis://127.0.0.1:{proxy.port}", **ENDLESS_RESENDS)
         decisions = [limiter.take("key", Fixed(100, "1d")) for _ in range(100)]
         assert proxy.lost >= 33
-    told = counted(decisions)
-    assert told["server admits"] + proxy.lost >= 100 > told["server admits"] > 50
+    counts = counted(decisions)
+    assert counts["server admits"] + proxy.lost >= 100 > counts["server admits"] > 50
     assert used(admin) == "100"
     assert admin.type("key") == "rl-window"

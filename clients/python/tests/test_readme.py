@@ -64,8 +64,8 @@ def test_cors_preflights_are_not_counted_and_denials_are_readable(url: str) -> N
     for answer in answers:
         assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
         assert answer.headers["Access-Control-Expose-Headers"] == fields
-    told = {name.lower() for name in answers[1].headers}
-    assert {name.lower() for name in fields.split(", ")} <= told
+    names = {name.lower() for name in answers[1].headers}
+    assert {name.lower() for name in fields.split(", ")} <= names
 
 
 def test_commands_are_accepted_by_the_server(admin: redis.Redis) -> None:

@@ -83,13 +83,13 @@ def records(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 def test_table_has_every_error_of_the_module() -> None:
     documented = (CLIENTS.parent / "docs/commands.md").read_text().split("\n## Errors\n")[1]
     lines = [line for line in documented.splitlines() if line.startswith("| `")]
-    known = {row["reply"] for row in ROWS}
+    table = {row["reply"] for row in ROWS}
     # The list of syntax errors is open-ended.
     wording = re.compile(r"ERR (syntax error|wrong number|(a )?\w+ (must be|is missing))")
-    told = {line.split("`")[1] for line in lines}
-    of_the_module = {reply for reply in told if not wording.match(reply)}
+    listed = {line.split("`")[1] for line in lines}
+    of_the_module = {reply for reply in listed if not wording.match(reply)}
     assert len(of_the_module) >= 15
-    assert of_the_module <= known
+    assert of_the_module <= table
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
@@ -98,12 +98,14 @@ def test_each_reply_has_the_outcome_of_the_table(
 ) -> None:
     # A single counted failure would open the breaker.
     limiters = {
-        how: make(f"{scheme}://127.0.0.1:{refusing.port}", on_outage=how, failures=1, pause=3600)
-        for how in ("open", "closed", Local())
+        outage: make(
+            f"{scheme}://127.0.0.1:{refusing.port}", on_outage=outage, failures=1, pause=3600
+        )
+        for outage in ("open", "closed", Local())
     }
     for row in ROWS:
         reply, kind = row["reply"], row["kind"]
-        for how, limiter in limiters.items():
+        for outage, limiter in limiters.items():
             caplog.clear()
             limiter._sending._complaint._logged_at.clear()
             refusing.error = reply
@@ -119,13 +121,13 @@ def test_each_reply_has_the_outcome_of_the_table(
                 with pytest.raises(ERRORS[kind]):
                     limiter.take_all({"{a}1": LIMIT, "{a}2": LIMIT})
             else:
-                passes = kind == "outage" and how != "closed"
+                passes = kind == "outage" and outage != "closed"
                 for decision in (
                     limiter.take("key", LIMIT),
                     limiter.peek("key", LIMIT),
                     limiter.take_all({"{a}1": LIMIT, "{a}2": LIMIT}),
                 ):
-                    local = kind == "outage" and isinstance(how, Local)
+                    local = kind == "outage" and isinstance(outage, Local)
                     assert decision.allowed == passes, reply
                     assert decision.source == ("local" if local else "none"), reply
                     assert isinstance(decision.error, ERRORS[kind]), reply
@@ -176,9 +178,9 @@ def small(binary: Binary) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("how", ["open", "closed", Local()])
-def test_full_key_is_not_an_outage(make: Make, small: Server, how: Any) -> None:
-    limiter = make(f"redis://127.0.0.1:{small.port}", on_outage=how, failures=1)
+@pytest.mark.parametrize("outage", ["open", "closed", Local()])
+def test_full_key_is_not_an_outage(make: Make, small: Server, outage: Any) -> None:
+    limiter = make(f"redis://127.0.0.1:{small.port}", on_outage=outage, failures=1)
     # Every unit is charged although the key remembers three ids only.
     decisions = [limiter.take("ids", Fixed(10, "1h")) for _ in range(15)]
     assert [one.allowed for one in decisions] == [True] * 10 + [False] * 5
@@ -214,11 +216,11 @@ def test_full_memory_denies_new_keys_and_serves_existing_ones(
     assert "maxmemory" in line
 
 
-@pytest.mark.parametrize("how", ["open", "closed", Local()])
+@pytest.mark.parametrize("outage", ["open", "closed", Local()])
 def test_key_of_another_algorithm_is_a_setup_error(
-    make: Make, how: Any, caplog: pytest.LogCaptureFixture, admin: redis.Redis
+    make: Make, outage: Any, caplog: pytest.LogCaptureFixture, admin: redis.Redis
 ) -> None:
-    limiter = make(on_outage=how, failures=1)
+    limiter = make(on_outage=outage, failures=1)
     for number in range(3):
         key = f"key{number}"
         limiter.take(key, Fixed(5, "1h"), once=False)
@@ -324,8 +326,8 @@ def test_lease_survives_a_rejected_renewal(server: Server) -> None:
             while proxy.sent == 0:
                 lease._done.wait(0.01)
             proxy.error = None
-            held = lease._held_until
-            while lease._held_until == held:
+            expiry = lease._held_until
+            while lease._held_until == expiry:
                 lease.check()
                 lease._done.wait(0.01)
             assert not lease.lost

@@ -76,9 +76,9 @@ def test_denial_is_remembered_for_the_item(make: Make, admin: redis.Redis) -> No
     # The key changes with each call for any item, so it is not tracked: a second at most.
     now[0] += 1
     assert not limiter.take("item", ADDRESSES).remembered
-    ours = [client for client in admin.client_list() if client["id"] not in others]
-    assert ours
-    assert not [client for client in ours if "t" in client["flags"]]
+    own_clients = [client for client in admin.client_list() if client["id"] not in others]
+    assert own_clients
+    assert not [client for client in own_clients if "t" in client["flags"]]
     # A denial is never remembered longer than its wait.
     short = Sketch(1, 1, "900ms", key="short")
     limiter.take("item", short)
@@ -142,21 +142,21 @@ def test_bound_sketch_and_middleware(url: str, admin: redis.Redis) -> None:
         assert api.take("you").remaining == 2
         assert limiter.peek("api:you", ADDRESSES).remaining == 2
 
-        @api(key=lambda who: who)
-        def served(who: str) -> str:
-            return who
+        @api(key=lambda caller: caller)
+        def served(caller: str) -> str:
+            return caller
 
         assert served("you") == "you"
         assert api.peek("you").remaining == 1
-        told: list[Any] = []
+        responses: list[Any] = []
         for limit, gate in {"api": api, "default": ADDRESSES}.items():
             app = RateLimitMiddleware(lambda *_: [b"served"], limiter=limiter, limit=gate)
             for _ in range(4):
                 environ = {"REMOTE_ADDR": f"203.0.113.{len(limit)}"}
-                body = app(environ, lambda status, fields: told.append((status, dict(fields))))
+                body = app(environ, lambda status, fields: responses.append((status, dict(fields))))
                 served_ones = body == [b"served"]
             assert not served_ones
-            status, fields = told[-1]
+            status, fields = responses[-1]
             assert status.startswith("429")
             assert fields["RateLimit-Policy"] == f'"{limit}";q=3;w=3600'
         assert admin.keys() == ["addresses"]

@@ -41,8 +41,8 @@ def test_check_never_raises(kit: Kit, storage: Any, monkeypatch: pytest.MonkeyPa
 def test_client_is_the_storage_attribute(kit: Kit, uri: str) -> None:
     library: Any = redis.asyncio if kit.is_async else redis
     # The command `flask limiter config` shows it.
-    ours = kit.storage(uri)
-    assert isinstance((ours._of if kit.is_async else ours).storage, library.Redis)
+    storage = kit.storage(uri)
+    assert isinstance((storage._of if kit.is_async else storage).storage, library.Redis)
 
 
 def test_error_is_wrapped_if_chosen(kit: Kit, uri: str, server: Server) -> None:
@@ -152,8 +152,8 @@ def test_cluster_hit_is_one_command(kit: Kit, cluster: Cluster) -> None:
             assert strategy.hit(TEN, user, cost=10)
             assert not strategy.hit(TEN, user)
     stats = [client.info("commandstats") for client in clients]
-    taken = [stat["cmdstat_rl.take"]["calls"] for stat in stats if "cmdstat_rl.take" in stat]
-    assert (len(taken), sum(taken)) == (PRIMARIES, 600)
+    take_calls = [stat["cmdstat_rl.take"]["calls"] for stat in stats if "cmdstat_rl.take" in stat]
+    assert (len(take_calls), sum(take_calls)) == (PRIMARIES, 600)
     assert not any("getkeys" in name for stat in stats for name in stat)
     kit.strategy("moving-window", storage).clear(TEN, 0)
     assert storage.reset() == 297

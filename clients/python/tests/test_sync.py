@@ -11,5 +11,5 @@ SCRIPT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "scripts
 
 @pytest.mark.parametrize("name", SCRIPT["MADE"])
 def test_generated_code_is_up_to_date(name: str) -> None:
-    there = (SCRIPT["SOURCE"] / SCRIPT["MADE"][name]).read_text()
-    assert there == SCRIPT["made"](name), "run `make sync`"
+    written = (SCRIPT["SOURCE"] / SCRIPT["MADE"][name]).read_text()
+    assert written == SCRIPT["made"](name), "run `make sync`"

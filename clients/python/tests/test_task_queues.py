@@ -27,7 +27,7 @@ def test_celery_task_is_rescheduled(limiter: Limiter, clock: Clock) -> None:
     """A task over its limit is rescheduled, and loses none of its own retries."""
     clock.run()
     app = Celery("tests", broker="memory://", backend="cache+memory://")
-    seen: list[tuple[str, int]] = []
+    runs: list[tuple[str, int]] = []
 
     @app.task(
         base=RateLimitedTask,
@@ -37,7 +37,7 @@ def test_celery_task_is_rescheduled(limiter: Limiter, clock: Clock) -> None:
         key=staticmethod(lambda to: to),
     )
     def mail(self: Any, to: str) -> str:
-        seen.append((to, self.request.retries))
+        runs.append((to, self.request.retries))
         return f"mail to {to}"
 
     with celery.contrib.testing.worker.start_worker(
@@ -45,7 +45,7 @@ def test_celery_task_is_rescheduled(limiter: Limiter, clock: Clock) -> None:
     ):
         results = [mail.delay("ann") for _ in range(5)]
         assert [one.get(timeout=30) for one in results] == ["mail to ann"] * 5
-    assert seen == [("ann", 0)] * 5
+    assert runs == [("ann", 0)] * 5
     # A plain function call is not limited.
     assert mail("ann") == "mail to ann"
 

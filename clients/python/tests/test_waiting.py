@@ -39,23 +39,23 @@ def background(admin: redis.Redis) -> Iterator[Background]:
 
 
 @pytest.fixture
-def taken(admin: redis.Redis) -> redis.Redis:
+def full_pool(admin: redis.Redis) -> redis.Redis:
     """Client of a server whose only lease another holder has."""
     admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
     return admin
 
 
-Asked = Callable[[], int]
+AcquireCount = Callable[[], int]
 
 
 @pytest.fixture
-def asked(taken: redis.Redis) -> Asked:
+def acquire_count(full_pool: redis.Redis) -> AcquireCount:
     """Returns the number of RL.ACQUIRE calls since then, as the module counts them: the server
     counts blocking calls at their begin or their end, depending on its version.
     """
 
     def calls() -> int:
-        return int(taken.info("ratelimit_commands")["ratelimit_rl.acquire"]["calls"])
+        return int(full_pool.info("ratelimit_commands")["ratelimit_rl.acquire"]["calls"])
 
     before = calls()
     return lambda: calls() - before
@@ -66,10 +66,10 @@ def waiting(admin: redis.Redis) -> int:
 
 
 def holders(admin: redis.Redis) -> set[str]:
-    told = admin.execute_command("RL.INFO", "pool")
-    if told is None:
+    info = admin.execute_command("RL.INFO", "pool")
+    if info is None:
         return set()
-    return {holder for holder, *_ in dict(zip(told[::2], told[1::2], strict=True))["leases"]}
+    return {holder for holder, *_ in dict(zip(info[::2], info[1::2], strict=True))["leases"]}
 
 
 def work(limiter: Any, **options: Any) -> Callable[[], str]:
@@ -84,33 +84,37 @@ def work(limiter: Any, **options: Any) -> Callable[[], str]:
 
 
 def test_one_call_waits_for_the_lease(
-    limiter: Any, taken: redis.Redis, asked: Asked, background: Background
+    limiter: Any, full_pool: redis.Redis, acquire_count: AcquireCount, background: Background
 ) -> None:
     done = background(work(limiter))
-    taken.execute_command("RL.RELEASE", "pool", "another")
+    full_pool.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"
-    assert asked() == 1
-    assert holders(taken) == set()
+    assert acquire_count() == 1
+    assert holders(full_pool) == set()
 
 
 def test_waiter_is_denied_after_its_timeout(
-    limiter: Any, taken: redis.Redis, asked: Asked, background: Background, clock: Clock
+    limiter: Any,
+    full_pool: redis.Redis,
+    acquire_count: AcquireCount,
+    background: Background,
+    clock: Clock,
 ) -> None:
     done = background(work(limiter, wait=5))
     clock.advance("4.9s")
     assert not done.done()
-    assert waiting(taken) == 1
+    assert waiting(full_pool) == 1
     clock.advance("0.2s")
     with pytest.raises(DeniedError) as denied:
         done.result(10)
     assert denied.value.decision.wait == pytest.approx(24.9, abs=0.1)
-    assert asked() == 1
+    assert acquire_count() == 1
 
 
-def test_lease_without_wait_is_denied_at_once(limiter: Any, asked: Asked) -> None:
+def test_lease_without_wait_is_denied_at_once(limiter: Any, acquire_count: AcquireCount) -> None:
     with pytest.raises(DeniedError):
         work(limiter, wait=0)()
-    assert asked() == 1
+    assert acquire_count() == 1
 
 
 def test_cost_above_the_limit_does_not_wait(limiter: Any) -> None:
@@ -123,21 +127,21 @@ def test_cost_above_the_limit_does_not_wait(limiter: Any) -> None:
 
 
 def test_wait_may_exceed_the_timeout_of_a_call(
-    make: Make, taken: redis.Redis, asked: Asked, background: Background
+    make: Make, full_pool: redis.Redis, acquire_count: AcquireCount, background: Background
 ) -> None:
     done = background(work(make(timeout=0.05)))
     # At least this long, however busy the machine is.
     time.sleep(0.2)
     assert not done.done()
-    taken.execute_command("RL.RELEASE", "pool", "another")
+    full_pool.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"
-    assert asked() == 1
+    assert acquire_count() == 1
 
 
 def test_silent_server_is_an_outage_after_the_wait(
-    make: Make, server: Server, taken: redis.Redis, background: Background
+    make: Make, server: Server, full_pool: redis.Redis, background: Background
 ) -> None:
-    assert holders(taken) == {"another"}
+    assert holders(full_pool) == {"another"}
     began = time.monotonic()
     done = background(work(make(timeout=0.1, resends=0), wait=0.5))
     with server.stopped(), pytest.raises(UnavailableError):
@@ -146,98 +150,102 @@ def test_silent_server_is_an_outage_after_the_wait(
 
 
 def test_waiter_reconnects_after_a_lost_connection(
-    limiter: Any, taken: redis.Redis, asked: Asked, background: Background
+    limiter: Any, full_pool: redis.Redis, acquire_count: AcquireCount, background: Background
 ) -> None:
     done = background(work(limiter))
-    lose_and_wait_again(taken, asked, 2)
-    taken.execute_command("RL.RELEASE", "pool", "another")
+    lose_and_wait_again(full_pool, acquire_count, 2)
+    full_pool.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"
 
 
-def lose_and_wait_again(admin: redis.Redis, asked: Asked, times: int) -> None:
+def lose_and_wait_again(admin: redis.Redis, acquire_count: AcquireCount, times: int) -> None:
     """Kills the connection of the waiting call and waits until it has been sent `times` times."""
     admin.execute_command("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes")
-    poll.until(lambda: asked() == times, "it asks again")
+    poll.until(lambda: acquire_count() == times, "it asks again")
     poll.until(lambda: waiting(admin) == 1, "it waits again")
 
 
 def test_waiter_gives_up_after_repeated_connection_losses(
-    make: Make, taken: redis.Redis, asked: Asked, background: Background
+    make: Make, full_pool: redis.Redis, acquire_count: AcquireCount, background: Background
 ) -> None:
     done = background(work(make(clock=lambda: 1000.0)))
-    lose_and_wait_again(taken, asked, 2)
-    taken.execute_command("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes")
+    lose_and_wait_again(full_pool, acquire_count, 2)
+    full_pool.execute_command("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes")
     with pytest.raises(UnavailableError):
         done.result(10)
 
 
 def test_resends_of_a_waiter_renew_after_a_long_wait(
-    make: Make, taken: redis.Redis, asked: Asked, background: Background
+    make: Make, full_pool: redis.Redis, acquire_count: AcquireCount, background: Background
 ) -> None:
     now = 1000.0
     done = background(work(make(clock=lambda: now)))
     for times in range(2, 6):
         now += 2.0
-        lose_and_wait_again(taken, asked, times)
-    taken.execute_command("RL.RELEASE", "pool", "another")
+        lose_and_wait_again(full_pool, acquire_count, times)
+    full_pool.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"
 
 
 def test_waiter_continues_with_the_remaining_time(
-    make: Make, taken: redis.Redis, asked: Asked, background: Background, clock: Clock
+    make: Make,
+    full_pool: redis.Redis,
+    acquire_count: AcquireCount,
+    background: Background,
+    clock: Clock,
 ) -> None:
     now = 1000.0
     done = background(work(make(clock=lambda: now), wait=10))
     now += 7.0
     clock.advance("7s")
-    lose_and_wait_again(taken, asked, 2)
+    lose_and_wait_again(full_pool, acquire_count, 2)
     clock.advance("2.9s")
-    assert waiting(taken) == 1
+    assert waiting(full_pool) == 1
     clock.advance("0.2s")
     with pytest.raises(DeniedError):
         done.result(10)
 
 
 def test_demoted_primary_is_an_outage(
-    limiter: Any, taken: redis.Redis, asked: Asked, background: Background
+    limiter: Any, full_pool: redis.Redis, acquire_count: AcquireCount, background: Background
 ) -> None:
     done = background(work(limiter))
-    taken.execute_command("REPLICAOF", "127.0.0.1", 1)
+    full_pool.execute_command("REPLICAOF", "127.0.0.1", 1)
     try:
         with pytest.raises(UnavailableError, match=r"read only|READONLY|write against"):
             done.result(10)
     finally:
-        taken.execute_command("REPLICAOF", "NO", "ONE")
+        full_pool.execute_command("REPLICAOF", "NO", "ONE")
     # It was sent away and resent once: a replica rejects that before it reaches the module.
-    assert asked() == 1
+    assert acquire_count() == 1
 
 
 def test_client_unblock_denies_the_waiter(
-    limiter: Any, taken: redis.Redis, asked: Asked, background: Background
+    limiter: Any, full_pool: redis.Redis, acquire_count: AcquireCount, background: Background
 ) -> None:
     done = background(work(limiter))
     (number,) = [
-        client["id"] for client in taken.client_list() if client["cmd"].startswith("rl.acquire")
+        client["id"] for client in full_pool.client_list() if client["cmd"].startswith("rl.acquire")
     ]
-    taken.execute_command("CLIENT", "UNBLOCK", number)
+    full_pool.execute_command("CLIENT", "UNBLOCK", number)
     with pytest.raises(DeniedError):
         done.result(10)
-    assert asked() == 1
+    assert acquire_count() == 1
 
 
 def test_lease_granted_after_half_its_ttl_is_renewed_first(
-    make: Make, taken: redis.Redis, asked: Asked, background: Background
+    make: Make, full_pool: redis.Redis, acquire_count: AcquireCount, background: Background
 ) -> None:
     """The time of the grant is unknown: the process may have been suspended since."""
     now = 1000.0
     done = background(work(make(clock=lambda: now)))
     now += 15.0
-    taken.execute_command("RL.RELEASE", "pool", "another")
+    full_pool.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"
-    assert asked() == 2
+    assert acquire_count() == 2
 
 
-def test_waiters_use_no_pooled_connection(kind: str, url: str, taken: redis.Redis) -> None:
+def test_waiters_use_no_pooled_connection(kind: str, url: str, full_pool: redis.Redis) -> None:
     count = 60  # more than the pool of the other calls
     if kind == "sync":
 
@@ -247,9 +255,9 @@ def test_waiters_use_no_pooled_connection(kind: str, url: str, taken: redis.Redi
 
         with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
             done = [pool.submit(one, number) for number in range(count)]
-            poll.until(lambda: waiting(taken) == count, "all wait", timeout=30)
+            poll.until(lambda: waiting(full_pool) == count, "all wait", timeout=30)
             assert limiter.take("key", Fixed(1, 60)).source == "server"
-            taken.execute_command("RL.RELEASE", "pool", "another")
+            full_pool.execute_command("RL.RELEASE", "pool", "another")
             for future in done:
                 future.result(30)
         return
@@ -262,7 +270,7 @@ def test_waiters_use_no_pooled_connection(kind: str, url: str, taken: redis.Redi
                 )
                 for number in range(count)
             ]
-            while waiting(taken) < count:
+            while waiting(full_pool) < count:
                 await asyncio.sleep(0.01)
             assert (await limiter.take("key", Fixed(1, 60))).source == "server"
             for task in tasks:
@@ -273,7 +281,7 @@ def test_waiters_use_no_pooled_connection(kind: str, url: str, taken: redis.Redi
 
 
 def test_waiters_are_granted_in_order(
-    kind: str, url: str, taken: redis.Redis, asked: Asked
+    kind: str, url: str, full_pool: redis.Redis, acquire_count: AcquireCount
 ) -> None:
     order: list[int] = []
     count = 8
@@ -286,8 +294,8 @@ def test_waiters_are_granted_in_order(
         with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
             for number in range(count):
                 pool.submit(one, number)
-                poll.until(lambda number=number: waiting(taken) == number + 1, "it waits")
-            taken.execute_command("RL.RELEASE", "pool", "another")
+                poll.until(lambda number=number: waiting(full_pool) == number + 1, "it waits")
+            full_pool.execute_command("RL.RELEASE", "pool", "another")
     else:
 
         async def task(limiter: aio.Limiter, number: int) -> None:
@@ -299,14 +307,14 @@ def test_waiters_are_granted_in_order(
                 tasks = []
                 for number in range(count):
                     tasks.append(asyncio.create_task(task(limiter, number)))
-                    while waiting(taken) <= number:
+                    while waiting(full_pool) <= number:
                         await asyncio.sleep(0.01)
-                taken.execute_command("RL.RELEASE", "pool", "another")
+                full_pool.execute_command("RL.RELEASE", "pool", "another")
                 await asyncio.gather(*tasks)
 
         asyncio.run(all_wait())
     assert order == list(range(count))
-    assert asked() == count
+    assert acquire_count() == count
 
 
 # With threads
@@ -317,13 +325,13 @@ class InterruptedWaitError(Exception):
 
 
 def test_interrupted_waiter_holds_no_lease(
-    url: str, taken: redis.Redis, background: Background
+    url: str, full_pool: redis.Redis, background: Background
 ) -> None:
     def interrupt(*_: object) -> None:
         raise InterruptedWaitError
 
     def when_it_waits() -> None:
-        poll.until(lambda: waiting(taken) == 1, "it waits")
+        poll.until(lambda: waiting(full_pool) == 1, "it waits")
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
@@ -333,64 +341,69 @@ def test_interrupted_waiter_holds_no_lease(
             thread.start()
             with pytest.raises(InterruptedWaitError):
                 work(limiter)()
-            poll.until(lambda: waiting(taken) == 0, "it waits no more")
+            poll.until(lambda: waiting(full_pool) == 0, "it waits no more")
             # No late reply for the previous call is left on a connection.
             done = background(work(limiter))
-            taken.execute_command("RL.RELEASE", "pool", "another")
+            full_pool.execute_command("RL.RELEASE", "pool", "another")
             assert done.result(10) == "done"
     finally:
         signal.signal(signal.SIGUSR1, before)
         thread.join()
-    assert holders(taken) == set()
+    assert holders(full_pool) == set()
 
 
 # With asyncio
 
 
-def test_cancelled_waiter_leaves_the_queue(url: str, taken: redis.Redis) -> None:
+def test_cancelled_waiter_leaves_the_queue(url: str, full_pool: redis.Redis) -> None:
     async def cancelled() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             for times in range(3):
                 task = asyncio.create_task(
                     limiter.lease("pool", LEASE, f"{times}", wait=None).__aenter__()
                 )
-                while waiting(taken) == 0:
+                while waiting(full_pool) == 0:
                     await asyncio.sleep(0.01)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-                while waiting(taken) > 0:
+                while waiting(full_pool) > 0:
                     await asyncio.sleep(0.01)
             # No late reply for the previous calls is left on a connection.
             task = asyncio.create_task(limiter.lease("pool", LEASE, "me", wait=None).__aenter__())
-            while waiting(taken) == 0:
+            while waiting(full_pool) == 0:
                 await asyncio.sleep(0.01)
-            taken.execute_command("RL.RELEASE", "pool", "another")
+            full_pool.execute_command("RL.RELEASE", "pool", "another")
             lease = await task
-            assert holders(taken) == {"me"}
+            assert holders(full_pool) == {"me"}
             await lease.__aexit__(None, None, None)
 
     asyncio.run(cancelled())
-    assert holders(taken) == set()
+    assert holders(full_pool) == set()
 
 
-def test_wait_ends_with_the_callers_timeout(url: str, taken: redis.Redis) -> None:
+def test_wait_ends_with_the_callers_timeout(url: str, full_pool: redis.Redis) -> None:
     async def impatient() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             await asyncio.wait_for(limiter.lease("pool", LEASE, wait=None).__aenter__(), 0.05)
 
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(impatient())
-    poll.until(lambda: waiting(taken) == 0, "it waits no more")
-    assert holders(taken) == {"another"}
+    poll.until(lambda: waiting(full_pool) == 0, "it waits no more")
+    assert holders(full_pool) == {"another"}
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
 def test_clients_of_both_libraries_wait(
-    kind: str, scheme: str, server: Server, taken: redis.Redis, asked: Asked, background: Background
+    kind: str,
+    scheme: str,
+    server: Server,
+    full_pool: redis.Redis,
+    acquire_count: AcquireCount,
+    background: Background,
 ) -> None:
     for make in limiters_of(kind, f"{scheme}://127.0.0.1:{server.port}"):
         done = background(work(make()))
-        taken.execute_command("RL.RELEASE", "pool", "another")
+        full_pool.execute_command("RL.RELEASE", "pool", "another")
         assert done.result(10) == "done"
-    assert asked() == 1
+    assert acquire_count() == 1

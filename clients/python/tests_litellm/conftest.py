@@ -79,7 +79,7 @@ class Caller:
         # The client chooses the id of a request, and this client always chooses the same.
         return {"Authorization": f"Bearer {self.key}", "x-litellm-call-id": "mine"}
 
-    def left(self) -> dict[str, int]:
+    def remaining(self) -> dict[str, int]:
         """Returns the remaining units of each limit by its name."""
         key = f"llm:{self.hashed}"
         reply = self.admin.execute_command("RL.PEEK", key, "EACH", "POLICY", self.policy, "COST", 0)

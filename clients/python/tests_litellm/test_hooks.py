@@ -55,7 +55,7 @@ def run(
     asyncio.run(running())
 
 
-def left(admin: redis.Redis) -> dict[str, int]:
+def remaining(admin: redis.Redis) -> dict[str, int]:
     key = f"llm:{caller(ALICE)}"
     reply = admin.execute_command("RL.PEEK", key, "EACH", "POLICY", "llm", "COST", 0)
     return {one[5]: one[2] for one in reply[2]}
@@ -70,7 +70,7 @@ async def answer(limits: RateLimits, tokens: int) -> None:
     await limits.async_post_call_success_hook({}, ALICE, response)
 
 
-async def told(limits: RateLimits) -> dict[str, str] | None:
+async def header_fields(limits: RateLimits) -> dict[str, str] | None:
     """Returns the header fields of a response."""
     return await limits.async_post_call_response_headers_hook({}, ALICE, None)
 
@@ -110,7 +110,7 @@ def test_missing_policy_is_an_error(server: Server) -> None:
 def test_cancelled_request_releases_its_lease(server: Server, admin: redis.Redis) -> None:
     async def dies(limits: RateLimits) -> None:
         await begin(limits)
-        assert left(admin) == {"tokens": 900, "parallel": 9}
+        assert remaining(admin) == {"tokens": 900, "parallel": 9}
         await asyncio.sleep(3600)
 
     async def work(limits: RateLimits) -> None:
@@ -124,7 +124,7 @@ def test_cancelled_request_releases_its_lease(server: Server, admin: redis.Redis
 
     run(server, work)
     # The model has read the prompt.
-    assert left(admin) == {"tokens": 990, "parallel": 10}
+    assert remaining(admin) == {"tokens": 990, "parallel": 10}
 
 
 def test_request_cancelled_before_sending_costs_nothing(server: Server, admin: redis.Redis) -> None:
@@ -138,16 +138,16 @@ def test_request_cancelled_before_sending_costs_nothing(server: Server, admin: r
 
     queue = [LeakyBucket(1000, 1, "1m", name="tokens"), Concurrency(10, "10m", name="parallel")]
     run(server, work, policies={"llm": queue})
-    assert left(admin) == {"tokens": 1000, "parallel": 10}
+    assert remaining(admin) == {"tokens": 1000, "parallel": 10}
 
 
-@pytest.mark.parametrize("how", ["close", "cancel"])
+@pytest.mark.parametrize("ending", ["close", "cancel"])
 def test_stream_whose_client_leaves_before_the_first_token_costs_its_prompt(
-    server: Server, admin: redis.Redis, how: str
+    server: Server, admin: redis.Redis, ending: str
 ) -> None:
     async def chunks(begun: asyncio.Event) -> AsyncIterator[Any]:
         begun.set()
-        if how == "close":
+        if ending == "close":
             # Some models begin with a chunk without text.
             yield {"choices": [{"delta": {"role": "assistant"}}]}
         await asyncio.sleep(3600)
@@ -162,13 +162,13 @@ def test_stream_whose_client_leaves_before_the_first_token_costs_its_prompt(
         begun = asyncio.Event()
         task = asyncio.create_task(streams(limits, begun))
         await begun.wait()
-        if how == "cancel":
+        if ending == "cancel":
             task.cancel()
         await asyncio.wait([task])
         await idle(limits)
 
     run(server, work)
-    assert left(admin) == {"tokens": 990, "parallel": 10}
+    assert remaining(admin) == {"tokens": 990, "parallel": 10}
 
 
 def test_stream_whose_model_fails_before_the_first_token_costs_nothing(
@@ -189,11 +189,13 @@ def test_stream_whose_model_fails_before_the_first_token_costs_nothing(
         await idle(limits)
 
     run(server, work)
-    assert left(admin) == {"tokens": 1000, "parallel": 10}
+    assert remaining(admin) == {"tokens": 1000, "parallel": 10}
 
 
-@pytest.mark.parametrize("how", ["close", "cancel"])
-def test_abandoned_stream_releases_its_lease(server: Server, admin: redis.Redis, how: str) -> None:
+@pytest.mark.parametrize("ending", ["close", "cancel"])
+def test_abandoned_stream_releases_its_lease(
+    server: Server, admin: redis.Redis, ending: str
+) -> None:
     async def chunks() -> AsyncIterator[Any]:
         yield {"choices": [{"delta": {"content": "x" * 8}}]}
         await asyncio.sleep(3600)
@@ -203,7 +205,7 @@ def test_abandoned_stream_releases_its_lease(server: Server, admin: redis.Redis,
         stream = limits.async_post_call_streaming_iterator_hook(ALICE, chunks(), {})
         await anext(stream)
         read.set()
-        if how == "close":
+        if ending == "close":
             await stream.aclose()  # type: ignore[attr-defined]
         else:
             await anext(stream)
@@ -212,14 +214,14 @@ def test_abandoned_stream_releases_its_lease(server: Server, admin: redis.Redis,
         read = asyncio.Event()
         task = asyncio.create_task(streams(limits, read))
         await read.wait()
-        if how == "cancel":
+        if ending == "cancel":
             task.cancel()
         await asyncio.wait([task])
         await idle(limits)
 
     run(server, work)
     # 10 tokens of the prompt, and 2 of the chunk.
-    assert left(admin) == {"tokens": 988, "parallel": 10}
+    assert remaining(admin) == {"tokens": 988, "parallel": 10}
 
 
 def test_request_is_settled_once(server: Server, admin: redis.Redis) -> None:
@@ -234,7 +236,7 @@ def test_request_is_settled_once(server: Server, admin: redis.Redis) -> None:
         await idle(limits)
 
     run(server, work)
-    assert left(admin) == {"tokens": 970, "parallel": 10}
+    assert remaining(admin) == {"tokens": 970, "parallel": 10}
 
 
 def test_usage_above_the_estimate_is_charged(server: Server, admin: redis.Redis) -> None:
@@ -243,18 +245,18 @@ def test_usage_above_the_estimate_is_charged(server: Server, admin: redis.Redis)
         await answer(limits, 700)
 
     run(server, lambda limits: in_a_task(request(limits)))
-    assert left(admin) == {"tokens": 300, "parallel": 10}
+    assert remaining(admin) == {"tokens": 300, "parallel": 10}
 
 
 def test_repeated_hook_of_a_request_charges_nothing(server: Server, admin: redis.Redis) -> None:
     async def request(limits: RateLimits) -> None:
         await begin(limits)
         await begin(limits)
-        assert left(admin) == {"tokens": 900, "parallel": 9}
+        assert remaining(admin) == {"tokens": 900, "parallel": 9}
         await answer(limits, 30)
 
     run(server, lambda limits: in_a_task(request(limits)))
-    assert left(admin) == {"tokens": 970, "parallel": 10}
+    assert remaining(admin) == {"tokens": 970, "parallel": 10}
 
 
 def test_request_in_the_context_of_another_is_charged_itself(
@@ -265,7 +267,7 @@ def test_request_in_the_context_of_another_is_charged_itself(
         # A web server may do so for requests on one connection.
         task = asyncio.create_task(begin(limits))
         await asyncio.wait([task])
-        assert left(admin)["tokens"] == 800
+        assert remaining(admin)["tokens"] == 800
 
     admin.execute_command(
         "RL.POLICYSET", "llm", *["FIXED", "1000", "1h", "COST", "100", "AS", "tokens"]
@@ -317,7 +319,7 @@ def test_response_shows_the_governing_limit_but_no_shadow_limit(
 ) -> None:
     async def passes(limits: RateLimits) -> None:
         await begin(limits)
-        assert await told(limits) == {
+        assert await header_fields(limits) == {
             "ratelimit-policy": '"llm";q=250',
             "ratelimit": '"llm";r=150;t=3600',
             "x-ratelimit-limit": "250",
@@ -325,7 +327,7 @@ def test_response_shows_the_governing_limit_but_no_shadow_limit(
             "x-ratelimit-reset": "3600",
         }
         await answer(limits, 60)
-        assert (await told(limits) or {})["x-ratelimit-remaining"] == "190"
+        assert (await header_fields(limits) or {})["x-ratelimit-remaining"] == "190"
 
     async def is_denied(limits: RateLimits) -> None:
         with pytest.raises(HTTPException) as raised:
@@ -353,9 +355,9 @@ def test_response_shows_the_governing_limit_but_no_shadow_limit(
 def test_response_shows_nothing_of_a_shadow_policy(server: Server) -> None:
     async def passes(limits: RateLimits) -> None:
         await begin(limits)
-        assert await told(limits) == {}
+        assert await header_fields(limits) == {}
         await answer(limits, 60)
-        assert await told(limits) == {}
+        assert await header_fields(limits) == {}
 
     async def work(limits: RateLimits) -> None:
         # The second request is over the shadow limit.
@@ -405,7 +407,7 @@ def test_failed_settlement_is_retried(
         refuse(refuses=True)
         # The client gets its response nevertheless.
         await answer(limits, 30)
-        assert left(admin) == {"tokens": 900, "parallel": 9}
+        assert remaining(admin) == {"tokens": 900, "parallel": 9}
         refuse(refuses=False)
 
     async def work(limits: RateLimits) -> None:
@@ -413,7 +415,7 @@ def test_failed_settlement_is_retried(
         await idle(limits)
 
     run(server, work)
-    assert left(admin) == {"tokens": 970, "parallel": 10}
+    assert remaining(admin) == {"tokens": 970, "parallel": 10}
 
 
 def test_charge_with_a_lost_reply_is_settled(server: Server, admin: redis.Redis) -> None:
@@ -423,7 +425,7 @@ def test_charge_with_a_lost_reply_is_settled(server: Server, admin: redis.Redis)
         with server.stopped():
             # The server has received the call but does not reply, so the outcome is unknown.
             await begin(limits)
-        poll.until(lambda: left(admin) == {"tokens": 870, "parallel": 9}, "it was", timeout=20)
+        poll.until(lambda: remaining(admin) == {"tokens": 870, "parallel": 9}, "it was", timeout=20)
         await limits.async_post_call_failure_hook({}, RuntimeError(), ALICE)
 
     async def work(limits: RateLimits) -> None:
@@ -431,7 +433,7 @@ def test_charge_with_a_lost_reply_is_settled(server: Server, admin: redis.Redis)
         await idle(limits)
 
     run(server, work, timeout=0.2)
-    assert left(admin) == {"tokens": 970, "parallel": 10}
+    assert remaining(admin) == {"tokens": 970, "parallel": 10}
 
 
 @pytest.mark.parametrize(("body", "tokens"), [({"input": "x" * 40}, 10), ({"input": [1, 2]}, 1)])
@@ -440,6 +442,6 @@ def test_embedding_has_no_output_tokens(
 ) -> None:
     async def request(limits: RateLimits) -> None:
         await begin(limits, body, "aembedding")
-        assert left(admin)["tokens"] == 1000 - tokens
+        assert remaining(admin)["tokens"] == 1000 - tokens
 
     run(server, lambda limits: in_a_task(request(limits)))

@@ -52,14 +52,14 @@ def read_until(connection: socket.socket, text: bytes) -> None:
 def test_response_costs_the_reported_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     assert alice.ask("answer").status_code == 200
-    assert alice.left() == after(1, USED)
+    assert alice.remaining() == after(1, USED)
 
 
 def test_stream_costs_the_reported_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     with alice.stream("answer") as answer:
         assert list(answer.iter_lines())[-2] == "data: [DONE]"
-    assert alice.left() == after(1, USED)
+    assert alice.remaining() == after(1, USED)
 
 
 MESSAGES = {"max_tokens": 100, "messages": [{"role": "user", "content": "x" * 40}]}
@@ -82,7 +82,7 @@ def test_other_apis_are_limited(proxy: Proxy, path: str, body: dict[str, Any], t
     alice = proxy.caller()
     answer = alice.post(path, {"model": "answer", **body})
     assert answer.status_code == 200, answer.text
-    assert alice.left() == after(1, tokens)
+    assert alice.remaining() == after(1, tokens)
 
 
 def test_request_in_flight_has_its_estimate_charged_and_a_lease(
@@ -93,10 +93,10 @@ def test_request_in_flight_has_its_estimate_charged_and_a_lease(
         answer = threads.submit(alice.ask, "wait")
         poll.until(lambda: proxy.models.waiting == 1, "the model has the request", timeout=60)
         # 11 tokens of the prompt, and the maximum of 100 for the response.
-        assert alice.left() == {"requests": 59, "tokens": 10_000 - 111, "parallel": 9}
+        assert alice.remaining() == {"requests": 59, "tokens": 10_000 - 111, "parallel": 9}
         proxy.models.may_answer.set()
         assert answer.result().status_code == 200
-    assert alice.left() == after(1, USED)
+    assert alice.remaining() == after(1, USED)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -106,14 +106,14 @@ def test_failed_request_costs_no_tokens_and_releases_its_lease(
 ) -> None:
     alice = proxy.caller()
     assert alice.ask(model, stream=stream).is_error
-    assert alice.left() == after(1, 0)
+    assert alice.remaining() == after(1, 0)
 
 
 def test_request_rejected_by_litellm_costs_no_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     assert alice.ask("no-such-model").status_code == 400
-    assert alice.left()["tokens"] == 10_000
-    assert alice.left()["parallel"] == 10
+    assert alice.remaining()["tokens"] == 10_000
+    assert alice.remaining()["parallel"] == 10
 
 
 def test_retries_are_within_one_request(proxy: Proxy) -> None:
@@ -121,17 +121,17 @@ def test_retries_are_within_one_request(proxy: Proxy) -> None:
     before = proxy.models.requests
     assert alice.ask("once").status_code == 200
     assert proxy.models.requests == before + 2
-    assert alice.left() == after(1, USED)
+    assert alice.remaining() == after(1, USED)
 
 
 def test_stream_without_reported_usage_is_charged(proxy: Proxy) -> None:
     alice = proxy.caller()
     with alice.stream("mute") as answer:
         answer.read()
-    left = alice.left()
-    assert (left["requests"], left["parallel"]) == (59, 10)
+    remaining = alice.remaining()
+    assert (remaining["requests"], remaining["parallel"]) == (59, 10)
     # By LiteLLM's own count, or by the length of the text.
-    assert 0 < 10_000 - left["tokens"] < 111
+    assert 0 < 10_000 - remaining["tokens"] < 111
 
 
 def test_broken_stream_is_charged_for_received_tokens(proxy: Proxy) -> None:
@@ -141,7 +141,7 @@ def test_broken_stream_is_charged_for_received_tokens(proxy: Proxy) -> None:
         proxy.models.may_answer.set()
         read_until(connection, b"error")
         # 11 tokens of the prompt, and 2 received ones.
-        assert alice.left() == after(1, 13)
+        assert alice.remaining() == after(1, 13)
 
 
 # Clients that disconnect
@@ -151,20 +151,20 @@ def test_disconnect_in_a_stream_releases_the_lease(proxy: Proxy) -> None:
     alice = proxy.caller()
     with started(alice, "drip", stream=True) as connection:
         read_until(connection, b"two ")
-        assert alice.left()["parallel"] == 9
-    poll.until(lambda: alice.left()["parallel"] == 10, "its place is free", timeout=60)
+        assert alice.remaining()["parallel"] == 9
+    poll.until(lambda: alice.remaining()["parallel"] == 10, "its place is free", timeout=60)
     # The model has not finished: 11 tokens of the prompt, and 2 received ones.
     assert proxy.models.waiting == 1
-    assert alice.left() == after(1, 13)
+    assert alice.remaining() == after(1, 13)
 
 
 def test_disconnect_before_a_stream_releases_the_lease(proxy: Proxy) -> None:
     alice = proxy.caller()
     with started(alice, "wait", stream=True):
         poll.until(lambda: proxy.models.waiting == 1, "the model has the request", timeout=60)
-        assert alice.left()["parallel"] == 9
+        assert alice.remaining()["parallel"] == 9
     proxy.models.may_answer.set()
-    poll.until(lambda: alice.left()["parallel"] == 10, "its place is free", timeout=60)
+    poll.until(lambda: alice.remaining()["parallel"] == 10, "its place is free", timeout=60)
 
 
 def test_lease_is_kept_after_a_disconnect_until_the_model_responds(
@@ -174,9 +174,9 @@ def test_lease_is_kept_after_a_disconnect_until_the_model_responds(
     alice = proxy.caller()
     with started(alice, "wait"):
         poll.until(lambda: proxy.models.waiting == 1, "the model has the request", timeout=60)
-    assert alice.left()["parallel"] == 9
+    assert alice.remaining()["parallel"] == 9
     proxy.models.may_answer.set()
-    poll.until(lambda: alice.left() == after(1, USED), "it is settled", timeout=60)
+    poll.until(lambda: alice.remaining() == after(1, USED), "it is settled", timeout=60)
 
 
 def test_many_disconnects_leak_no_lease(proxy: Proxy) -> None:
@@ -184,8 +184,8 @@ def test_many_disconnects_leak_no_lease(proxy: Proxy) -> None:
     for _ in range(15):  # there are ten leases
         with started(alice, "drip", stream=True) as connection:
             read_until(connection, b"two ")
-        poll.until(lambda: alice.left()["parallel"] == 10, "its place is free", timeout=60)
-    assert alice.left()["requests"] == 45
+        poll.until(lambda: alice.remaining()["parallel"] == 10, "its place is free", timeout=60)
+    assert alice.remaining()["requests"] == 45
 
 
 # Denials
@@ -220,7 +220,7 @@ def test_response_shows_the_governing_limit_and_retry_after(proxy: Proxy) -> Non
     assert denied.headers["ratelimit"] == '"llm";r=87;t=24'
     assert "over the limit, try again in 24 seconds" in denied.text
     # Nothing was charged, and the model received no request.
-    assert alice.left() == {"requests": 8, "tokens": 87}
+    assert alice.remaining() == {"requests": 8, "tokens": 87}
     assert proxy.models.requests == before
 
 
@@ -230,25 +230,25 @@ def test_request_above_the_limit_has_no_retry_after(proxy: Proxy) -> None:
     assert denied.status_code == 429
     assert "retry-after" not in denied.headers
     assert "larger than the limit allows" in denied.text
-    assert alice.left() == FULL
+    assert alice.remaining() == FULL
 
 
 def test_parallel_requests_are_limited_and_released_at_once(proxy: Proxy) -> None:
     proxy.policy("two", "CONCURRENCY 2 10m AS parallel")
     alice = proxy.caller("two")
     with ThreadPoolExecutor() as threads:
-        asked = [threads.submit(alice.ask, "wait") for _ in range(2)]
+        pending = [threads.submit(alice.ask, "wait") for _ in range(2)]
         poll.until(lambda: proxy.models.waiting == 2, "the model has both", timeout=60)
         denied = alice.ask("answer")
         assert (denied.status_code, denied.headers["retry-after"]) == (429, "600")
         assert "over the limit, try again in 600 seconds" in denied.text
         proxy.models.may_answer.set()
-        assert [one.result().status_code for one in asked] == [200, 200]
+        assert [one.result().status_code for one in pending] == [200, 200]
     # The lease is released before the client has the response.
     for stream in (False, True):
         for _ in range(5):
             assert alice.ask("answer", stream=stream).status_code == 200
-    assert alice.left() == {"parallel": 2}
+    assert alice.remaining() == {"parallel": 2}
 
 
 def test_request_id_of_the_client_is_not_used_as_id(proxy: Proxy) -> None:

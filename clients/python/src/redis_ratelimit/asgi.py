@@ -148,6 +148,6 @@ def _with(
     """Merges header fields into those of the application, which may use limits of its own. The two
     fields that are lists keep the values of both.
     """
-    there = {name.lower() for name, _ in found}
+    existing = {name.lower() for name, _ in found}
     lists = {b"ratelimit", b"ratelimit-policy"}
-    return found + [pair for pair in fields if pair[0] in lists or pair[0] not in there]
+    return found + [pair for pair in fields if pair[0] in lists or pair[0] not in existing]

@@ -127,17 +127,17 @@ class Base:
         denial = self._denials.find(key, arguments, now)
         if denial is None:
             return None
-        if not denial.again:
-            marked = self._denials.again(denial)
+        if not denial.repeated:
+            marked = self._denials.mark_repeated(denial)
             if marked is not None:
                 self._watch(marked, now)
-        return denial.left(now)
+        return denial.remaining(now)
 
     def _denied(self, arguments: Arguments, key: Key, decision: Decision, sent_at: float) -> None:
         """Remembers a denial of the server, and tracks a key that is denied repeatedly."""
         now = self._clock()
         denial = self._denials.remember(key, arguments, decision, sent_at, now)
-        if denial is not None and denial.again:
+        if denial is not None and denial.repeated:
             self._watch(denial, now)
 
     def _watch(self, denial: Denial, now: float) -> None:

@@ -31,7 +31,7 @@ class Call(Generic[T]):
     # Seconds within which the call may be resent.
     repeatable: float = math.inf
     # Read-only call: a replica can answer it.
-    looks: bool = False
+    is_peek: bool = False
     # Keys whose remembered denials the call invalidates.
     frees: Sequence[Key] = ()
     # Sent even while the circuit breaker is open, as skipping the call would do more harm.
@@ -51,10 +51,10 @@ class Call(Generic[T]):
         return isinstance(decision, Decision) and (decision.allowed or decision.wait is None)
 
 
-def blocking(call: Call[Any], left: float) -> list[Word]:
+def blocking(call: Call[Any], remaining: float) -> list[Word]:
     """Returns the words of a call that may block for `left` more seconds."""
-    if left <= 0:
+    if remaining <= 0:
         return list(call.words)
     # BLOCK 0 waits without a timeout.
-    word = duration(left, "wait") if left < LONGEST else "0"
+    word = duration(remaining, "wait") if remaining < LONGEST else "0"
     return [*call.words, "BLOCK", word]

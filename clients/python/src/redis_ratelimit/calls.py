@@ -121,7 +121,7 @@ class Calls:
             words.one_key(command, full, limits, options + words.of_id(once_id), holder, ban, item),
             lambda reply: decode(reply, identity),
             math.inf if needs_none else self._repeatable(once_id, once),
-            looks=look,
+            is_peek=look,
             without=without,
             unnamed=unnamed,
             named=named
@@ -187,7 +187,7 @@ class Calls:
             [*first, *options, *words.of_id(once_id), *last],
             lambda reply: decode(reply, identity),
             math.inf if look else self._repeatable(once_id, once),
-            looks=look,
+            is_peek=look,
             without=lambda error: self._without(
                 error, charges, each=True, force=force, look=look, id=identity
             ),
@@ -318,7 +318,7 @@ class Calls:
         """Builds a call that fails unless the module is loaded, by peeking at an unused key."""
         key = "redis-ratelimit:check"
         return Call(
-            key, ["RL.PEEK", key, "FIXED", "1", "1s"], lambda _: None, looks=True, insists=True
+            key, ["RL.PEEK", key, "FIXED", "1", "1s"], lambda _: None, is_peek=True, insists=True
         )
 
     # Without a server

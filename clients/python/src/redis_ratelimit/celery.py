@@ -49,9 +49,9 @@ class RateLimitedTask(Task):
     def _admit(
         self, limit: Bound, key: Callable[..., Key] | None, args: Any, named: dict[str, Any]
     ) -> None:
-        who = EVERYBODY if key is None else key(*args, **named)
+        caller = EVERYBODY if key is None else key(*args, **named)
         options: TakeOptions = {} if self.cost is None else {"cost": self.cost}
-        while not (decision := limit.take(who, **options)).allowed:
+        while not (decision := limit.take(caller, **options)).allowed:
             if decision.wait is None:
                 raise Reject("it costs more than its limit ever allows", requeue=False)
             seconds = max(decision.wait, 0.001)

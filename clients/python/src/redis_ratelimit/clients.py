@@ -56,10 +56,10 @@ def library(client: Client, *, is_async: bool) -> ModuleType:
     part.
     """
     if iscoroutinefunction(type(client).execute_command) != is_async:
-        here, there = ("asyncio", "Limiter") if is_async else ("no asyncio", "aio.Limiter")
-        raise TypeError(f"a client for {here} is needed; for this one there is {there}")
-    known = client.kind if isinstance(client, LateCluster) else type(client)
-    for kind in known.__mro__:
+        needed, suitable = ("asyncio", "Limiter") if is_async else ("no asyncio", "aio.Limiter")
+        raise TypeError(f"a client for {needed} is needed; for this one there is {suitable}")
+    client_type = client.kind if isinstance(client, LateCluster) else type(client)
+    for kind in client_type.__mro__:
         root = kind.__module__.partition(".")[0]
         if root in {"redis", "valkey"}:
             return import_module(f"{root}.asyncio" if is_async else root)
@@ -199,7 +199,7 @@ class Route:
             return ""
         client = self.client.client if isinstance(self.client, LateCluster) else self.client
         try:
-            return str(node_for(client, call.key, replica=call.looks and self.replicas).name)
+            return str(node_for(client, call.key, replica=call.is_peek and self.replicas).name)
         except Exception:
             return ""
 
@@ -221,18 +221,18 @@ def _with_reply_timeout(kind: Any, library: ModuleType) -> Any:
     """Returns a class of clients with a timeout for each reply. The timeout of the connection
     bounds the rest: connecting, the handshake, and reading a reply that has begun to arrive.
     """
-    late = exceptions_of(library).TimeoutError
+    timeout_error = exceptions_of(library).TimeoutError
 
     class BlockingClient(kind):  # type: ignore[misc]
         def parse_response(
             self, connection: Any, command_name: Any, *, reply_timeout: float, **options: Any
         ) -> Any:
             try:
-                left = reply_timeout
-                while not connection.can_read(min(left, A_DAY)):
-                    left -= A_DAY
-                    if left <= 0:
-                        raise late("no reply, though the time to wait is over")
+                remaining = reply_timeout
+                while not connection.can_read(min(remaining, A_DAY)):
+                    remaining -= A_DAY
+                    if remaining <= 0:
+                        raise timeout_error("no reply, though the time to wait is over")
             except BaseException:
                 # A late reply must not be read as the reply to another call.
                 connection.disconnect()
@@ -323,9 +323,9 @@ def from_url(url: str, timeout: float, *, cluster: bool, is_async: bool) -> Any:
     return LateCluster(kind, url, settings(library, timeout))
 
 
-def _kind(library: ModuleType, what: str) -> Any:
+def _kind(library: ModuleType, suffix: str) -> Any:
     name = "Valkey" if library.__name__.startswith("valkey") else "Redis"
-    return getattr(library, name + what)
+    return getattr(library, name + suffix)
 
 
 def node_for(client: Any, key: Key, *, replica: bool) -> Any:

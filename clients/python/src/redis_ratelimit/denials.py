@@ -50,11 +50,11 @@ class Denial:
     # Event loop whose tracking reports changes of the key; None for threads.
     where: object
     # `True` if the key was denied before, so that tracking it is worthwhile.
-    again: bool
+    repeated: bool
 
-    def left(self, now: float) -> Decision:
+    def remaining(self, now: float) -> Decision:
         """Returns the decision with the wait that is left at `now`."""
-        return _left(self.decision, (now - self.received_at) * 1000)
+        return _remaining(self.decision, (now - self.received_at) * 1000)
 
 
 class Denials:
@@ -93,10 +93,14 @@ class Denials:
                 return denial
         return None
 
-    def again(self, denial: Denial) -> Denial | None:
+    def mark_repeated(self, denial: Denial) -> Denial | None:
         """Marks the key of a denial as denied before. Returns None if it was marked already."""
         with self._lock:
-            return self._replace(denial, replace(denial, again=True)) if not denial.again else None
+            return (
+                self._replace(denial, replace(denial, repeated=True))
+                if not denial.repeated
+                else None
+            )
 
     def remember(
         self, key: Key, arguments: Arguments, decision: Decision, at: float, received_at: float
@@ -115,8 +119,8 @@ class Denials:
             others = [one for one in found or () if one.until > at and one.where is where]
             if any(one.arguments == arguments for one in others):
                 return None
-            again = found is not None
-            denial = Denial(key, arguments, decision, received_at, until, where, again)
+            repeated = found is not None
+            denial = Denial(key, arguments, decision, received_at, until, where, repeated)
             self._by_key[key] = (*others[-CALLS + 1 :], denial)
             return denial
 
@@ -137,15 +141,15 @@ class Denials:
             return True
         if now < self._full_until:
             return False
-        hold = {
+        live = {
             key: denials
             for key, denials in self._by_key.items()
             if any(now < denial.until for denial in denials)
         }
-        self._by_key = hold
-        if len(hold) < KEYS:
+        self._by_key = live
+        if len(live) < KEYS:
             return True
-        ends = min(max(one.until for one in denials) for denials in hold.values())
+        ends = min(max(one.until for one in denials) for denials in live.values())
         self._full_until = max(ends, now + SEARCHED)
         return False
 
@@ -209,12 +213,12 @@ def _until(decision: Decision, at: float, most: float) -> float:
     return at + wait - ROUNDED
 
 
-def _left(decision: Decision, passed: float) -> Decision:
+def _remaining(decision: Decision, passed: float) -> Decision:
     """Returns the decision after `passed` milliseconds."""
     wait, reset = decision.wait_ms, decision.reset_ms
     return decision.but(
         wait_ms=wait if wait == NEVER else max(0, ceil(wait - passed)),
         reset_ms=None if reset is None else max(0, ceil(reset - passed)),
-        each=tuple([_left(one, passed) for one in decision.each]) if decision.each else (),
+        each=tuple([_remaining(one, passed) for one in decision.each]) if decision.each else (),
         remembered=True,
     )

@@ -111,14 +111,14 @@ class BaseGate:
         if isinstance(limits, Mapping):
             if self._key is not None:
                 raise TypeError("limits by their keys need no key function")
-            return Charge(None, "", {_given(key): one for key, one in by_key(limits).items()})
+            return Charge(None, "", {_checked_key(key): one for key, one in by_key(limits).items()})
         bound = limits if isinstance(limits, Named) else self._bound_to(limits)
         if self._key is not None and found is not None and found not in {"", b""}:
             return Charge(bound, bound.key_of(found), {})
-        who = client(address, self._ipv6_prefix)
-        if self._key is None and who is not None:
-            return Charge(bound, bound.key_of(who), {})
-        return Charge(bound, bound.key_of_client(who), {})
+        caller = client(address, self._ipv6_prefix)
+        if self._key is None and caller is not None:
+            return Charge(bound, bound.key_of(caller), {})
+        return Charge(bound, bound.key_of_client(caller), {})
 
     def _bound_to(self, limits: Any) -> Named:
         """Binds the result of a limit function, which may differ from request to request."""
@@ -162,7 +162,7 @@ class BaseGate:
         return Denial.of(decision, name=self._name, unix_reset=self._unix_reset)
 
 
-def _given(key: Any) -> Key:
+def _checked_key(key: Any) -> Key:
     if isinstance(key, (str, bytes)) and key:
         return key
     raise TypeError(f"limits by their keys need keys of text or bytes, not {key!r}")

@@ -161,9 +161,9 @@ class Limiter(Base):
             return False
         if decision is not None and (decision.forced is not None or decision.source != "server"):
             return decision.forced
-        known = self._denials.policy_forces(limits[0], self._clock())
-        if known is not None:
-            return known[0]
+        cached = self._denials.policy_forces(limits[0], self._clock())
+        if cached is not None:
+            return cached[0]
         sent_at, forces = self._clock(), None
         with suppress(RateLimitError):  # the call itself raises the error
             forces = (self._do(self._calls.policy_facts(key, limits))).forced
@@ -418,7 +418,7 @@ class Limiter(Base):
         self.close()
 
     def _do(self, call: Call[T]) -> T:
-        transport = self._peeking if call.looks else self._transport
+        transport = self._peeking if call.is_peek else self._transport
         steps = self._sending.steps(call, transport.node_of(call), transport.place)
         try:
             sending = next(steps)

@@ -64,7 +64,7 @@ CALL_TYPES = frozenset(
 
 # Upper bound of requests that wait to be settled during an outage. The charges of others recover by
 # themselves.
-_MOST_LATE = 1000
+_MAX_UNSETTLED = 1000
 
 _HASHED = re.compile(r"[0-9a-f]{64}")
 
@@ -144,7 +144,7 @@ class RateLimits(CustomLogger):
         self._estimate = estimate
         self._default_output = default_output
         self._remembered = remembered
-        self._late = 0
+        self._unsettled = 0
         # Strong references, as asyncio keeps only weak ones to its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -292,7 +292,7 @@ class RateLimits(CustomLogger):
         used = next(n for n in (tokens.reported, tokens.estimated, default) if n is not None)
         if await self._settled(reservation, used):
             return
-        if self._late < _MOST_LATE:
+        if self._unsettled < _MAX_UNSETTLED:
             self._start(self._settle_later(reservation, used))
         else:
             log.info("%s was not settled for %d tokens", reservation.id, used)
@@ -320,7 +320,7 @@ class RateLimits(CustomLogger):
 
     async def _settle_later(self, reservation: Reservation, used: int) -> None:
         """Retries settling after an outage, with increasing pauses, until the charge expires."""
-        self._late += 1
+        self._unsettled += 1
         pause = 1.0
         clock = asyncio.get_running_loop().time
         given_up = clock() + seconds(self._remembered)
@@ -331,7 +331,7 @@ class RateLimits(CustomLogger):
                     return
                 pause = min(pause * 2, 60.0)
         finally:
-            self._late -= 1
+            self._unsettled -= 1
         log.info("%s was not settled for %d tokens", reservation.id, used)
 
     def _start(self, work: Any) -> None:

@@ -108,8 +108,8 @@ class Local:
             after = [self._decision(charge._replace(cost=0)) for charge in charges]
             # The wait of a forced charge lasts until usage is within the limit again.
             return [
-                replace(left, allowed=one.allowed, granted=one.granted)
-                for one, left in zip(decisions, after, strict=True)
+                replace(remaining, allowed=one.allowed, granted=one.granted)
+                for one, remaining in zip(decisions, after, strict=True)
             ]
 
     def give_back(self, charges: Sequence[Charge]) -> list[Decision]:

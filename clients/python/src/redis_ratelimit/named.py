@@ -126,12 +126,12 @@ class Names:
         """
         if bound.name is None:
             return
-        there = self._bound.setdefault(bound.name, bound)
-        if _shapes(there) != _shapes(bound):
+        existing = self._bound.setdefault(bound.name, bound)
+        if _shapes(existing) != _shapes(bound):
             raise ValueError(
-                f"{bound.name!r} is already the name of {spec(there.limits)!r}: limits of another "
-                f"kind or window, as {spec(bound.limits)!r}, need another name, or one name for "
-                f"both: limiter.limit({bound.name!r}, first, second)"
+                f"{bound.name!r} is already the name of {spec(existing.limits)!r}: limits of "
+                f"another kind or window, as {spec(bound.limits)!r}, need another name, or one "
+                f"name for both: limiter.limit({bound.name!r}, first, second)"
             )
 
 

@@ -29,26 +29,26 @@ _UNITS = {
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?")
 
 
-def amount(value: Amount, what: str, *, zero: bool = True) -> str:
+def amount(value: Amount, description: str, *, zero: bool = True) -> str:
     """Formats an amount. Raises ValueError unless it is a number from 0 to 10**12; without `zero`,
     above 0.
     """
     try:
         exact = _decimal(value)
     except (InvalidOperation, TypeError, ValueError):
-        raise ValueError(f"{what} must be a number, not {value!r}") from None
+        raise ValueError(f"{description} must be a number, not {value!r}") from None
     if not exact.is_finite() or not 0 <= exact <= MOST or (exact == 0 and not zero):
-        raise ValueError(f"{what} must be a number up to {MOST}, not {value!r}")
+        raise ValueError(f"{description} must be a number up to {MOST}, not {value!r}")
     return f"{exact.normalize():f}"
 
 
-def duration(value: Duration, what: str, *, zero: bool = False) -> str:
+def duration(value: Duration, description: str, *, zero: bool = False) -> str:
     """Formats a duration. Raises ValueError unless it is at most 3650 days; without `zero`, above
     0.
     """
-    exact = _exact(value, what)
+    exact = _exact(value, description)
     if exact == 0 and not zero:
-        raise ValueError(f"{what} must be above 0")
+        raise ValueError(f"{description} must be above 0")
     return value if isinstance(value, str) else f"{exact.normalize():f}s"
 
 
@@ -58,8 +58,8 @@ def _decimal(value: object) -> Decimal:
     return Decimal(repr(value) if isinstance(value, float) else value)
 
 
-def seconds(value: Duration, what: str = "duration") -> float:
-    return float(_exact(value, what))
+def seconds(value: Duration, description: str = "duration") -> float:
+    return float(_exact(value, description))
 
 
 def milliseconds(value: Duration) -> str:
@@ -67,9 +67,9 @@ def milliseconds(value: Duration) -> str:
     return f"{(_exact(value, 'duration') * 1000).normalize():f}"
 
 
-def _exact(value: Duration, what: str) -> Decimal:
+def _exact(value: Duration, description: str) -> Decimal:
     """Returns a duration in seconds, rounded up to microseconds."""
-    wrong = ValueError(f"{what} must be seconds, or text such as '60s', not {value!r}")
+    wrong = ValueError(f"{description} must be seconds, or text such as '60s', not {value!r}")
     if isinstance(value, str):
         match = _DURATION.fullmatch(value)
         if match is None:

@@ -45,8 +45,8 @@ def ratelimit(
     def limited(job: Job) -> Job:
         @wraps(job)
         def run(*args: Any, **named: Any) -> Any:
-            who = key(*args, **named) if callable(key) else key
-            decision = limit.take(who, **options)
+            caller = key(*args, **named) if callable(key) else key
+            decision = limit.take(caller, **options)
             if decision.allowed:
                 return job(*args, **named)
             wait = decision.wait

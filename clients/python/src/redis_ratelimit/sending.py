@@ -100,24 +100,24 @@ class Sending:
             except self._unsendable as error:
                 raise CallError(str(error)) from error
             except self._errors as error:
-                said = self._said(error)
-                if said is not None:
+                text = self._error_text(error)
+                if text is not None:
                     self._answered(node)
                     # A server that became a replica has charged nothing: resend to the new primary.
-                    if said.startswith("READONLY ") and resends > 0:
+                    if text.startswith("READONLY ") and resends > 0:
                         resends -= 1
                         continue
-                    why = replies.explained(said)
+                    why = replies.explained(text)
                     why.__cause__ = error
-                    other = self._other(sending, said, why)
-                    if other is not None:
-                        sending, full = other, why if isinstance(why, FullError) else None
+                    alternative = self._alternative(sending, text, why)
+                    if alternative is not None:
+                        sending, full = alternative, why if isinstance(why, FullError) else None
                         continue
                     if isinstance(why, CallError) and full is not None:
                         # It was only rejected because it was resent without its id: report the
                         # first error.
                         why = full
-                    return self._refusal(call, said, why, node, name or place)
+                    return self._refusal(call, text, why, node, name or place)
                 # After a long wait, this failure does not count as consecutive.
                 if call.until is not None and self._clock() - sent_at >= breaker.pause:
                     resends = self._resends
@@ -136,11 +136,11 @@ class Sending:
                     node.refusing.succeeded()
                 return sending.read(reply)
 
-    def _other(self, call: Call[T], said: str, why: RateLimitError) -> Call[T] | None:
+    def _alternative(self, call: Call[T], text: str, why: RateLimitError) -> Call[T] | None:
         """Returns the call to send in place of a rejected one: with an id, or without one."""
-        if isinstance(why, FullError) and replies.may_pass_without_id(said):
+        if isinstance(why, FullError) and replies.may_pass_without_id(text):
             if call.unnamed is not None:
-                self._complaint.of(said, call.key, why)
+                self._complaint.of(text, call.key, why)
             return call.unnamed
         if isinstance(why, CallError) and call.named and str(why).startswith(NEEDS_ID):
             return call.named()
@@ -152,7 +152,7 @@ class Sending:
         # Before any node of the cluster was known, failures counted for "".
         self._nodes[""].away.succeeded()
 
-    def _said(self, error: BaseException) -> str | None:
+    def _error_text(self, error: BaseException) -> str | None:
         """Returns the server's error reply. None: there was none, so the outcome of the call is
         unknown, or the call has to be sent to another node.
         """
@@ -181,20 +181,20 @@ class Sending:
         """Returns `True` if another node of the cluster may have the key now."""
         if not isinstance(error, self._errors):
             return False
-        said = self._said(error)
-        return said is None or said.startswith(("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "))
+        text = self._error_text(error)
+        return text is None or text.startswith(("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "))
 
-    def _refusal(self, call: Call[T], said: str, why: RateLimitError, node: _Node, place: str) -> T:
+    def _refusal(self, call: Call[T], text: str, why: RateLimitError, node: _Node, place: str) -> T:
         """Returns or raises the result of a call that the server answered with an error."""
         if isinstance(why, UnavailableError):
             node.refusing.failed(f"{place}: {why}")
             return _without(call, why)
         if isinstance(why, SetupError):
-            self._complaint.of(said, call.key, why)
+            self._complaint.of(text, call.key, why)
             if self._setup_errors == "outage":
                 return _without(call, why)
         elif isinstance(why, FullError):
-            self._complaint.of(said, call.key, why)
+            self._complaint.of(text, call.key, why)
             return _without(call, why)
         raise why
 

@@ -28,7 +28,7 @@ class Timeouts:
         self._now = 0
         self._watched: deque[tuple[int, asyncio.Future[Any], Callable[[], None]]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._due = 0.0
+        self._next_tick = 0.0
 
     def watch(
         self,
@@ -46,13 +46,15 @@ class Timeouts:
         self._watched.append((self._now + STEPS + 1, future, over))
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due = loop.time() + self._step
-        loop.call_at(self._due, self._tick, loop)
+        self._next_tick = loop.time() + self._step
+        loop.call_at(self._next_tick, self._tick, loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not loop:
             return
-        if loop.time() < self._due + self._step:  # otherwise read the replies that arrived first
+        if (
+            loop.time() < self._next_tick + self._step
+        ):  # otherwise read the replies that arrived first
             self._now += 1
         watched = self._watched
         while watched and (watched[0][1].done() or watched[0][0] <= self._now):
@@ -68,18 +70,18 @@ class Timeouts:
         """Awaits the work of a client library, and raises TimeoutError if it takes too long."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
-        late = False
+        timed_out = False
 
         def over() -> None:
-            nonlocal late
-            late = True
+            nonlocal timed_out
+            timed_out = True
             task.cancel()
 
         self.watch(task, loop, over)
         try:
             return await task
         except asyncio.CancelledError:
-            if late:
+            if timed_out:
                 raise TimeoutError(f"no reply within {self._timeout} seconds") from None
             task.cancel()
             raise
@@ -198,11 +200,11 @@ class SharedConnection:
         chunks = connection.chunks
 
         def over() -> None:
-            late = TimeoutError(f"no reply within {self._timeout} seconds")
-            future.set_exception(late)
+            error = TimeoutError(f"no reply within {self._timeout} seconds")
+            future.set_exception(error)
             if connection.chunks == chunks:
                 # No reply at all arrived since the call was sent: reconnect.
-                self.lose(connection, late)
+                self.lose(connection, error)
 
         self._timeouts.watch(future, self._loop, over)
 

@@ -23,13 +23,13 @@ def connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], 
     """Returns a function that creates a client of `redis` or of `redis.asyncio`."""
     # No retries: a hit that is resent because its reply was lost may be charged twice.
     options = clients.settings(library, _TIMEOUT) | options
-    scheme, _, rest = uri.partition("://")
+    scheme, _, location = uri.partition("://")
     if "connection_pool" in options:
         return partial(library.Redis, connection_pool=options["connection_pool"])
     if scheme in _REDIS_SCHEMES:
         # A burst of hits waits for a free connection. A plain pool would raise an error.
         waiting = {"max_connections": clients.MOST_CONNECTIONS, "timeout": _TIMEOUT} | options
-        url = f"{_REDIS_SCHEMES[scheme]}://{rest}"
+        url = f"{_REDIS_SCHEMES[scheme]}://{location}"
         return lambda: library.Redis.from_pool(
             library.BlockingConnectionPool.from_url(url, **waiting)
         )
@@ -65,6 +65,6 @@ def _locations(uri: str) -> tuple[list[tuple[str, int]], dict[str, str], str]:
         if not one.hostname or not port:
             raise ConfigurationError(f"{host!r} is not host:port")
         hosts.append((one.hostname, port))
-    given = {"username": parts.username, "password": parts.password}
-    credentials = {name: unquote(value) for name, value in given.items() if value}
+    parsed = {"username": parts.username, "password": parts.password}
+    credentials = {name: unquote(value) for name, value in parsed.items() if value}
     return hosts, credentials, parts.path.strip("/")

@@ -53,7 +53,7 @@ class Transport(Route):
     async def _send_to_cluster(self, call: Call[Any]) -> Any:
         # Without a target, redis-py would send COMMAND GETKEYS before each command.
         await self.client.initialize()
-        node = clients.node_for(self.client, call.key, replica=call.looks and self.replicas)
+        node = clients.node_for(self.client, call.key, replica=call.is_peek and self.replicas)
         return await self.client.execute_command(*call.words, target_nodes=node)
 
     def waiting_at(self, name: str, of: Any) -> Any:
@@ -67,8 +67,8 @@ class Transport(Route):
     async def wait(self, call: Call[Any], until: float) -> Any:
         """Sends a blocking call, which the server answers when there is room, or at `until`."""
         client = self.client
-        while (left := until - self.clock()) > 0:
-            words, reply_timeout = blocking(call, left), left + self.timeout
+        while (remaining := until - self.clock()) > 0:
+            words, reply_timeout = blocking(call, remaining), remaining + self.timeout
             if not self.is_cluster:
                 waiting = self.waiting_at("", client.connection_pool)
                 return await self._send_blocking(waiting, words, reply_timeout)

@@ -43,7 +43,7 @@ def without_reservation(decision: Decision, wait: float) -> Decision:
     return decision.but(wait_ms=decision.wait_ms + round(wait * 1000))
 
 
-def pause(decision: Decision, attempts: int, left: float) -> float | None:
+def pause(decision: Decision, attempts: int, remaining: float) -> float | None:
     """Returns the seconds until the next attempt, or None if no attempt can pass in time.
 
     The random part grows with the number of attempts and spreads callers that were denied together,
@@ -53,7 +53,7 @@ def pause(decision: Decision, attempts: int, left: float) -> float | None:
         return None
     # Another call may come first, so do not retry at once.
     least = max(decision.wait, 0.001)
-    return None if least > left else min(least * uniform(1, 1 + attempts), left)
+    return None if least > remaining else min(least * uniform(1, 1 + attempts), remaining)
 
 
 def hoisted(limits: tuple[Limit, ...], cost: Any) -> tuple[tuple[Limit, ...], Any]:

@@ -120,6 +120,6 @@ def _with(found: list[tuple[str, str]], fields: list[tuple[str, str]]) -> list[t
     """Merges header fields into those of the application, which may use limits of its own. The two
     fields that are lists keep the values of both.
     """
-    there = {name.lower() for name, _ in found}
+    existing = {name.lower() for name, _ in found}
     lists = {"RateLimit", "RateLimit-Policy"}
-    return found + [pair for pair in fields if pair[0] in lists or pair[0].lower() not in there]
+    return found + [pair for pair in fields if pair[0] in lists or pair[0].lower() not in existing]

@@ -42,9 +42,9 @@ _ONLY_SERVER = {
 
 
 def refuse_what_needs_a_server(word: str) -> None:
-    what = "policies" if word.startswith("RL.POLICY") else _ONLY_SERVER.get(word)
-    if what is not None:
-        raise refused(f"a limiter in memory has no {what}: they need a server with the module")
+    feature = "policies" if word.startswith("RL.POLICY") else _ONLY_SERVER.get(word)
+    if feature is not None:
+        raise refused(f"a limiter in memory has no {feature}: they need a server with the module")
 
 
 _NOTHING = Request("TAKE", 0)
@@ -117,7 +117,7 @@ class Common:
         kept = 0
         if keep is not None:
             share = Fraction(keep) * rule.limit / 100 if isinstance(keep, str) else keep
-            if ceil(share) > rule.limit and request.looks:
+            if ceil(share) > rule.limit and request.is_peek:
                 request = Request("PAST", 0)
             kept = min(ceil(share), rule.limit)
             rule.limit -= kept
@@ -196,23 +196,23 @@ def _fixed(words: Words, limit: int, behind: set[str]) -> tuple[Rule, Options]:
     return Fixed(limit, window or 0, clocks), options
 
 
-def read_call(words: Words, *, looks: bool) -> Call:
+def read_call(words: Words, *, is_peek: bool) -> Call:
     """Parses the arguments of a call for one key: `[options] spec [spec ...]`."""
     common = Common(Options.read(words, _OF_A_CALL))
     read = [_read_spec(words)]
-    while words.left():
+    while words.has_next():
         read.append(_read_spec(words))
     if len(read) > 1:
         specs = [_among_several(common, *one) for one in read]
         if any(own.back for _, own in read):
             raise refused("cost must be 0 or more behind one of several limits")
         _refuse_twins(specs)
-        return _call(common, specs, common.purpose, looks=looks)
+        return _call(common, specs, common.purpose, is_peek=is_peek)
     rule, own = read[0]
-    return _only_call(common, rule, own, looks=looks)
+    return _only_call(common, rule, own, is_peek=is_peek)
 
 
-def _only_call(common: Common, rule: Rule, own: Options, *, looks: bool = False) -> Call:
+def _only_call(common: Common, rule: Rule, own: Options, *, is_peek: bool = False) -> Call:
     if own.once is not None or own.settle is not None:
         if common.options.once is not None or common.options.settle is not None:
             raise refused("syntax error: the call has an id already")
@@ -224,21 +224,21 @@ def _only_call(common: Common, rule: Rule, own: Options, *, looks: bool = False)
     purpose = common.purpose
     if purpose == "CHARGE":
         purpose = _purpose_of(spec.request)
-    call = _call(common, [spec], purpose, looks=looks)
+    call = _call(common, [spec], purpose, is_peek=is_peek)
     looks_beside = purpose == "BACK" and spec.request.mode != "BACK"
     call.plain = not (call.once or call.settle or spec.name or call.each or looks_beside)
     return call
 
 
 def _purpose_of(request: Request) -> str:
-    return "BACK" if request.mode == "BACK" else "CHECK" if request.looks else "CHARGE"
+    return "BACK" if request.mode == "BACK" else "CHECK" if request.is_peek else "CHARGE"
 
 
-def _call(common: Common, specs: list[Spec], purpose: str, *, looks: bool) -> Call:
+def _call(common: Common, specs: list[Spec], purpose: str, *, is_peek: bool) -> Call:
     options = common.options
-    if looks and options.settle is not None:
+    if is_peek and options.settle is not None:
         raise refused("syntax error, unexpected SETTLE: a peek settles nothing")
-    once = None if looks else options.once
+    once = None if is_peek else options.once
     return Call(specs, purpose, once, options.settle, "EACH" in options.flags)
 
 
@@ -251,14 +251,14 @@ def _among_several(common: Common, rule: Rule, own: Options) -> Spec:
 def _refuse_twins(specs: list[Spec]) -> None:
     if len(specs) > _MOST_SPECS:
         raise refused(f"syntax error: a call has at most {_MOST_SPECS} specs")
-    known = Counter(
+    counts = Counter(
         (spec.rule.kind, None if spec.rule.key is None else spec.identity) for spec in specs
     )
-    if max(known.values()) > 1:
+    if max(counts.values()) > 1:
         raise refused("specs of one kind must have different windows or different names")
 
 
-def read_keys(words: Words, *, looks: bool) -> list[tuple[bytes, Call]]:
+def read_keys(words: Words, *, is_peek: bool) -> list[tuple[bytes, Call]]:
     """Parses the arguments of a call for several keys:
     `numkeys key [key ...] [options] spec [spec ...]`.
     """
@@ -273,10 +273,10 @@ def read_keys(words: Words, *, looks: bool) -> list[tuple[bytes, Call]]:
         purpose = common.purpose
         if purpose == "CHARGE":
             purpose = _purpose_of(spec.request)
-        call = _call(common, [spec], purpose, looks=looks)
+        call = _call(common, [spec], purpose, is_peek=is_peek)
         call.plain = not (call.once or call.settle or spec.name)
         calls.append(call)
-    if words.left():
+    if words.has_next():
         raise refused("syntax error: more words than specs for the keys")
     if len(set(keys)) < len(keys):
         raise refused("keys must be different from each other")
@@ -286,6 +286,6 @@ def read_keys(words: Words, *, looks: bool) -> list[tuple[bytes, Call]]:
 def read_acquire(words: Words) -> tuple[Call, bool]:
     """Parses `limit ttl holder [options]`. Returns the call, and `True` if FENCE is among them."""
     rule, own = read_rule(words, "CONCURRENCY", _OF_LEASES | {"FENCE"})
-    if words.left():
+    if words.has_next():
         raise refused(f"syntax error, unexpected {words.peek()!r}")
     return _only_call(Common(Options()), rule, own), "FENCE" in own.flags

@@ -168,8 +168,8 @@ class Key:
         if self.plain:
             # A plain key stores its time of recovery only as its expiry.
             self.plain, self.written = False, now
-            left = max(self.expires_at - now // 1000, 0) * 1000
-            self.parts[0].recovers_at = min(now + left, LATEST)
+            remaining = max(self.expires_at - now // 1000, 0) * 1000
+            self.parts[0].recovers_at = min(now + remaining, LATEST)
         for name, record in list(self.records.items()):
             if record.expires_at <= now:
                 self.forget(record)

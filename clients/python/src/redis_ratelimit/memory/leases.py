@@ -30,12 +30,12 @@ class Leases(Usage):
         self.leases, self.written = self.live(now), now
 
     def release(self, holders: list[bytes], now: int) -> int:
-        held = [holder for holder in dict.fromkeys(holders) if holder in self.live(now)]
-        for holder in held:
+        present = [holder for holder in dict.fromkeys(holders) if holder in self.live(now)]
+        for holder in present:
             del self.leases[holder]
-        if held:
+        if present:
             self.tidy(now)
-        return len(held)
+        return len(present)
 
     def recovers_in(self, now: int) -> int:
         last = max((ends for ends, _, _ in self.leases.values()), default=0)
@@ -97,8 +97,8 @@ class Concurrency(Rule):
 
     def charge(self, usage: Leases, now: int, cost: int) -> None:
         usage.tidy(now)
-        held = usage.leases.get(self.holder)
-        token = self.token if held is None or held[2] is None else held[2]
+        lease = usage.leases.get(self.holder)
+        token = self.token if lease is None or lease[2] is None else lease[2]
         usage.leases[self.holder] = (min(now + self.ttl, LATEST), cost, token)
 
     def give_back(self, usage: Leases, now: int, units: int) -> None:

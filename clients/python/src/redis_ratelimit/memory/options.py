@@ -45,45 +45,45 @@ class Words:
         self._words = [word if isinstance(word, bytes) else word.encode() for word in words]
         self._at = 0
 
-    def left(self) -> bool:
+    def has_next(self) -> bool:
         return self._at < len(self._words)
 
     def peek(self) -> str:
         """Returns the next word in upper case, or an empty string at the end."""
-        return self._words[self._at].decode("latin-1").upper() if self.left() else ""
+        return self._words[self._at].decode("latin-1").upper() if self.has_next() else ""
 
-    def raw(self, what: str) -> bytes:
-        if not self.left():
-            raise refused(f"{what} is missing")
+    def raw(self, description: str) -> bytes:
+        if not self.has_next():
+            raise refused(f"{description} is missing")
         self._at += 1
         return self._words[self._at - 1]
 
-    def text(self, what: str) -> str:
-        return self.raw(what).decode("latin-1")
+    def text(self, description: str) -> str:
+        return self.raw(description).decode("latin-1")
 
-    def name(self, what: str) -> bytes:
-        name = self.raw(what)
+    def name(self, description: str) -> bytes:
+        name = self.raw(description)
         if not 1 <= len(name) <= _LONGEST_NAME:
-            raise refused(f"{what} must be 1 to {_LONGEST_NAME} bytes")
+            raise refused(f"{description} must be 1 to {_LONGEST_NAME} bytes")
         return name
 
-    def amount(self, what: str, *, up: bool = False) -> int:
+    def amount(self, description: str, *, up: bool = False) -> int:
         """Returns an amount in millionths, rounded down unless `up`."""
-        return _amount(self.text(what), what, up=up)
+        return _amount(self.text(description), description, up=up)
 
-    def duration(self, what: str, *, zero: bool = False) -> int:
+    def duration(self, description: str, *, zero: bool = False) -> int:
         """Returns a duration in microseconds, rounded up."""
-        found = duration_of(self.text(what))
+        found = duration_of(self.text(description))
         if found is None or (found == 0 and not zero):
-            raise refused(f"{what} must be a duration from 1us to 3650d, such as 60s")
+            raise refused(f"{description} must be a duration from 1us to 3650d, such as 60s")
         return found
 
 
-def _amount(text: str, what: str, *, up: bool) -> int:
+def _amount(text: str, description: str, *, up: bool) -> int:
     match = _AMOUNT.fullmatch(text)
     exact = None if match is None else Fraction(match[1])
     if exact is None or exact > _MOST_UNITS:
-        raise refused(f"{what} must be a number from 0 to {_MOST_UNITS}, not {text!r}")
+        raise refused(f"{description} must be a number from 0 to {_MOST_UNITS}, not {text!r}")
     return ceil(exact * UNIT) if up else floor(exact * UNIT)
 
 
@@ -103,7 +103,7 @@ class Options:
     # `True` for a negative cost, which is given back.
     back: bool = False
     # `True` if the cost is a whole number of units.
-    whole: bool = True
+    is_whole: bool = True
     mode: str = ""
     max_wait: int = 0
     # Amount, or the text of a share.
@@ -119,7 +119,7 @@ class Options:
     def read(cls, words: Words, among: set[str]) -> Options:
         """Parses options in any order, up to a word that is not in `among`."""
         options, used = cls(), set[str]()
-        while (word := words.peek()) in among and words.left():
+        while (word := words.peek()) in among and words.has_next():
             words.raw(word)
             # Some options exclude each other.
             group = "MODE" if word in _MODES else "ID" if word in {"ONCE", "SETTLE"} else word
@@ -144,7 +144,7 @@ class Options:
         cost = _amount(number, "cost", up=True)
         self.back = number != text and cost > 0
         self.cost = _amount(number, "cost", up=False) if self.back else cost
-        self.whole = Fraction(number).denominator == 1
+        self.is_whole = Fraction(number).denominator == 1
 
     def _take_maxwait(self, words: Words) -> None:
         self.max_wait = words.duration("maxwait", zero=True)
@@ -187,7 +187,7 @@ class Options:
             if mode:
                 raise refused(f"cost must be 0 or more with {mode}")
             return Request("BACK", cost)
-        if mode == "UPTO" and not (self.whole and cost):
+        if mode == "UPTO" and not (self.is_whole and cost):
             raise refused("cost must be a whole number from 1 with UPTO")
         return Request(mode or "TAKE", cost, max_wait)
 
@@ -203,5 +203,5 @@ class Request:
     max_wait: int = 0
 
     @property
-    def looks(self) -> bool:
+    def is_peek(self) -> bool:
         return self.mode == "PAST" or (self.cost == 0 and self.mode not in {"UPTO", "BACK"})

@@ -50,12 +50,14 @@ class Memory:
         words.raw("command")
         refuse_what_needs_a_server(command)
         if command in {"RL.MTAKE", "RL.MPEEK"}:
-            looks = command == "RL.MPEEK"
-            return self._keys_reply(grammar.read_keys(words, looks=looks), now, looks=looks)
+            is_peek = command == "RL.MPEEK"
+            return self._keys_reply(grammar.read_keys(words, is_peek=is_peek), now, is_peek=is_peek)
         key = words.raw("key")
         if command in {"RL.TAKE", "RL.PEEK"}:
-            looks = command == "RL.PEEK"
-            return self._key_reply(key, grammar.read_call(words, looks=looks), now, looks=looks)
+            is_peek = command == "RL.PEEK"
+            return self._key_reply(
+                key, grammar.read_call(words, is_peek=is_peek), now, is_peek=is_peek
+            )
         if command == "RL.ACQUIRE":
             return self._acquire(key, *grammar.read_acquire(words), now)
         if command == "RL.RELEASE":
@@ -73,7 +75,7 @@ class Memory:
             return None
         return key
 
-    def _open(self, name: bytes, now: int, *, looks: bool = False) -> Key:
+    def _open(self, name: bytes, now: int, *, is_peek: bool = False) -> Key:
         """Returns the key, or a new one, shifted if the clock was set back. A peek does not store
         the shifted key.
         """
@@ -83,7 +85,7 @@ class Memory:
             key = deepcopy(key)
             key.move_back(now)
             key.expires_at -= back // 1000
-            if not looks:
+            if not is_peek:
                 self._keys[name] = key
         return key
 
@@ -97,38 +99,38 @@ class Memory:
             self._keys = {n: one for n, one in self._keys.items() if millis <= one.expires_at}
             self._swept_at = 1000 + 2 * len(self._keys)
 
-    def _key_reply(self, name: bytes, call: Call, now: int, *, looks: bool) -> list[Any]:
+    def _key_reply(self, name: bytes, call: Call, now: int, *, is_peek: bool) -> list[Any]:
         self._queue_up(name, call)
-        visit = self._visit([(name, call)], now, looks=looks)[0]
+        visit = self._visit([(name, call)], now, is_peek=is_peek)[0]
         each = visit.decisions()
-        whole = visit.whole(each)
+        combined = visit.combined(each)
         if not call.each:
-            return whole.row()
+            return combined.row()
         names = [[] if spec.name is None else [spec.name.encode()] for spec in call.specs]
         rows = [[*one.row(), *name] for one, name in zip(each, names, strict=True)]
-        return [int(whole.verdict[0] == ALLOWED), wait_ms(whole.verdict), rows]
+        return [int(combined.verdict[0] == ALLOWED), wait_ms(combined.verdict), rows]
 
-    def _visit(self, keys: list[tuple[bytes, Call]], now: int, *, looks: bool) -> list[Visit]:
+    def _visit(self, keys: list[tuple[bytes, Call]], now: int, *, is_peek: bool) -> list[Visit]:
         """Evaluates a call on every key, and charges all keys or none."""
-        opened = [self._open(name, now, looks=looks) for name, _ in keys]
+        opened = [self._open(name, now, is_peek=is_peek) for name, _ in keys]
         visits = [Visit(call, key, now) for key, (_, call) in zip(opened, keys, strict=True)]
         allowed = _allowed(visits)
         if allowed:
             for visit in visits:
                 visit.check_room()
         for (name, call), visit in zip(keys, visits, strict=True):
-            if not looks and visit.changes and (allowed or call.settle is not None):
+            if not is_peek and visit.changes and (allowed or call.settle is not None):
                 visit.commit()
                 self._store(name, visit.key)
         return visits
 
-    def _keys_reply(self, keys: list[tuple[bytes, Call]], now: int, *, looks: bool) -> list[Any]:
+    def _keys_reply(self, keys: list[tuple[bytes, Call]], now: int, *, is_peek: bool) -> list[Any]:
         for name, call in keys:
             self._queue_up(name, call)
-        visits = self._visit(keys, now, looks=looks)
+        visits = self._visit(keys, now, is_peek=is_peek)
         allowed, waits, rows = _allowed(visits), [], []
         for visit in visits:
-            decision = visit.whole(visit.decisions())
+            decision = visit.combined(visit.decisions())
             if allowed:
                 counts = decision.verdict[0] == ALLOWED
             else:
@@ -145,7 +147,7 @@ class Memory:
         assert isinstance(rule, Concurrency)
         if fence:
             rule.token = self._last_token = max(now, self._last_token + 1)
-        row = self._key_reply(name, call, now, looks=False)
+        row = self._key_reply(name, call, now, is_peek=False)
         if not fence:
             return row
         lease = None
@@ -156,7 +158,7 @@ class Memory:
 
     def _release(self, name: bytes, words: Words, now: int) -> int:
         holders = [words.name("holder")]
-        while words.left():
+        while words.has_next():
             holders.append(words.name("holder"))
         key = self._open(name, now)
         released = key.release(holders, now)

@@ -251,7 +251,7 @@ class Visit:
             return (ALLOWED, max(self.record.hold_until - self.now, 0))
         return AT_ONCE if self.call.purpose == "BACK" else verdict
 
-    def whole(self, each: list[Decision]) -> Decision:
+    def combined(self, each: list[Decision]) -> Decision:
         """Returns the combined decision of all limits."""
         pairs = list(zip(each, self.evaluations, strict=True))
         denying = [

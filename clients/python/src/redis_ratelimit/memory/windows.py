@@ -111,15 +111,15 @@ class Sliding(Rule):
 
     def give_back(self, usage: _Slider, now: int, units: int) -> None:
         self._advance(usage, now)
-        rest = max(units - usage.current, 0)
+        excess = max(units - usage.current, 0)
         usage.current = max(usage.current - units, 0)
         overlap = usage.window - max(now - usage.start, 0)
         if overlap > 0:
-            usage.previous = max(usage.previous - rest * usage.window // overlap, 0)
+            usage.previous = max(usage.previous - excess * usage.window // overlap, 0)
 
     def low(self, usage: _Slider, now: int) -> int | None:
-        anew = usage.window != self.window or usage.rolled(now).unused()
-        return 0 if anew or usage.saturated() else None
+        is_new = usage.window != self.window or usage.rolled(now).unused()
+        return 0 if is_new or usage.saturated() else None
 
 
 def _fades(count: int, room: int, window: int) -> int:
@@ -212,10 +212,10 @@ class Strict(Rule):
     def verdict(self, usage: _Slots, now: int, cost: int) -> Verdict:
         if cost > self.limit:
             return NEVER_EVER
-        held = 0
+        total = 0
         for slot, count in usage.counting(now):
-            held += count
-            if held + cost > self.limit:
+            total += count
+            if total + cost > self.limit:
                 return (AFTER, usage.leaves(slot) - now)
         return AT_ONCE
 
