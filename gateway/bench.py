@@ -1,8 +1,8 @@
-"""Measures the gateway beside two services of the same protocol, in one run on one machine: one
-that allows all without asking anybody, and one on the crate limitador with its Redis storage, where
-that is built. Prints a table, and draws a picture.
+"""Measures the gateway beside two services of the same protocol, in one run on one machine: a
+service that allows every request without a server, and a service on the crate limitador with its
+Redis storage, if it is built. Prints a table, and draws a picture.
 
-The services take turns, since a machine has good and bad minutes. Decisions a core are by the
+The services take turns, since the speed of a machine varies. Decisions per core are by the
 processor time of the service and of its server together.
 """
 
@@ -35,7 +35,7 @@ NAMES = {
     "limitador": "on the crate limitador",
 }
 COLOURS = {"ok": "#999", "gateway": "#2a6fbb", "limitador": "#c77"}
-# Of the document the lines between these are written anew.
+# The lines of the document between these are replaced.
 BEGIN, END = "<!-- written by make bench-gateway -->", "<!-- end -->"
 
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--picture", type=Path, default=REPOSITORY / "target/gateway.svg")
-    parser.add_argument("--document", type=Path, help="a page whose figures are written anew")
+    parser.add_argument("--document", type=Path, help="a page whose figures are replaced")
     parser.add_argument("--target", type=Path, default=REPOSITORY / "target")
     arguments = parser.parse_args()
     programs = {
@@ -53,7 +53,7 @@ def main() -> None:
         "limitador": arguments.target / "limitador/release/limitador-bench",
     }
     if not programs["limitador"].exists():
-        print(f"going on without limitador: {programs.pop('limitador')} is missing")
+        print(f"continues without limitador: {programs.pop('limitador')} is missing")
     measured = Measured(programs, arguments.seconds)
     with ExitStack() as running:
         measured.start(running)
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 class Measured:
-    """The services that run, and what was measured of each."""
+    """Running services, and the measurements of each."""
 
     def __init__(self, programs: dict[str, Path], seconds: float) -> None:
         self._programs = programs
@@ -90,8 +90,8 @@ class Measured:
 
     def start(self, running: ExitStack) -> None:
         binary = binaries.chosen()
-        asking = [name for name in self._programs if name != "ok"]
-        servers = {name: running.enter_context(Server(binary)) for name in asking}
+        with_server = [name for name in self._programs if name != "ok"]
+        servers = {name: running.enter_context(Server(binary)) for name in with_server}
         limit = ["RL.POLICYSET", "bench|user", "FIXED", 10**9, "1d", "ALIGNED"]
         servers["gateway"].client().execute_command(*limit)
         addresses = {name: f"redis://127.0.0.1:{server.port}" for name, server in servers.items()}
@@ -120,15 +120,15 @@ class Measured:
         return False
 
     def _load(self, name: str, **options: float) -> dict[str, float]:
-        words = [word for option, it in options.items() for word in (f"--{option}", str(it))]
+        words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
         target = f"http://127.0.0.1:{self._ports[name]}"
-        told = subprocess.run(
+        load = subprocess.run(
             [self._programs["ok"], "load", target, *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             check=True,
         )
-        return json.loads(told.stdout)
+        return json.loads(load.stdout)
 
     def _add(self, name: str, **figures: float) -> None:
         for figure, value in figures.items():
@@ -136,17 +136,17 @@ class Measured:
 
     def peak(self, name: str) -> None:
         before = seconds_of(self._pids[name])
-        told = self._load(name, seconds=self._seconds)
+        load = self._load(name, seconds=self._seconds)
         after = seconds_of(self._pids[name])
-        assert told["failed"] == 0, told
+        assert load["failed"] == 0, load
         spent = [end - begin for begin, end in zip(before, after, strict=True)]
-        own, asked = (1e6 * seconds / told["calls"] for seconds in (spent[0], sum(spent[1:])))
-        of_a_core = told["calls"] / sum(spent)
-        self._add(name, rate=told["rate"], of_a_core=of_a_core, own_us=own, server_us=asked)
+        own, server = (1e6 * seconds / load["calls"] for seconds in (spent[0], sum(spent[1:])))
+        per_core = load["calls"] / sum(spent)
+        self._add(name, rate=load["rate"], per_core=per_core, own_us=own, server_us=server)
 
     def at(self, name: str, rate: float) -> None:
-        told = self._load(name, seconds=self._seconds, rate=rate)
-        self._add(name, p50=told["p50_us"] / 1000, p99=told["p99_us"] / 1000)
+        load = self._load(name, seconds=self._seconds, rate=rate)
+        self._add(name, p50=load["p50_us"] / 1000, p99=load["p99_us"] / 1000)
 
     def median(self, name: str, figure: str) -> float:
         return statistics.median(self.of[name][figure])
@@ -157,35 +157,35 @@ class Measured:
             "|---|---|---|---|---|",
         ]
         for name, figures in self.of.items():
-            rate, of_a_core = (self.median(name, one) for one in ("rate", "of_a_core"))
-            took = [
+            rate, per_core = (self.median(name, one) for one in ("rate", "per_core"))
+            p50, p99 = [
                 f"{self.median(name, one):.2f} ms" if one in figures else ""
                 for one in ("p50", "p99")
             ]
-            lines.append(
-                f"| {NAMES[name]} | {rate:,.0f} | {of_a_core:,.0f} | {took[0]} | {took[1]} |"
-            )
+            lines.append(f"| {NAMES[name]} | {rate:,.0f} | {per_core:,.0f} | {p50} | {p99} |")
         ratio = self.median("gateway", "rate") / self.median("ok", "rate")
         more = self.median("gateway", "p99") - self.median("ok", "p99")
-        told = [
+        summary = [
             f"The gateway answers {ratio:.2f} of what the first service does (goal: 0.5).",
             f"Its p99 at half of its peak is {more:+.2f} ms beside that (goal: at most +2).",
         ]
         if "limitador" in self.of:
-            times = self.median("gateway", "of_a_core") / self.median("limitador", "of_a_core")
-            told.append(f"It makes {times:.2f} times the decisions a core of limitador (goal: 3).")
+            times = self.median("gateway", "per_core") / self.median("limitador", "per_core")
+            summary.append(
+                f"It makes {times:.2f} times the decisions a core of limitador (goal: 3)."
+            )
         own, server = (self.median("gateway", figure) for figure in ("own_us", "server_us"))
-        told.append(
+        summary.append(
             f"A decision takes {own:.1f} µs of a core in the gateway "
             f"and {server:.1f} µs in its server."
         )
-        return "\n".join([*lines, "", " ".join(told)])
+        return "\n".join([*lines, "", " ".join(summary)])
 
     def draw(self, picture: Path, half: float) -> None:
         figure, axes = plt.subplots(1, 3, figsize=(9, 1.8))
         shown = {
             "rate": "answers a second",
-            "of_a_core": "decisions a core and second",
+            "per_core": "decisions a core and second",
             "p99": f"p99 at {half:,.0f} a second, ms",
         }
         for axis, (figure_name, title) in zip(axes, shown.items(), strict=True):
@@ -215,7 +215,7 @@ class Measured:
 
 
 def seconds_of(pids: list[int]) -> list[float]:
-    """The processor time of each process, in seconds."""
+    """Returns the processor time of each process in seconds."""
 
     def of(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
