@@ -14,6 +14,9 @@ install -D -m 644 "$here/packaging/$package.service" "$root/usr/lib/systemd/syst
 install -D -m 644 "$repository/docs/$name.md" "$doc/$name.md"
 install -D -m 644 "$repository/LICENSE" "$doc/copyright"
 if test "$name" = gateway; then
+    # The name under which it takes the place of envoyproxy/ratelimit.
+    ln -s "$package" "$root/usr/bin/ratelimit"
+    install -m 644 "$repository/docs/envoy-ratelimit.md" "$doc"
     install -m 644 "$here/gateway.example.yaml" "$doc"
     install -d "$doc/proxies"
     install -m 644 "$here/proxies/"* "$doc/proxies"

@@ -18,6 +18,7 @@ def test_debian_package_can_be_unpacked_and_run(tmp_path: Path) -> None:
     root = build_and_unpack("gateway", BINARY, tmp_path)
     example = root / "usr/share/doc/ratelimit-gateway/gateway.example.yaml"
     subprocess.run([root / "usr/bin/ratelimit-gateway", "check", example], check=True)
+    assert (root / "usr/bin/ratelimit").readlink() == Path("ratelimit-gateway")
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd")

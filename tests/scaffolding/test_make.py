@@ -141,7 +141,7 @@ def test_debian_package_needs_dpkg_shlibdeps(
 # Dockerfiles
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "gateway/Dockerfile", "console/Dockerfile"])
+@pytest.mark.parametrize("name", ["Dockerfile", "gateway/Dockerfile"])
 def test_image_has_the_compiler_of_the_project_and_an_ordinary_user(name: str) -> None:
     text = (REPOSITORY / name).read_text()
     toolchain = tomllib.loads((REPOSITORY / "rust-toolchain.toml").read_text())["toolchain"]
@@ -152,7 +152,7 @@ def test_image_has_the_compiler_of_the_project_and_an_ordinary_user(name: str) -
     assert int(user) > 0
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "gateway/Dockerfile", "console/Dockerfile"])
+@pytest.mark.parametrize("name", ["Dockerfile", "gateway/Dockerfile"])
 def test_files_of_an_image_are_sent_to_its_build(name: str) -> None:
     ignored = REPOSITORY / f"{name}.dockerignore"
     lines = (ignored if ignored.exists() else REPOSITORY / ".dockerignore").read_text().split()
@@ -161,6 +161,16 @@ def test_files_of_an_image_are_sent_to_its_build(name: str) -> None:
     copied = {source for words in copies for source in words.split()}
     assert all((REPOSITORY / source).exists() for source in copied)
     assert {source.partition("/")[0] for source in copied} == sent
+
+
+def test_image_has_all_programs_and_the_name_of_envoyproxy_ratelimit() -> None:
+    text = (REPOSITORY / "gateway/Dockerfile").read_text()
+    manifests = [(REPOSITORY / name / "Cargo.toml").read_text() for name in ("gateway", "console")]
+    for manifest in manifests:
+        name = tomllib.loads(manifest)["package"]["name"]
+        assert re.search(rf"^COPY --from=build .*/{name} ", text, re.MULTILINE), name
+    assert "RUN ln -s /usr/local/bin/ratelimit-gateway /bin/ratelimit\n" in text
+    assert "ENTRYPOINT [" not in text, "a command would be an argument of it"
 
 
 # What a build leaves behind
