@@ -5,8 +5,8 @@
 //! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); configuration files
 //! ([`configuration`]); the cache of policies ([`policy_cache`]) and connections to the server ([`upstream`]); limits
 //! while the server is away ([`local_limits`]); evaluation of requests ([`evaluation`]) and response headers
-//! ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages, [`proto`]); the command `serve`
-//! ([`serve_command`]).
+//! ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages, [`proto`]); the environment of
+//! envoyproxy/ratelimit ([`envoyproxy`]); the command `serve` ([`serve_command`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 

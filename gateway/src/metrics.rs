@@ -19,6 +19,8 @@ const BUCKETS: [f64; 13] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
 const MAX_LABELS: usize = 1000;
 /// Maximum number of combinations of a domain, a policy and values.
 const MAX_SERIES: usize = 2000;
+/// Maximum length of a label, since values of descriptors may be part of it.
+const MAX_LABEL_BYTES: usize = 512;
 
 /// Names of the metrics of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -183,18 +185,19 @@ fn describe() {
     );
 }
 
-/// Label value of all values above the maximum number.
+/// Label value of all values above the maximum number or length.
 const OTHER: &str = "other";
 
 /// Bounded set of the values of a label. Further values are labelled [`OTHER`].
 struct Labels {
     known: RwLock<HashSet<String>>,
     limit: usize,
+    max_bytes: usize,
 }
 
 impl Labels {
     fn new(limit: usize) -> Labels {
-        Labels { known: RwLock::default(), limit }
+        Labels { known: RwLock::default(), limit, max_bytes: MAX_LABEL_BYTES }
     }
 
     /// Returns the label of a value. With `may_add`, an unknown value is added.
@@ -203,6 +206,7 @@ impl Labels {
             return value;
         }
         if may_add
+            && value.len() <= self.max_bytes
             && let Ok(mut known) = self.known.write()
             && known.len() < self.limit
         {
@@ -252,7 +256,7 @@ pub fn count_decision(
     units: Option<Units>,
 ) {
     static VALUES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
-    static SERIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_SERIES));
+    static SERIES: LazyLock<Labels> = LazyLock::new(|| Labels { max_bytes: usize::MAX, ..Labels::new(MAX_SERIES) });
     static DECISIONS: LazyLock<RwLock<Decisions>> = LazyLock::new(RwLock::default);
     let domain = domain_label(domain, is_known_domain);
     let policy = policy.map_or("", |policy| POLICIES.label(policy, true));
@@ -347,7 +351,7 @@ pub fn count_reload(applied: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Labels, MAX_LABELS, MAX_SERIES, Outcome, Units, count_decision, count_near_limit};
+    use super::{Labels, MAX_LABEL_BYTES, MAX_LABELS, MAX_SERIES, Outcome, Units, count_decision, count_near_limit};
     use crate::call::Operation;
     use metrics_exporter_prometheus::PrometheusBuilder;
     use ratelimit_core::Amount;
@@ -356,6 +360,8 @@ mod tests {
     fn value_becomes_a_label_only_if_it_may_be_added() {
         let labels = Labels::new(MAX_LABELS);
         assert_eq!([labels.label("a", false), labels.label("a", true), labels.label("a", false)], ["other", "a", "a"]);
+        let long = "x".repeat(MAX_LABEL_BYTES + 1);
+        assert_eq!([labels.label(&long, true), labels.label(&long[1..], true)], ["other", &long[1..]]);
         (0..2 * MAX_LABELS).for_each(|number| drop(labels.label(&number.to_string(), true).to_owned()));
         assert_eq!([labels.label("a", true), labels.label("0", false), labels.label("new", true)], ["a", "0", "other"]);
     }

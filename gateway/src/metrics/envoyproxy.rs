@@ -1,6 +1,6 @@
 //! Metrics under the names of envoyproxy/ratelimit, with the labels that its statsd mapping for Prometheus makes.
 
-use super::{MAX_SERIES, NearLimitRatio, OTHER};
+use super::{MAX_LABEL_BYTES, MAX_SERIES, NearLimitRatio, OTHER};
 use metrics::{Counter, Histogram, counter, describe_counter, describe_histogram, histogram};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock, PoisonError, RwLock};
@@ -124,7 +124,8 @@ pub fn count_hits(domain: &str, path: &str, hits: Hits, ratio: NearLimitRatio) {
     let counters = known.unwrap_or_else(|| {
         let mut limits = LIMITS.write().unwrap_or_else(PoisonError::into_inner);
         // Values of descriptors may be part of a path.
-        let path = if limits.len() < MAX_SERIES { path } else { format!("{OTHER}.{OTHER}") };
+        let is_bounded = limits.len() < MAX_SERIES && path.len() <= MAX_LABEL_BYTES;
+        let path = if is_bounded { path } else { format!("{OTHER}.{OTHER}") };
         let new = || Arc::new(LimitCounters::new(&path));
         Arc::clone(limits.entry(path.clone()).or_insert_with(new))
     });
@@ -262,11 +263,14 @@ mod tests {
             for number in 0..2 * MAX_SERIES {
                 count_hits("d", &format!("user_{number}"), hits, NearLimitRatio::default());
             }
+            count_hits("d", &"x".repeat(1 << 16), hits, NearLimitRatio::default());
         });
         let rendered = recorder.handle().render();
         let series = rendered.lines().filter(|line| line.starts_with("ratelimit_service_rate_limit_total_hits{"));
         // Other tests of this process may have made some of them.
         assert!((MAX_SERIES / 2..=MAX_SERIES + 1).contains(&series.count()));
-        assert!(rendered.contains(r#"{domain="other",key1="other"} 2"#), "{MAX_SERIES} hits are counted");
+        let others = "ratelimit_service_rate_limit_total_hits{domain=\"other\",key1=\"other\"} 2001";
+        assert!(rendered.contains(others), "all further hits are counted: {rendered:.300}");
+        assert!(rendered.len() < 1 << 20, "no label is long");
     }
 }
