@@ -44,6 +44,7 @@ pub mod composite;
 pub mod effect;
 mod evaluate;
 pub mod expiry;
+mod keyed_hash;
 mod limit;
 mod number;
 pub mod policy;

@@ -9,11 +9,11 @@ mod block;
 
 pub use block::{Block, Payload, Record, RecordBytes, records};
 
+use crate::keyed_hash::{self, Multipliers, spread};
 use crate::number::lazy_shift::Mark;
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::LazyLock;
 
 /// The most records that are found without an index.
@@ -26,6 +26,15 @@ pub struct RecordTable {
     /// The instants of all records by the hashes of their names; empty while there have been few.
     index: HashTable<IndexEntry>,
     len: usize,
+    /// The latest instant of all records.
+    latest: Mark,
+}
+
+/// Place of a record, until the table is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    block: usize,
+    byte: usize,
 }
 
 /// A part of the hash of a name, and the bits of the record's instant: in halves, so that an entry takes 12 bytes.
@@ -49,16 +58,13 @@ impl IndexEntry {
     }
 }
 
+/// Words of four bytes in the longest name.
+const WORDS: usize = 64;
+
 /// Returns the hash of a name, others of which cannot be guessed from outside.
 fn hash_of(name: &[u8]) -> u32 {
-    static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    let [a, b, c, d, ..] = HASHER.hash_one(name).to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
-/// Returns a hash as the index takes it, which goes by the lowest and the highest bits.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
+    static MULTIPLIERS: LazyLock<Multipliers<WORDS>> = LazyLock::new(Multipliers::random);
+    keyed_hash::hash(MULTIPLIERS.sum(name))
 }
 
 /// Returns the number of the block in which a record with that instant and name stands, if there is one.
@@ -74,8 +80,8 @@ fn block_of(blocks: &VecDeque<Block>, at: Mark, name: &[u8]) -> usize {
 impl RecordTable {
     /// Returns the table with the records of one block.
     pub fn of(block: Block) -> RecordTable {
-        let len = block.records().count();
-        let mut table = RecordTable { blocks: VecDeque::from([block]), index: HashTable::new(), len };
+        let (len, latest) = (block.records().count(), block.last_instant().unwrap_or_default());
+        let mut table = RecordTable { blocks: VecDeque::from([block]), index: HashTable::new(), len, latest };
         if len > UNINDEXED {
             table.make_index();
         }
@@ -121,39 +127,101 @@ impl RecordTable {
         self.blocks.front()?.first()
     }
 
-    /// Returns the last record.
-    pub fn last(&self) -> Option<Record<'_>> {
-        self.blocks.back()?.last()
+    /// Returns the latest instant of all records.
+    #[inline]
+    pub fn latest(&self) -> Option<Mark> {
+        (self.len > 0).then_some(self.latest)
+    }
+
+    /// Returns the record at a place.
+    pub fn record_at(&self, place: Place) -> Option<Record<'_>> {
+        self.blocks.get(place.block)?.record_at(place.byte)
     }
 
     /// Returns the record with a name.
     #[inline]
     pub fn get(&self, name: &[u8]) -> Option<Record<'_>> {
-        if !self.is_indexed() {
-            return self.blocks.iter().find_map(|block| block.find(name)).map(|(_, record)| record);
-        }
-        let (hash, mut found) = (hash_of(name), None);
-        self.index.find(spread(hash), |entry| {
-            if entry.hash == hash {
-                let block = self.blocks.get(block_of(&self.blocks, entry.at(), name));
-                found = block.and_then(|block| block.find_at(entry.at(), name)).map(|(_, record)| record);
-            }
-            found.is_some()
-        });
-        found
+        self.find(name).map(|(_, _, record)| record)
     }
 
-    /// Adds a record, whose name no other has.
-    pub fn insert(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) {
-        let place = block_of(&self.blocks, at, name);
-        let last = place.saturating_add(1) >= self.blocks.len();
-        if self.blocks.is_empty() {
+    /// Returns the record with a name, with its place: a block, and bytes of it.
+    fn find(&self, name: &[u8]) -> Option<(usize, Range<usize>, Record<'_>)> {
+        let mut found = None;
+        if self.is_indexed() {
+            let hash = hash_of(name);
+            self.index.find(spread(hash), |entry| {
+                if entry.hash == hash {
+                    let number = block_of(&self.blocks, entry.at(), name);
+                    found = self
+                        .blocks
+                        .get(number)
+                        .and_then(|block| block.find_at(entry.at(), name))
+                        .map(|at| (number, at));
+                }
+                found.is_some()
+            });
+        } else {
+            found = self.blocks.iter().enumerate().find_map(|(number, block)| Some((number, block.find(name)?)));
+        }
+        found.map(|(number, (range, record))| (number, range, record))
+    }
+
+    /// Adds a record, whose name no other has, and returns its place.
+    pub fn insert(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> Place {
+        // Most records come in their order.
+        if at > self.latest {
+            return self.push(at, name, bytes);
+        }
+        let number = block_of(&self.blocks, at, name);
+        let is_last = number.saturating_add(1) >= self.blocks.len();
+        let Some(block) = self.blocks.get_mut(number) else { return self.push(at, name, bytes) };
+        let mut place = Place { block: number, byte: block.place_of(at, name) };
+        if is_last && place.byte == block.bytes().len() {
+            return self.push(at, name, bytes);
+        }
+        if block.has_room_for(&bytes) {
+            block.insert(place.byte, &mut bytes);
+        } else {
+            let mut second = block.split();
+            match place.byte.checked_sub(block.bytes().len()) {
+                Some(byte) if byte > 0 => {
+                    second.insert(byte, &mut bytes);
+                    place = Place { block: number.saturating_add(1), byte };
+                }
+                _ => block.insert(place.byte, &mut bytes),
+            }
+            self.blocks.insert(number.saturating_add(1), second);
+        }
+        self.count(at, name);
+        place
+    }
+
+    /// Adds a record behind all others; `false` if there is one with its name.
+    pub fn append(&mut self, at: Mark, name: &[u8], bytes: RecordBytes) -> bool {
+        let is_new = self.get(name).is_none();
+        if is_new {
+            self.push(at, name, bytes);
+        }
+        is_new
+    }
+
+    /// Adds a record behind all others, and returns its place. What is before it stays full.
+    fn push(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> Place {
+        if !self.blocks.back().is_some_and(|last| last.has_room_for(&bytes)) {
             self.blocks.push_back(Block::default());
         }
-        let split = self.blocks.get_mut(place).and_then(|block| block.insert_or_split(at, name, &mut bytes, last));
-        if let Some(split) = split {
-            self.blocks.insert(place.saturating_add(1), split);
+        let mut place = Place { block: self.blocks.len().saturating_sub(1), byte: 0 };
+        if let Some(last) = self.blocks.back_mut() {
+            place.byte = last.bytes().len();
+            last.push(&mut bytes);
         }
+        self.latest = at;
+        self.count(at, name);
+        place
+    }
+
+    /// Counts a record that has been added.
+    fn count(&mut self, at: Mark, name: &[u8]) {
         self.len = self.len.saturating_add(1);
         if self.is_indexed() {
             let hash = hash_of(name);
@@ -161,32 +229,6 @@ impl RecordTable {
         } else if self.len > UNINDEXED {
             self.make_index();
         }
-    }
-
-    /// Adds a record behind all others; `false` if there is one with its name.
-    pub fn append(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> bool {
-        if !self.is_indexed() {
-            let is_new = self.get(name).is_none();
-            if is_new {
-                self.insert(at, name, bytes);
-            }
-            return is_new;
-        }
-        let hash = hash_of(name);
-        let blocks = &self.blocks;
-        let is_named = |entry: &IndexEntry| {
-            let block = || blocks.get(block_of(blocks, entry.at(), name));
-            entry.hash == hash && block().is_some_and(|block| block.find_at(entry.at(), name).is_some())
-        };
-        let Entry::Vacant(entry) = self.index.entry(spread(hash), is_named, |entry| spread(entry.hash)) else {
-            return false;
-        };
-        entry.insert(IndexEntry::new(hash, at));
-        if let Some(next) = self.blocks.back_mut().and_then(|last| last.append(&mut bytes)) {
-            self.blocks.push_back(next);
-        }
-        self.len = self.len.saturating_add(1);
-        true
     }
 
     /// Makes the index anew.
@@ -202,55 +244,48 @@ impl RecordTable {
 
     /// Removes the record with a name, and returns what `read` returns of it.
     pub fn take<T>(&mut self, name: &[u8], read: impl FnOnce(Record<'_>) -> T) -> Option<T> {
-        let mut found = None;
-        if self.is_indexed() {
-            let (hash, blocks) = (hash_of(name), &self.blocks);
-            let is_its = |entry: &IndexEntry| {
-                if entry.hash == hash {
-                    let place = block_of(blocks, entry.at(), name);
-                    let record = blocks.get(place).and_then(|block| block.find_at(entry.at(), name));
-                    found = record.map(|(range, record)| (place, range, record));
-                }
-                found.is_some()
-            };
-            self.index.find_entry(spread(hash), is_its).ok()?.remove();
-        } else {
-            let mut blocks = self.blocks.iter().enumerate();
-            found = blocks.find_map(|(place, block)| {
-                let (range, record) = block.find(name)?;
-                Some((place, range, record))
-            });
-        }
-        let (place, range, record) = found?;
+        let (number, range, record) = self.find(name)?;
         let read = read(record);
-        self.remove_from_block(place, |_| Some(range));
+        self.remove(number, range);
         Some(read)
     }
 
     /// Removes the first record.
     pub fn remove_first(&mut self) {
-        let Some(first) = self.first() else { return };
-        let (at, hash) = (first.at, if self.is_indexed() { hash_of(first.name) } else { 0 });
-        if let Ok(entry) = self.index.find_entry(spread(hash), |entry| entry.hash == hash && entry.at() == at) {
-            entry.remove();
+        if let Some((range, _)) = self.blocks.front().and_then(|first| first.records().next()) {
+            self.remove(0, range);
         }
-        self.remove_from_block(0, |block| block.records().next().map(|(range, _)| range));
     }
 
-    fn remove_from_block(&mut self, place: usize, find: impl FnOnce(&Block) -> Option<std::ops::Range<usize>>) {
-        let Some(block) = self.blocks.get_mut(place) else { return };
-        let Some(range) = find(block) else { return };
+    /// Removes a record from a block.
+    fn remove(&mut self, number: usize, range: Range<usize>) {
+        let Some(block) = self.blocks.get_mut(number) else { return };
+        let Some(at) = block.record_at(range.start).map(|record| {
+            if !self.index.is_empty() {
+                let hash = hash_of(record.name);
+                let is_its = |entry: &IndexEntry| entry.hash == hash && entry.at() == record.at;
+                if let Ok(entry) = self.index.find_entry(spread(hash), is_its) {
+                    entry.remove();
+                }
+            }
+            record.at
+        }) else {
+            return;
+        };
         block.remove(range);
         self.len = self.len.saturating_sub(1);
-        let next = place.saturating_add(1);
+        let next = number.saturating_add(1);
         if block.bytes().is_empty() {
-            self.blocks.remove(place);
-        } else if let (Some(block), Some(after)) = (self.blocks.get(place), self.blocks.get(next))
+            self.blocks.remove(number);
+        } else if let (Some(block), Some(after)) = (self.blocks.get(number), self.blocks.get(next))
             && block.fits_with(after)
             && let Some(after) = self.blocks.remove(next)
-            && let Some(block) = self.blocks.get_mut(place)
+            && let Some(block) = self.blocks.get_mut(number)
         {
             block.absorb(&after);
+        }
+        if at >= self.latest {
+            self.latest = self.blocks.back().and_then(Block::last_instant).unwrap_or_default();
         }
         self.give_room_back();
     }
@@ -268,16 +303,10 @@ impl RecordTable {
 
     /// Makes every record anew: with the instant that `change` returns, and the payload that it adds.
     pub fn rewrite(&mut self, mut change: impl FnMut(Record<'_>) -> (Mark, RecordBytes)) {
-        let before = std::mem::take(self);
-        for record in before.iter() {
+        for record in std::mem::take(self).iter() {
             let (at, bytes) = change(record);
             self.insert(at, record.name, bytes);
         }
-    }
-
-    /// Makes all payloads anew, in records of the same instants and names.
-    pub fn change_payloads(&mut self, mut change: impl FnMut(Record<'_>) -> RecordBytes) {
-        self.blocks.iter_mut().for_each(|block| block.change_payloads(&mut change));
     }
 
     /// Returns the number of bytes that it takes beside itself.

@@ -29,6 +29,7 @@ mod denied_key;
 mod key_hash;
 pub(crate) mod minutes;
 
+use crate::keyed_hash::spread;
 use crate::number::Timestamp;
 use denied_key::DeniedKey;
 use hashbrown::HashTable;
@@ -122,11 +123,6 @@ impl Place {
     fn entry(self) -> usize {
         usize::try_from(self.entry).unwrap_or(NONE)
     }
-
-    /// Returns the hash as 64 bits for the table, which uses the lowest and the highest bits.
-    fn spread(hash: u32) -> u64 {
-        u64::from(hash) << 32 | u64::from(hash)
-    }
 }
 
 impl SpaceSaving {
@@ -179,7 +175,7 @@ impl SpaceSaving {
         let is_its = |place: &Place| {
             place.hash == hash && self.entries.get(place.entry()).is_some_and(|entry| entry.is_of(name, item))
         };
-        if let Some(place) = self.places.find(Place::spread(hash), is_its).copied() {
+        if let Some(place) = self.places.find(spread(hash), is_its).copied() {
             return Some(self.count_at(place.entry(), minute));
         }
         self.add(name, item, hash, minute)
@@ -267,7 +263,7 @@ impl SpaceSaving {
         self.floor = least.denied;
         if let Some(entry) = self.entries.get_mut(least.entry) {
             let is_its = |place: &Place| place.entry() == least.entry;
-            if let Ok(place) = self.places.find_entry(Place::spread(entry.hash), is_its) {
+            if let Ok(place) = self.places.find_entry(spread(entry.hash), is_its) {
                 place.remove();
             }
             entry.name.clear();
@@ -289,7 +285,7 @@ impl SpaceSaving {
         if self.places.is_empty() {
             // With twice the room, the table is rehashed in place when keys come and go, and never grows.
             let room = self.most.saturating_add(1).saturating_mul(2);
-            self.places.reserve(room, |place| Place::spread(place.hash));
+            self.places.reserve(room, |place| spread(place.hash));
         }
         let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
         self.entries.push(DeniedKey { count, ..entry });
@@ -303,7 +299,7 @@ impl SpaceSaving {
     /// Adds an entry to the table of places.
     fn place(&mut self, entry: usize, hash: u32) {
         let place = Place::new(hash, entry);
-        self.places.insert_unique(Place::spread(hash), place, |place| Place::spread(place.hash));
+        self.places.insert_unique(spread(hash), place, |place| spread(place.hash));
     }
 
     /// Increments a count and moves it down in the heap if necessary, which is rare.

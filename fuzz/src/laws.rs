@@ -159,8 +159,10 @@ fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp)
 
 /// Asserts that a call on a key with components is decided and charged as the laws say.
 pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, now: Timestamp) {
+    // With the decision of each limit.
+    let all = CompositeRequest { each: true, ..call.clone() };
     let answer = |seen: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
-        seen.answer(call, StoredUsage::Composite(usage), now, charged)
+        seen.answer(&all, StoredUsage::Composite(usage), now, charged)
     };
     let seen = CompositeEvaluation::at(call, StoredUsage::Composite(usage), now);
     if seen.has_too_many_components(StoredUsage::Composite(usage), now) {

@@ -1,16 +1,16 @@
-//! Limits without entries at a composite key: the most common composite call.
+//! Limits without entries at a composite key, with an idempotency key or without: the most common composite calls.
 
 use super::commit::{Applied, Apply};
-use super::key_evaluation::{KeyEvaluation, count_limits};
+use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
 use crate::redis::effect_demand;
 use crate::redis::key::Contents;
 use ratelimit_core::composite::{Answer, CompositeUsage, FastEvaluation};
 use ratelimit_core::syntax::CompositeRequest;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Decision, Span, Timestamp};
+use ratelimit_core::{Decision, Span, Timestamp, UsageKind};
 
-/// Evaluation of limits without entries at a composite key that has a component for each. The call adds no component
-/// and no entry, so it never exceeds a size limit.
+/// Limits without entries, evaluated at a composite key that has a component for each. It adds no component, and no
+/// entry but an idempotency key.
 pub struct FastPath<'s, 'a> {
     /// Request of the call.
     pub request: &'s CompositeRequest<'a>,
@@ -32,11 +32,11 @@ impl KeyEvaluation for FastPath<'_, '_> {
     }
 
     fn check_room(&self) -> Result<(), Error> {
-        Ok(())
+        self.evaluation.ids().map_or(Ok(()), |ids| check_entries(UsageKind::Limits, ids))
     }
 
     fn grows(&self) -> bool {
-        false
+        self.evaluation.ids().is_some()
     }
 
     fn changes_key(&self, allowed: bool) -> bool {

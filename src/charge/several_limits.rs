@@ -54,14 +54,27 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     /// for them, the additions of limits in shadow mode are left out, as those limits never deny.
     #[inline(always)]
     fn check_growth(&mut self, stored: StoredUsage, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
-        self.room = check_room(&self.evaluation, &self.request, stored, now);
-        self.grows = self.creates_plain_key() || grows(&self.evaluation, &self.request, stored, now);
+        (self.room, self.grows) = self.room(stored, now);
         let has_shadow_limits = self.request.specs.iter().any(|spec| spec.shadow);
         if has_shadow_limits && (self.room.is_err() || (self.grows && out_of_memory())) {
             self.evaluation.exclude_shadow_limits();
-            self.room = check_room(&self.evaluation, &self.request, stored, now);
-            self.grows = self.creates_plain_key() || grows(&self.evaluation, &self.request, stored, now);
+            (self.room, self.grows) = self.room(stored, now);
         }
+    }
+
+    /// Returns an error if charging the call would exceed the maximum number of entries of a component, or of
+    /// components; and `true` if it would create a key, a component or an entry.
+    fn room(&self, stored: StoredUsage, now: Timestamp) -> (Result<(), Error>, bool) {
+        let mut grows = self.creates_plain_key() || self.evaluation.creates_components();
+        if self.evaluation.has_too_many_components(stored, now) {
+            return (Err(Error::TooManyComponents { max: MAX_COMPONENTS }), grows);
+        }
+        let mut entries = self.evaluation.entries(&self.request, stored, now);
+        let room = entries.try_for_each(|(kind, entries, more)| {
+            grows |= more;
+            check_entries(kind, entries)
+        });
+        (room, grows)
     }
 
     /// Returns `true` if charging the call would create a plain key.
@@ -225,22 +238,4 @@ impl<U: PlainUsage> Apply for OfPlain<'_, '_, U> {
     fn reset(&self, usage: &U, now: Timestamp) -> Span {
         self.request.reset_of_plain(usage, now)
     }
-}
-
-/// Returns an error if charging the call would exceed the maximum number of entries of a component, or of components.
-fn check_room(
-    evaluation: &CompositeEvaluation,
-    request: &CompositeRequest,
-    stored: StoredUsage,
-    now: Timestamp,
-) -> Result<(), Error> {
-    if evaluation.has_too_many_components(stored, now) {
-        return Err(Error::TooManyComponents { max: MAX_COMPONENTS });
-    }
-    evaluation.entries(request, stored, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
-}
-
-/// Returns `true` if charging the call would create a component or an entry.
-fn grows(evaluation: &CompositeEvaluation, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) -> bool {
-    evaluation.creates_components() || evaluation.entries(request, stored, now).any(|(_, _, grows)| grows)
 }

@@ -14,7 +14,7 @@ use crate::syntax::{CompositeRequest, Purpose, Spec};
 pub struct Answer {
     /// Combined decision of the call.
     pub decision: Decision,
-    /// Decisions of the limits. Empty after the fast path, which does not compute them.
+    /// Decisions of the limits, if the request has EACH.
     pub each: Vec<Decision>,
     /// `true`: a limit in shadow mode would have denied the call.
     pub shadow_denied: bool,
@@ -65,9 +65,10 @@ impl CompositeEvaluation {
         } else {
             stored.places(request).into_iter().collect()
         };
-        let each: Vec<Decision> = request.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
+        let each: PerSpec<Decision> = request.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
         let decision = self.combined(request, stored, &each, now);
         let (banned, repeated) = (self.is_banned(), self.is_repeated());
+        let each = if request.each { each.to_vec() } else { Vec::new() };
         Answer { decision, each, shadow_denied: self.shadow_denies(request), banned, repeated }
     }
 

@@ -1,6 +1,6 @@
 //! Changes announced by an evaluation: all limits of a call are charged, or none is.
 
-use super::composite_evaluation::{CompositeEvaluation, Outcome};
+use super::composite_evaluation::{CompositeEvaluation, Outcome, PerSpec};
 use super::idempotency::IdempotencyRecords;
 use super::limit_evaluation::forces;
 use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage};
@@ -9,7 +9,7 @@ use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::idempotency::{Charge, RecordedCall};
 use crate::evaluate::{Change, Request};
 use crate::limit::{Limit, Usage, Verdict};
-use crate::number::{Amount, Span, Timestamp};
+use crate::number::{Amount, Period, Span, Timestamp};
 use crate::syntax::{CompositeRequest, Idempotency, Spec};
 use crate::usage_kind::UsageKind;
 use std::any::Any;
@@ -41,11 +41,8 @@ fn holders_by_id<'a>(request: &CompositeRequest<'a>) -> Vec<&'a [u8]> {
 impl CompositeUsage {
     /// Makes the changes announced by an evaluation, or counts its strike. The state must not be later than `now`.
     pub fn charge(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
-        let id = match request.idempotency {
-            Idempotency::Once { id, .. } if evaluation.records_id(request) => Some(id),
-            _ => None,
-        };
-        self.begin(now, id);
+        let once = request.idempotency.once().filter(|_| evaluation.records_id(request));
+        self.begin(now, once.map(|(id, _)| id));
         match evaluation.outcome {
             Outcome::Passes | Outcome::Repeated(_) => self.charge_all(request, evaluation, now),
             Outcome::Settles => self.settle(request, evaluation, now),
@@ -64,7 +61,7 @@ impl CompositeUsage {
 
     fn charge_all(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
         let records_id = evaluation.records_id(request);
-        let mut charges = Vec::new();
+        let mut charges: PerSpec<Charge> = PerSpec::new();
         for (spec, limit) in request.specs.iter().zip(&evaluation.limits) {
             let change = limit.evaluation.change();
             let place = match change {
@@ -92,25 +89,31 @@ impl CompositeUsage {
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
             }
         }
-        if let Idempotency::Once { id, ttl } = request.idempotency
-            && records_id
-        {
+        if let (Some(once), true) = (request.idempotency.once(), records_id) {
             let enforced = evaluation.limits.iter().filter(|limit| !limit.shadow);
             let holds = enforced.filter_map(|limit| match limit.evaluation.verdict() {
                 Verdict::Allowed(hold) => Some(hold),
                 Verdict::After(_) | Verdict::Never => None,
             });
-            let remembered = RecordedCall {
-                expires_at: now.plus(ttl.span()).min(Timestamp::MAX),
-                hold_until: now.plus(holds.max().unwrap_or_default()).min(Timestamp::MAX),
-                settled: false,
-                forced: forces(&evaluation.limits),
-                granted: evaluation.granted(request),
-                charges: charges.into(),
-            };
-            debug_assert!(remembered.is_sound(now), "{remembered:?} cannot be read");
-            self.extras_mut().records.remember(id, &remembered);
+            let (hold, forced) = (holds.max().unwrap_or_default(), forces(&evaluation.limits));
+            self.remember(once, hold, evaluation.granted(request), forced, &charges, now);
         }
+    }
+
+    /// Records a call with an id, which it keeps for a time.
+    pub(super) fn remember(
+        &mut self,
+        (id, ttl): (&[u8], Period),
+        hold: Span,
+        granted: Option<Amount>,
+        forced: bool,
+        charges: &[Charge],
+        now: Timestamp,
+    ) {
+        let (expires_at, hold_until) = (now.plus(ttl.span()).min(Timestamp::MAX), now.plus(hold).min(Timestamp::MAX));
+        let call = RecordedCall { expires_at, hold_until, settled: false, forced, granted, charges };
+        debug_assert!(call.is_sound(now), "{call:?} cannot be read");
+        self.extras_mut().records.remember(id, &call);
     }
 
     /// Adds a component for the limit of a spec and returns its index.
@@ -192,12 +195,15 @@ where
 }
 
 impl Component {
-    /// Applies a change to a component without charges that may be settled.
-    pub(super) fn change_unrecorded<L: Limit>(&mut self, limit: &L, change: Change, now: Timestamp)
+    /// Applies a change, before which the lows of earlier charges have been recorded.
+    pub(super) fn apply_change<L: Limit>(&mut self, limit: &L, change: Change, now: Timestamp)
     where
         L::Usage: PlainUsage,
     {
-        self.change_recorded(None, limit, change, now);
+        let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
+        change.apply(limit, usage, now);
+        self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);
+        as_propagated(usage);
     }
 
     /// Applies a change, which may lower the amounts of earlier charges that can be settled.
@@ -210,14 +216,10 @@ impl Component {
     ) where
         L::Usage: PlainUsage,
     {
-        let serial = self.serial();
-        let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
-        if let Some(records) = records {
-            records.before(serial, limit, usage, now, change);
+        if let (Some(usage), Some(records)) = (L::Usage::of(&self.usage), records) {
+            records.before(self.serial(), limit, usage, now, change);
         }
-        change.apply(limit, usage, now);
-        self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);
-        as_propagated(usage);
+        self.apply_change(limit, change, now);
     }
 
     /// Extends the recovery to that under another limit, which may be later than under the limit of the charge.

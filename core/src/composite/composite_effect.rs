@@ -24,7 +24,6 @@ use crate::ban::Ban;
 use crate::limit::Usage;
 use crate::number::{Span, Timestamp};
 use crate::usage_kind::UsageKind;
-use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder};
 
 /// Maximum number of components that one call can change.
@@ -170,7 +169,7 @@ impl CompositeUsage {
             self.move_back(written);
         }
         if !decode_flag(from)? {
-            self.encode_effect(&mut Discard);
+            self.forget_effect();
             return Some(());
         }
         let id_change = IdempotencyChange::decode(from, written)?;
@@ -200,14 +199,14 @@ impl CompositeUsage {
                 let usage = &self.components.get(place)?.usage;
                 charges.extend(with_usage!(usage, usage => records.charge(serial, usage, cost)));
             }
-            self.extras_mut().records.remember(&id, &call.with(charges.into()));
+            self.extras_mut().records.remember(&id, &call.with(charges));
         }
         if decode_flag(from)? {
             self.extras_mut().set_ban(Ban::decode(from, written)?);
         }
         self.end(written);
         // Discards the recorded change: it is not propagated again.
-        self.encode_effect(&mut Discard);
+        self.forget_effect();
         Some(())
     }
 
@@ -283,7 +282,7 @@ fn version_of<U: Usage>(usage: &U) -> (u32, bool) {
 
 fn encode_effect_of<U: Usage>(usage: &mut U, to: &mut impl Encoder) {
     if usage.is_unused() {
-        usage.encode_effect(&mut Discard);
+        usage.forget_effect();
     } else {
         usage.encode_effect(to);
     }

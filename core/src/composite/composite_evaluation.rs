@@ -9,7 +9,7 @@ use crate::composite::idempotency::RecordedCall;
 use crate::evaluate::{Change, Request};
 use crate::limit::Verdict;
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Purpose, Spec};
+use crate::syntax::{CompositeRequest, MAX_SPECS, Purpose, Spec};
 use crate::usage_kind::UsageKind;
 use arrayvec::ArrayVec;
 
@@ -205,17 +205,13 @@ impl CompositeEvaluation {
         let entries =
             charged.filter_map(|(spec, evaluation)| Some((spec.limit.kind(), evaluation.entries?, evaluation.grows)));
         let adds_id = self.records_id(request);
-        // An expired record makes room for the new one.
-        let ids = stored.extras().map_or(0, |extras| {
-            let ids = extras.records.len();
-            if extras.records.is_full(ids, stored.at(now)) { ids } else { ids.saturating_sub(1) }
-        });
-        entries.chain(adds_id.then_some((UsageKind::Limits, ids.saturating_add(1), true)))
+        let ids = || stored.extras().map_or(1, |extras| extras.records.len_with_another(stored.at(now)));
+        entries.chain(adds_id.then(|| (UsageKind::Limits, ids(), true)))
     }
 
     /// Returns `true` if the id of the call will be recorded.
     pub(super) fn records_id(&self, request: &CompositeRequest) -> bool {
-        matches!(request.idempotency, Idempotency::Once { .. }) && self.outcome == Outcome::Passes && self.changes()
+        request.idempotency.once().is_some() && self.outcome == Outcome::Passes && self.changes()
     }
 
     /// Returns `true` if the key can stay a plain key after the call: no other state changes, and the limit has no

@@ -42,6 +42,11 @@ impl Extras {
         self.records.is_empty() && self.ban.is_none()
     }
 
+    /// Returns `true` if there is no ban.
+    pub(super) fn bans_nobody(&self) -> bool {
+        self.ban.is_none()
+    }
+
     /// Returns `true` if the extras can be dropped: they are empty and hold no change of the current call.
     pub(super) fn is_needless(&self) -> bool {
         self.is_empty() && self.delta.is_none()

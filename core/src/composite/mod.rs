@@ -250,9 +250,11 @@ impl CompositeUsage {
         if let Some(extras) = &mut self.extras {
             extras.begin();
             extras.records.sweep(now, coming);
-            let mut ban = extras.ban();
-            ban.forget(now);
-            extras.set_ban(ban);
+            if !extras.bans_nobody() {
+                let mut ban = extras.ban();
+                ban.forget(now);
+                extras.set_ban(ban);
+            }
         }
     }
 

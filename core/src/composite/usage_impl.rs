@@ -13,7 +13,6 @@ use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_SPEC_NAME, is_name};
 use crate::usage_kind::UsageKind;
-use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder, WHOLE};
 
 /// Tag of a stored component identity without a window or a name; followed by the tags of those two.
@@ -215,15 +214,18 @@ impl Usage for CompositeUsage {
     }
 
     fn forget_effect(&mut self) {
-        if self.extras.is_some() {
-            return self.encode_effect(&mut Discard);
-        }
         for component in &mut self.components {
             if component.change() != ComponentChange::Nothing {
                 component.note(ComponentChange::Nothing);
                 with_usage!(&mut component.usage, mut usage => usage.forget_effect());
             }
         }
+        if let Some(extras) = &mut self.extras {
+            extras.take_delta();
+            extras.records.forget_effect();
+            extras.records.close();
+        }
+        self.extras.take_if(|extras| extras.is_needless());
     }
 
     fn latest_token(&self) -> u64 {

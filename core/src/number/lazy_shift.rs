@@ -6,7 +6,7 @@
 use crate::number::{Span, Timestamp};
 
 /// Stored form of a timestamp: the timestamp plus the shift at the time of storing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(Timestamp);
 
 impl Mark {

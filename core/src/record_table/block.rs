@@ -156,6 +156,7 @@ impl Block {
     }
 
     /// Returns its bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -174,12 +175,36 @@ impl Block {
     /// Returns the first record.
     #[inline]
     pub fn first(&self) -> Option<Record<'_>> {
-        self.records().next().map(|(_, record)| record)
+        self.record_at(0)
     }
 
-    /// Returns the last record.
-    pub fn last(&self) -> Option<Record<'_>> {
-        self.records().last().map(|(_, record)| record)
+    /// Returns the instant of the last record.
+    pub fn last_instant(&self) -> Option<Mark> {
+        let (mut place, mut last) = (0, None);
+        while let Some((at, end)) = self.instant_at(place) {
+            (place, last) = (end, Some(at));
+        }
+        last
+    }
+
+    /// Returns the record at a place.
+    #[inline]
+    pub fn record_at(&self, place: usize) -> Option<Record<'_>> {
+        self.records_from(place).next().map(|(_, record)| record)
+    }
+
+    /// Returns the records from a place on.
+    #[inline]
+    fn records_from(&self, place: usize) -> Records<'_> {
+        Records { bytes: &self.0, place }
+    }
+
+    /// Returns the instant of the record at a place, and the place behind it. Walks faster than [`Records`].
+    #[inline(always)]
+    fn instant_at(&self, place: usize) -> Option<(Mark, usize)> {
+        let (length, rest) = self.0.get(place..)?.split_first_chunk()?;
+        let at = Mark::from_bits(u64::from_le_bytes(*rest.first_chunk()?));
+        Some((at, place.saturating_add(LENGTH).saturating_add(usize::from(u16::from_le_bytes(*length)))))
     }
 
     /// Returns the record with a name, with its place.
@@ -190,27 +215,22 @@ impl Block {
 
     /// Returns the record with an instant and a name, with its place.
     pub fn find_at(&self, at: Mark, name: &[u8]) -> Option<(Range<usize>, Record<'_>)> {
-        let mut records = self.records().skip_while(|(_, record)| record.key() < (at, name));
+        let mut records = self.records_from(self.place_of(at, name));
         records.next().filter(|(_, record)| record.key() == (at, name))
     }
 
-    /// Adds a record, whose name no other has, and returns the number of records before it.
-    pub fn insert(&mut self, at: Mark, name: &[u8], bytes: &mut RecordBytes) -> usize {
-        let place = self.place_of(at, name);
-        self.insert_at(place.0, bytes);
-        place.1
-    }
-
-    /// Returns where a record with that instant and name is to stand, and how many are before it.
-    fn place_of(&self, at: Mark, name: &[u8]) -> (usize, usize) {
-        let mut place = (0, 0_usize);
-        for (range, _) in self.records().take_while(|(_, record)| record.key() < (at, name)) {
-            place = (range.end, place.1.saturating_add(1));
+    /// Returns the place where a record with that instant and name stands or is to stand.
+    pub fn place_of(&self, at: Mark, name: &[u8]) -> usize {
+        let mut place = 0;
+        while let Some((_, end)) = self.instant_at(place).filter(|(before, _)| *before < at) {
+            place = end;
         }
-        place
+        let alike = self.records_from(place).take_while(|(_, record)| record.key() < (at, name));
+        alike.last().map_or(place, |(range, _)| range.end)
     }
 
-    fn insert_at(&mut self, place: usize, bytes: &mut RecordBytes) {
+    /// Adds a record at its place.
+    pub fn insert(&mut self, place: usize, bytes: &mut RecordBytes) {
         let bytes = bytes.finish();
         self.make_room(bytes.len());
         self.0.splice(place..place, bytes.iter().copied());
@@ -255,15 +275,8 @@ impl Block {
         }
     }
 
-    /// Makes all payloads anew, under the same instants and names.
-    pub fn change_payloads(&mut self, change: &mut impl FnMut(Record<'_>) -> RecordBytes) {
-        let mut changed = Vec::with_capacity(self.0.len());
-        self.records().for_each(|(_, record)| changed.extend_from_slice(change(record).finish()));
-        self.0 = changed;
-    }
-
     /// Splits off the second half of its records.
-    fn split(&mut self) -> Block {
+    pub fn split(&mut self) -> Block {
         let half = self.0.len() / 2;
         let end = self.records().find(|(range, _)| range.end >= half).map_or(half, |(range, _)| range.end);
         let second = Block(self.0.split_off(end));
@@ -276,34 +289,16 @@ impl Block {
 pub const MOST_BLOCK: usize = 2048;
 
 impl Block {
-    /// Adds a record to a block that may be `last` of several. The block that it has to split off, if any.
-    pub fn insert_or_split(&mut self, at: Mark, name: &[u8], bytes: &mut RecordBytes, last: bool) -> Option<Block> {
-        let place = self.place_of(at, name).0;
-        if self.0.len().saturating_add(bytes.finish().len()) <= MOST_BLOCK || self.0.is_empty() {
-            self.insert_at(place, bytes);
-            return None;
-        }
-        // Most records come in their order: what is before them stays full.
-        if last && place == self.0.len() {
-            let mut next = Block::default();
-            next.insert_at(0, bytes);
-            return Some(next);
-        }
-        let mut second = self.split();
-        match place.checked_sub(self.0.len()) {
-            Some(place) if place > 0 => second.insert_at(place, bytes),
-            _ => self.insert_at(place, bytes),
-        }
-        Some(second)
+    /// Returns `true` if there is room for a record.
+    pub fn has_room_for(&self, bytes: &RecordBytes) -> bool {
+        self.0.is_empty() || self.0.len().saturating_add(bytes.0.len()) <= MOST_BLOCK
     }
 
-    /// Adds a record behind all others. The block that it begins if there is no room, if any.
-    pub fn append(&mut self, bytes: &mut RecordBytes) -> Option<Block> {
-        let mut next = Block::default();
-        let fits = self.0.len().saturating_add(bytes.finish().len()) <= MOST_BLOCK || self.0.is_empty();
-        let block = if fits { &mut *self } else { &mut next };
-        block.insert_at(block.0.len(), bytes);
-        (!fits).then_some(next)
+    /// Adds a record behind all others.
+    pub fn push(&mut self, bytes: &mut RecordBytes) {
+        let bytes = bytes.finish();
+        self.make_room(bytes.len());
+        self.0.extend_from_slice(bytes);
     }
 
     /// Returns `true` if both together fill less than half a block.

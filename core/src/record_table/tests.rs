@@ -20,7 +20,9 @@ fn record(at: u64, name: &[u8], value: u64, length: usize) -> (Mark, RecordBytes
 
 fn insert(table: &mut RecordTable, at: u64, name: &[u8], value: u64, length: usize) {
     let (at, bytes) = record(at, name, value, length);
-    table.insert(at, name, bytes);
+    let place = table.insert(at, name, bytes);
+    let found = table.record_at(place).unwrap();
+    assert_eq!((found.at, found.name, self::value(&found)), (at, name, value));
 }
 
 fn value(record: &Record) -> u64 {
@@ -93,7 +95,7 @@ proptest! {
                 for (_, value) in by_name.values_mut() {
                     *value += by;
                 }
-                table.change_payloads(|found| record(found.at.bits(), found.name, value(&found) + by, 0).1);
+                table.rewrite(|found| record(found.at.bits(), found.name, value(&found) + by, 0));
             }
             let mut expected: Vec<_> = by_name.iter().map(|(name, (at, value))| (*at, name.clone(), *value)).collect();
             expected.sort();
@@ -101,7 +103,7 @@ proptest! {
             prop_assert_eq!(table.iter().map(found).collect::<Vec<_>>(), expected.clone());
             prop_assert_eq!(table.len(), expected.len());
             prop_assert_eq!(table.first().map(found), expected.first().cloned());
-            prop_assert_eq!(table.last().map(found), expected.last().cloned());
+            prop_assert_eq!(table.latest().map(Mark::bits), expected.last().map(|(at, ..)| *at));
             prop_assert!(table.index.is_empty() || table.index.len() == table.len());
             prop_assert!(table.blocks.iter().all(|block| (1..=MOST_BLOCK).contains(&block.bytes().len())));
         }

@@ -1,8 +1,8 @@
 mod denying_policies;
 mod last_minutes;
 
-use super::key_hash::Multipliers;
 use super::*;
+use crate::keyed_hash::Multipliers;
 use crate::testing::calls::us;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -212,7 +212,7 @@ fn each_sketch_has_its_own_hash() {
     let (one, other) = (Hash::new(), Hash::new());
     let names: Vec<_> = (0..4_u8).map(|name| vec![name; 9]).collect();
     assert!(names.iter().any(|name| one.of(name, None) != other.of(name, None)));
-    let drawn = |of: &Multipliers| [&[of.base, of.of_length, of.of_last][..], &of.of_words].concat();
+    let drawn = |of: &Multipliers<_>| [&[of.base, of.of_length, of.of_last][..], &of.of_words].concat();
     let numbers = [drawn(&one.of_names), drawn(&one.of_items)].concat();
     assert_eq!(numbers.iter().collect::<std::collections::BTreeSet<_>>().len(), numbers.len(), "all are drawn");
 }

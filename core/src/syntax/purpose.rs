@@ -65,6 +65,15 @@ pub enum Idempotency<'a> {
     },
 }
 
+impl<'a> Idempotency<'a> {
+    /// Returns the id and its lifetime if the call is charged once.
+    #[inline]
+    #[must_use]
+    pub fn once(self) -> Option<(&'a [u8], Period)> {
+        if let Idempotency::Once { id, ttl } = self { Some((id, ttl)) } else { None }
+    }
+}
+
 /// Time for which RL.ACQUIRE waits for a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Block {

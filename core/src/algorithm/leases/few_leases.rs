@@ -31,7 +31,7 @@ impl FewLeases {
 
     /// Appends a lease that expires after all others. The holder must not have a lease.
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) {
-        self.leases.append(&mut lease.record(holder, UNMOVED).1);
+        self.leases.push(&mut lease.record(holder, UNMOVED).1);
     }
 
     /// Returns the instant at which to evaluate the leases at `now`: not before the last change. If the clock moved
@@ -60,9 +60,10 @@ impl FewLeases {
         self.leases.find(holder).and_then(|(_, record)| Lease::read(&record, UNMOVED))
     }
 
-    /// Returns the holder and lease in a place.
+    /// Returns the holder and lease at a place.
     pub(super) fn get(&self, place: usize) -> Option<(&[u8], Lease)> {
-        self.iter().nth(place)
+        let record = self.leases.record_at(place)?;
+        Some((record.name, Lease::read(&record, UNMOVED)?))
     }
 
     /// Returns all leases in the order of expiry.
@@ -79,7 +80,7 @@ impl FewLeases {
 
     /// Returns the time until the last one expires.
     pub(super) fn time_to_last_expiry(&self, now: Timestamp) -> Span {
-        self.leases.last().map_or(Span::ZERO, |last| UNMOVED.instant(last.at).since(self.at(now)))
+        self.leases.last_instant().map_or(Span::ZERO, |last| UNMOVED.instant(last).since(self.at(now)))
     }
 
     /// Advances to `now`: removes the expired leases, and shifts the others back by `span`, the distance by which the
@@ -104,7 +105,9 @@ impl FewLeases {
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) -> usize {
         self.remove(holder);
         let (at, mut bytes) = lease.record(holder, UNMOVED);
-        self.leases.insert(at, holder, &mut bytes)
+        let place = self.leases.place_of(at, holder);
+        self.leases.insert(place, &mut bytes);
+        place
     }
 
     /// Returns the approximate heap memory in bytes.

@@ -14,7 +14,7 @@ pub struct ConcurrencyUsage {
     /// Further changes by the current call. Most calls have none.
     rest: Option<Box<FurtherChanges>>,
     /// Place of the lease that the current call has taken, among few.
-    leased: Option<u8>,
+    leased: Option<u16>,
     /// Largest fencing token of all leases that this key has had; 0 if none had a token.
     latest_token: u64,
 }
@@ -219,7 +219,7 @@ impl ConcurrencyUsage {
             self.make_room();
         }
         match &mut self.leases {
-            Leases::Few(leases) => self.leased = u8::try_from(leases.lease(holder, lease)).ok(),
+            Leases::Few(leases) => self.leased = u16::try_from(leases.lease(holder, lease)).ok(),
             Leases::Many(leases) => leases.lease(holder, lease),
         }
     }
@@ -263,7 +263,7 @@ impl ConcurrencyUsage {
     pub(super) fn discard_delta(&mut self) {
         (self.rest, self.leased) = (None, None);
         if let Leases::Many(leases) = &mut self.leases {
-            leases.forget_leased();
+            leases.leased = None;
         }
     }
 

@@ -14,7 +14,7 @@ use super::lease::{Lease, LeaseSum};
 use super::step_counter;
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Span, Timestamp};
-use crate::record_table::{Record, RecordTable};
+use crate::record_table::{Place, Record, RecordTable};
 use std::cell::Cell;
 
 /// Number of expired leases that a change removes: more than it can add, and few enough that they take no longer than
@@ -35,8 +35,8 @@ pub(super) struct ManyLeases {
     pub(super) counted: LeaseSum,
     /// Sum of those that have expired since: a memory of the last look, no part of the state.
     expired: Cell<Expired>,
-    /// The holder whose lease the current call has taken.
-    leased: Option<Box<[u8]>>,
+    /// Place of the lease that the current call has taken.
+    pub(super) leased: Option<Place>,
 }
 
 /// Sum of the counted leases that have expired by an instant, which is not before the last change.
@@ -49,7 +49,7 @@ struct Expired {
 impl ManyLeases {
     /// Returns the time until the last lease expires.
     pub(super) fn time_to_last_expiry(&self, now: Timestamp) -> Span {
-        self.leases.last().map_or(Span::ZERO, |last| self.shift.instant(last.at).since(self.at(now)))
+        self.leases.latest().map_or(Span::ZERO, |last| self.shift.instant(last).since(self.at(now)))
     }
 
     /// Returns the instant at which to evaluate the leases at `now`: not before the last change. If the clock moved
@@ -195,9 +195,8 @@ impl ManyLeases {
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
         self.remove(holder);
         let (at, bytes) = lease.record(holder, self.shift);
-        self.leases.insert(at, holder, bytes);
+        self.leased = Some(self.leases.insert(at, holder, bytes));
         self.count(lease, LeaseSum::plus);
-        self.leased = Some(holder.into());
     }
 
     /// Appends a lease that expires after all others. Returns `false` if its holder already has a lease.
@@ -246,15 +245,9 @@ impl ManyLeases {
         many
     }
 
-    /// Forgets whose lease the current call has taken.
-    pub(super) fn forget_leased(&mut self) {
-        self.leased = None;
-    }
-
     /// Returns the holder whose lease the current call has taken, and the lease; once.
     pub(super) fn take_leased(&mut self) -> Option<(&[u8], Lease)> {
-        let holder = self.leased.take()?;
-        let record = self.leases.get(&holder)?;
+        let record = self.leases.record_at(self.leased.take()?)?;
         Some((record.name, Lease::read(&record, self.shift)?))
     }
 }

@@ -1,6 +1,6 @@
 //! Change of the idempotency records of a key by one call, as encoded in effects.
 
-use super::recorded_call::{RecordedCall, decode_charges};
+use super::recorded_call::{Charges, RecordedCall, decode_charges};
 use super::settlement::is_cost;
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
@@ -36,12 +36,12 @@ pub fn encode_settled(id: &[u8], to: &mut impl Encoder) {
 }
 
 /// Encodes that a call was recorded under an id.
-pub fn encode_recorded(id: &[u8], call: &RecordedCall, to: &mut impl Encoder) {
+pub(super) fn encode_recorded(id: &[u8], call: &RecordedCall<Charges>, to: &mut impl Encoder) {
     to.integer(REMEMBERS);
     to.bytes(id);
     call.encode(to);
     to.integer(u64::try_from(call.charges.len()).unwrap_or(0));
-    for charge in &call.charges {
+    for charge in call.charges.clone() {
         to.integer(u64::from(charge.component));
         to.integer(charge.cost.millionths());
     }

@@ -11,7 +11,7 @@ use super::settlement::Charge;
 use crate::limit::Usage;
 use crate::number::lazy_shift::Shift;
 use crate::number::{Span, Timestamp};
-use crate::record_table::{Block, Record, RecordTable};
+use crate::record_table::{Block, Place, Record, RecordTable};
 #[cfg(test)]
 use crate::testing::step_counter;
 use crate::wire::codec::{Decoder, Encoder};
@@ -48,12 +48,12 @@ pub struct IdempotencyTable {
 }
 
 /// Change of a call in the ids, besides what it sweeps.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 enum IdempotencyDelta {
     #[default]
     Nothing,
-    RecordedCall(Box<[u8]>),
-    Settled(Box<[u8]>),
+    RecordedCall(Place),
+    Settled(Place),
 }
 
 impl IdempotencyTable {
@@ -80,13 +80,14 @@ impl IdempotencyTable {
     #[must_use]
     pub fn find(&self, id: &[u8], now: Timestamp) -> Option<RecordedCall> {
         let (record, shift) = self.record_of(id)?;
-        RecordedCall::read_with_charges(&record, shift).filter(|call| now < call.expires_at)
+        let call = RecordedCall::read(&record, shift).filter(|call| now < call.expires_at)?;
+        Some(call.boxed())
     }
 
-    /// Returns `true` if another id is to be refused: there are `most`, and the first to expire has not.
+    /// Returns the instant at which the first one expires.
     #[must_use]
-    pub fn is_full(&self, most: usize, now: Timestamp) -> bool {
-        self.len() >= most && self.calls.first().is_none_or(|first| now < self.shift.instant(first.at))
+    pub fn first_expiry(&self) -> Option<Timestamp> {
+        self.calls.first().map(|first| self.shift.instant(first.at))
     }
 
     /// Sweeps a few ids that have expired, and tells of the charges that can be settled no more: to be done first by
@@ -96,11 +97,13 @@ impl IdempotencyTable {
         self.delta = IdempotencyDelta::Nothing;
         let until = self.shift.mark(now);
         let mut forget = |record: &Record, shift| {
-            let call = RecordedCall::read_with_charges(record, shift);
-            call.iter().flat_map(|call| &call.charges).for_each(&mut gone);
+            if let Some(call) = RecordedCall::read(record, shift) {
+                call.charges.for_each(|charge| gone(&charge));
+            }
         };
         for _ in 0..SWEPT {
-            let Some(first) = self.calls.first().filter(|first| first.at <= until) else { break };
+            // The others expire later, that of `coming` among them.
+            let Some(first) = self.calls.first().filter(|first| first.at <= until) else { return };
             #[cfg(test)]
             step_counter::step();
             forget(&first, self.shift);
@@ -116,14 +119,13 @@ impl IdempotencyTable {
 
     /// Remembers a call by its id, which [`sweep`](IdempotencyTable::sweep) was told of and
     /// [`find`](IdempotencyTable::find) does not find.
-    pub fn remember(&mut self, id: &[u8], call: &RecordedCall) {
-        self.delta = IdempotencyDelta::RecordedCall(id.into());
-        self.insert(id, call);
+    pub fn remember<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) {
+        self.delta = IdempotencyDelta::RecordedCall(self.insert(id, call));
     }
 
-    fn insert(&mut self, id: &[u8], call: &RecordedCall) {
+    fn insert<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) -> Place {
         let (at, bytes) = call.record(id, self.shift);
-        self.calls.insert(at, id, bytes);
+        self.calls.insert(at, id, bytes)
     }
 
     /// Marks the call of an id as settled; returns its charges, which their settlements then settle. `None` if there is
@@ -133,8 +135,7 @@ impl IdempotencyTable {
         let charges = std::mem::take(&mut call.charges);
         call.settled = true;
         self.calls.take(id, |_| ());
-        self.insert(id, &call);
-        self.delta = IdempotencyDelta::Settled(id.into());
+        self.delta = IdempotencyDelta::Settled(self.insert(id, &call));
         Some(charges)
     }
 
@@ -149,26 +150,28 @@ impl IdempotencyTable {
         while let Some(first) = self.calls.first().filter(|first| first.at < epoch) {
             #[cfg(test)]
             step_counter::step();
-            let (id, call) = (Box::<[u8]>::from(first.name), RecordedCall::read_with_charges(&first, self.shift));
+            let Some(call) = RecordedCall::read(&first, self.shift) else { return };
+            let (id, call) = (Box::<[u8]>::from(first.name), call.boxed());
             self.calls.remove_first();
-            if let Some(call) = call {
-                self.insert(&id, &call);
-            }
+            self.insert(&id, &call);
         }
     }
 
     /// Writes all calls anew, with their instants as they are.
     fn end_shift(&mut self) {
         let shift = std::mem::take(&mut self.shift);
-        let calls = std::mem::take(&mut self.calls);
-        for record in calls.iter() {
+        self.rewrite(shift, |call| call);
+    }
+
+    /// Writes all calls anew, which have moved back by `shift`.
+    fn rewrite(&mut self, shift: Shift, change: impl Fn(RecordedCall) -> RecordedCall) {
+        let now = self.shift;
+        self.calls.rewrite(|record| {
             #[cfg(test)]
             step_counter::step();
-            let call = RecordedCall::read_with_charges(&record, shift);
-            if let Some(call) = call {
-                self.insert(record.name, &call);
-            }
-        }
+            let call = RecordedCall::read(&record, shift).map(RecordedCall::boxed);
+            call.map_or_else(|| (record.at, record.copy()), |call| change(call).record(record.name, now))
+        });
     }
 
     /// Moves the charges of a component along with its usage, which is about to be moved back to `now`.
@@ -176,14 +179,10 @@ impl IdempotencyTable {
         if usage.place().is_none() || !usage.is_after(now) {
             return;
         }
-        let shift = self.shift;
-        self.calls.change_payloads(|record| {
-            #[cfg(test)]
-            step_counter::step();
-            let mut call = RecordedCall::read_with_charges(&record, shift);
-            let charges = call.iter_mut().flat_map(|call| &mut call.charges);
-            charges.filter(|charge| charge.component == component).for_each(|charge| charge.move_back(usage, now));
-            call.map_or_else(|| record.copy(), |call| call.record(record.name, shift).1)
+        self.rewrite(self.shift, |mut call| {
+            let charges = call.charges.iter_mut().filter(|charge| charge.component == component);
+            charges.for_each(|charge| charge.move_back(usage, now));
+            call
         });
     }
 
@@ -207,7 +206,7 @@ impl IdempotencyTable {
     /// Returns the instant at which the last one expires.
     #[must_use]
     pub fn last_expiry(&self) -> Option<Timestamp> {
-        self.calls.last().map(|last| self.shift.instant(last.at))
+        self.calls.latest().map(|last| self.shift.instant(last))
     }
 
     /// Returns the number of bytes that it holds beside itself, about.
@@ -258,17 +257,28 @@ impl IdempotencyTable {
     /// Writes out what has changed since the last time that this was asked, but for what was swept. To be asked after
     /// every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
-        match std::mem::take(&mut self.delta) {
+        let delta = std::mem::take(&mut self.delta);
+        let recorded = |place| self.calls.record_at(place);
+        match delta {
             IdempotencyDelta::Nothing => encode_no_effect(to),
-            IdempotencyDelta::Settled(id) => encode_settled(&id, to),
-            IdempotencyDelta::RecordedCall(id) => {
-                let recorded = self.record_of(&id);
-                if let Some(call) = recorded.and_then(|(record, shift)| RecordedCall::read_with_charges(&record, shift))
+            IdempotencyDelta::Settled(place) => {
+                if let Some(record) = recorded(place) {
+                    encode_settled(record.name, to);
+                }
+            }
+            IdempotencyDelta::RecordedCall(place) => {
+                if let Some(record) = recorded(place)
+                    && let Some(call) = RecordedCall::read(&record, self.shift)
                 {
-                    encode_recorded(&id, &call, to);
+                    encode_recorded(record.name, &call, to);
                 }
             }
         }
+    }
+
+    /// Forgets what [`encode_effect`](IdempotencyTable::encode_effect) would write.
+    pub(super) fn forget_effect(&mut self) {
+        self.delta = IdempotencyDelta::Nothing;
     }
 
     #[cfg(test)]
@@ -286,10 +296,10 @@ pub(super) fn encode_calls<'a>(
 ) {
     to.integer(u64::try_from(count).unwrap_or(0));
     for record in calls {
-        let Some(call) = RecordedCall::read_with_charges(&record, shift) else { continue };
+        let Some(call) = RecordedCall::read(&record, shift) else { continue };
         to.bytes(record.name);
         call.encode(to);
-        encode_charges(&call.charges, to);
+        encode_charges(call.charges, to);
     }
 }
 

@@ -82,40 +82,64 @@ impl RecordedCall<()> {
         Some(RecordedCall { expires_at, hold_until, settled, forced, granted, charges: () })
     }
 
-    /// Decodes the record of a call without its charges, and returns the rest of the payload, which holds them.
-    pub(super) fn read<'a>(record: &Record<'a>, shift: Shift) -> Option<(RecordedCall<()>, Payload<'a>)> {
+    /// Decodes the record of a call.
+    #[inline]
+    pub(super) fn read<'a>(record: &Record<'a>, shift: Shift) -> Option<RecordedCall<Charges<'a>>> {
         let mut payload = Payload(record.payload);
         let hold_until = Mark::from_bits(varint::at_distance(payload.integer()?, record.at.bits()));
         let (expires_at, hold_until) = (shift.instant(record.at), shift.instant(hold_until));
         let call = RecordedCall::decode_flags(&mut payload)?;
-        Some((RecordedCall { expires_at, hold_until, ..call }, payload))
+        let charges = Charges { left: usize::try_from(payload.integer()?).ok()?, payload };
+        Some(RecordedCall { expires_at, hold_until, ..call }.with(charges))
     }
 }
 
-impl RecordedCall {
-    /// Decodes the record of a call with its charges.
-    pub(super) fn read_with_charges(record: &Record, shift: Shift) -> Option<RecordedCall> {
-        let (call, mut charges) = RecordedCall::read(record, shift)?;
-        Some(call.with(decode_charges(&mut charges, Charge::decode, |charge| charge.component)?))
+/// Charges in the record of a call.
+#[derive(Clone, Debug)]
+pub(super) struct Charges<'a> {
+    left: usize,
+    payload: Payload<'a>,
+}
+
+impl Iterator for Charges<'_> {
+    type Item = Charge;
+
+    fn next(&mut self) -> Option<Charge> {
+        self.left = self.left.checked_sub(1)?;
+        Charge::decode(&mut self.payload)
     }
 
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Charges<'_> {}
+
+impl RecordedCall<Charges<'_>> {
+    /// Returns the record with its charges in memory of their own.
+    pub(super) fn boxed(self) -> RecordedCall {
+        let charges = self.charges.clone().collect();
+        self.with(charges)
+    }
+}
+
+impl<C: AsRef<[Charge]>> RecordedCall<C> {
     /// Encodes the record of a call, and returns it with its instant.
     pub(super) fn record(&self, id: &[u8], shift: Shift) -> (Mark, RecordBytes) {
         let (at, hold_until) = (shift.mark(self.expires_at), shift.mark(self.hold_until));
         let mut bytes = RecordBytes::new(at, id);
         bytes.integer(varint::distance(hold_until.bits(), at.bits()));
         self.encode_flags(&mut bytes);
-        encode_charges(&self.charges, &mut bytes);
+        encode_charges(self.charges.as_ref().iter().copied(), &mut bytes);
         (at, bytes)
     }
 }
 
 /// Encodes the number of charges and each charge.
-pub(super) fn encode_charges(charges: &[Charge], to: &mut impl Encoder) {
+pub(super) fn encode_charges(charges: impl ExactSizeIterator<Item = Charge>, to: &mut impl Encoder) {
     to.integer(u64::try_from(charges.len()).unwrap_or(0));
-    for charge in charges {
-        charge.encode(to);
-    }
+    charges.for_each(|charge| charge.encode(to));
 }
 
 /// Flag of a settled call.

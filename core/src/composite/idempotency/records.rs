@@ -130,26 +130,28 @@ impl IdempotencyRecords {
     #[must_use]
     pub fn find(&self, id: &[u8], now: Timestamp) -> Option<RecordedCall<()>> {
         let (record, shift) = self.record_of(id)?;
-        RecordedCall::read(&record, shift).map(|(call, _)| call).filter(|call| now < call.expires_at)
+        RecordedCall::read(&record, shift).map(|call| call.with(())).filter(|call| now < call.expires_at)
     }
 
     /// Returns the charges of an id that can be settled.
     #[must_use]
     pub fn charges_of(&self, id: &[u8], now: Timestamp) -> Box<[Charge]> {
-        let call = self.record_of(id).and_then(|(record, shift)| RecordedCall::read_with_charges(&record, shift));
-        call.filter(|call| now < call.expires_at).map_or_else(Box::default, |call| call.charges)
+        let call = self.record_of(id).and_then(|(record, shift)| RecordedCall::read(&record, shift));
+        call.filter(|call| now < call.expires_at).map_or_else(Box::default, |call| call.charges.collect())
     }
 
-    /// Returns `true` if a new id must be rejected: there are `most` ids, and none has expired.
+    /// Returns the number of ids after another is recorded. One that has expired makes room for it.
     #[must_use]
-    pub fn is_full(&self, most: usize, now: Timestamp) -> bool {
-        match &self.0 {
+    pub fn len_with_another(&self, now: Timestamp) -> usize {
+        let (len, first) = match &self.0 {
             Form::Packed(packed) => {
-                let (packed, shift) = (Packed::of(packed), Shift::NONE);
-                packed.len() >= most && packed.calls().next().is_none_or(|first| now < shift.instant(first.at))
+                let packed = Packed::of(packed);
+                (packed.len(), packed.calls().next().map(|first| Shift::NONE.instant(first.at)))
             }
-            Form::Open(open) => open.calls.is_full(most, now),
-        }
+            Form::Open(open) => (open.calls.len(), open.calls.first_expiry()),
+        };
+        let has_expired = first.is_some_and(|first| first <= now);
+        len.saturating_add(usize::from(!has_expired))
     }
 
     /// Returns the latest expiry of all ids.
@@ -205,7 +207,7 @@ impl IdempotencyRecords {
     }
 
     /// Records a call under its id.
-    pub fn remember(&mut self, id: &[u8], call: &RecordedCall) {
+    pub fn remember<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) {
         if let Some(open) = self.open() {
             open.calls.remember(id, call);
         }
@@ -317,6 +319,14 @@ impl IdempotencyRecords {
         match &mut self.0 {
             Form::Packed(_) => encode_no_effect(to),
             Form::Open(open) => open.calls.encode_effect(to),
+        }
+    }
+
+    /// Forgets the changes of the calls and settlements by the current call.
+    pub fn forget_effect(&mut self) {
+        if let Form::Open(open) = &mut self.0 {
+            open.calls.forget_effect();
+            open.settlements.iter_mut().for_each(|(_, settlement)| settlement.forget_effect());
         }
     }
 

@@ -198,6 +198,11 @@ impl Settlement {
         std::mem::take(&mut self.delta).encode(to);
     }
 
+    /// Forgets what [`encode_effect`](Settlement::encode_effect) would write.
+    pub(super) fn forget_effect(&mut self) {
+        self.delta = SettlementDelta::default();
+    }
+
     /// Returns `true` if the current call has changed the settlement.
     pub(super) fn has_changed(&self) -> bool {
         self.delta != SettlementDelta::default()

@@ -138,7 +138,7 @@ impl<U: Usage> Key<U> {
                 .charges
                 .iter()
                 .map(|(component, cost)| self.settlement.charge(&self.usage, *component, *cost).unwrap());
-            let charges = charges.collect();
+            let charges: Vec<_> = charges.collect();
             self.ids.remember(&id, &call.with(charges));
         }
         self.tidy();

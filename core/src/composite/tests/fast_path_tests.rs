@@ -63,7 +63,8 @@ fn other_calls_take_the_slow_path() {
         "FIXED 9 1h SLIDING 9 1h FORCE",
         "COST 3 UPTO FIXED 9 1h SLIDING 9 1h",
         "MAXWAIT 1s FIXED 9 1h TOKENBUCKET 5 1 1h AS t",
-        "ONCE a 1h FIXED 9 1h SLIDING 9 1h",
+        "ONCE a 1h EACH FIXED 9 1h SLIDING 9 1h",
+        "ONCE a 1h FIXED 9 1h FIXED 9 2h",
         "SETTLE a 1 FIXED 9 1h SLIDING 9 1h",
         "FIXED 9 1h SLIDING 9 1h BAN 1 1h 1h",
         "FIXED 9 1h SLIDINGLOG 9 1h",
@@ -86,18 +87,31 @@ fn policy_limits_take_the_fast_path_unless_in_shadow_mode_or_scaled_up() {
 }
 
 #[test]
-fn backwards_clock_ids_and_bans_disable_the_fast_path() {
+fn backwards_clock_and_bans_disable_the_fast_path() {
     let mut server = Server::default();
     server.take(RATES, 10);
     assert!(server.takes_fast_path(RATES, 10) && !server.takes_fast_path(RATES, 9));
-    let mut banned = server.clone();
-    banned.ban(Span::SECOND, at(10));
-    assert!(!banned.takes_fast_path(RATES, 10));
-    server.take("ONCE a 1s FIXED 9 1h SLIDING 9 1h", 10);
+    server.ban(Span::SECOND, at(10));
     assert!(!server.takes_fast_path(RATES, 10));
-    // The expired record is removed by the next change.
+    // The ban that is over is removed by the next change.
     server.take(RATES, 12);
     assert!(server.takes_fast_path(RATES, 12));
+}
+
+#[test]
+fn new_ids_take_the_fast_path_and_known_ones_do_not() {
+    let once = |id| format!("ONCE {id} 5s {RATES}");
+    let mut server = Server::default();
+    server.take(RATES, 10);
+    assert!(server.takes_fast_path(&once(0), 10));
+    for id in 0..7 {
+        server.take(&format!("ONCE {id} 5s FIXED 9 1h"), 10);
+        assert!(!server.takes_fast_path(&once(id), 14), "known");
+        assert!(server.takes_fast_path(&once(id), 15), "expired");
+        assert!(server.takes_fast_path(RATES, 14), "a call without an id");
+    }
+    let settled = server.take("SETTLE 0 0 FIXED 9 1h", 12).decision.remaining.whole_units();
+    assert_eq!((settled, server.takes_fast_path("FIXED 9 1h", 12)), (2, true));
 }
 
 #[test]

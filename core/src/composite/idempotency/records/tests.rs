@@ -99,7 +99,7 @@ impl<const MANY: bool> Key<MANY> {
                     settled: false,
                     forced: *ttl % 2 == 0,
                     granted: (*ttl % 3 == 0).then(|| units(1)),
-                    charges: charges.into_iter().flatten().collect(),
+                    charges: charges.into_iter().flatten().collect::<Vec<_>>(),
                 };
                 records.remember(id, &call);
                 self.tell();
@@ -199,9 +199,7 @@ proptest! {
                 prop_assert_eq!(one.find(id.as_bytes(), now), other.find(id.as_bytes(), now));
                 prop_assert_eq!(one.charges_of(id.as_bytes(), now), other.charges_of(id.as_bytes(), now));
             }
-            for most in 0..3 {
-                prop_assert_eq!(one.is_full(most + one.len(), now), other.is_full(most + one.len(), now));
-            }
+            prop_assert_eq!(one.len_with_another(now), other.len_with_another(now));
         }
     }
 }
@@ -224,8 +222,8 @@ fn records_are_packed_up_to_the_maximum_and_again_below_a_quarter() {
         assert_eq!(is_packed(&records), n < 16, "{n}");
         let count = usize::try_from(n).unwrap() + 1;
         assert_eq!(records.free_effort(), 1, "of one block");
-        assert_eq!([count, count + 1].map(|most| records.is_full(most, us(99))), [true, false]);
-        assert!(!records.is_full(count, us(100)), "the first has expired");
+        let lens = [99, 100].map(|now| records.len_with_another(us(now)));
+        assert_eq!(lens, [count + 1, count], "the first expires at 100");
     }
     assert!(records.heap_size() > 40 * "id-10".len());
     let mut left = vec![];

@@ -110,6 +110,7 @@ struct Key(CompositeUsage);
 
 impl Key {
     fn call(&mut self, call: &CompositeRequest, now: Timestamp) -> Answer {
+        let call = &CompositeRequest { each: true, ..call.clone() };
         let evaluation = CompositeEvaluation::at(call, StoredUsage::Composite(&self.0), now);
         if evaluation.changes() || evaluation.strikes() {
             self.0.charge(call, &evaluation, now);
