@@ -147,7 +147,7 @@ impl EvaluatedRequest<'_, '_> {
     /// decision, and the outcome for the counts of its policy.
     #[inline(always)]
     pub fn commit<'r, 'c: 'r>(
-        &self,
+        self,
         target: impl Target<'r, 'c>,
         changes_key: bool,
         now: Timestamp,
@@ -178,7 +178,7 @@ impl EvaluatedRequest<'_, '_> {
 #[inline(always)]
 fn commit_one<'r, 'c: 'r, L: Limit<Usage: PlainUsage>>(
     target: impl Target<'r, 'c>,
-    evaluation: &OneLimit,
+    evaluation: OneLimit,
     limit: &L,
     spec: &Spec,
     changes_key: bool,

@@ -37,7 +37,7 @@ impl KeysAnswer {
 
     /// Adds the decision of a key. A refund is never denied and never waits, not even for a key that it only peeks at.
     #[inline(always)]
-    fn push(&mut self, request: &ManyKeysRequest, key: &EvaluatedRequest, decision: Decision) {
+    fn push(&mut self, request: &ManyKeysRequest, denies: bool, decision: Decision) {
         let decision = match request.purpose {
             Purpose::Refund => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
             Purpose::Charge | Purpose::Peek | Purpose::Settle => decision,
@@ -45,7 +45,7 @@ impl KeysAnswer {
         let counts = match (self.allowed, request.purpose) {
             (true, _) => decision.verdict.allowed(),
             (false, Purpose::Settle) => true,
-            (false, _) => key.denies(),
+            (false, _) => denies,
         };
         if counts {
             self.wait = self.wait.max(Some(decision.verdict));
@@ -86,7 +86,7 @@ pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -
         keys().try_for_each(KeyEvaluation::check_room)?;
     }
     for (evaluated, decision) in &peeked {
-        answer.push(request, evaluated, *decision);
+        answer.push(request, evaluated.denies(), *decision);
     }
     Ok(answer)
 }
@@ -110,19 +110,20 @@ pub fn charge_keys(
         check(redis, evaluated())?;
     }
     count_call(redis, allowed, peeks);
-    for (place, EvaluatedKey { closed, evaluated }) in keys.iter().enumerate() {
+    for (place, EvaluatedKey { closed, evaluated }) in keys.into_iter().enumerate() {
         let policy = policies.get(place).and_then(Option::as_deref);
-        if count_key(evaluated, allowed, peeks) {
+        let denies = evaluated.denies();
+        if count_key(&evaluated, allowed, peeks) {
             redis.denied(closed.name(), evaluated.item(), policy.map(|policy| &policy.name), now);
         }
         let changes_key = evaluated.changes_key(allowed);
-        let (decision, outcome) = evaluated.commit(Closed { redis, key: closed }, changes_key, now);
+        let (decision, outcome) = evaluated.commit(Closed { redis, key: &closed }, changes_key, now);
         if let Some(policy) = policy {
             // A key that others denied has not been admitted by this policy.
-            let charges = outcome.charges && (allowed || evaluated.denies());
+            let charges = outcome.charges && (allowed || denies);
             policy.counts.count(&CountedOutcome { charges, ..outcome });
         }
-        answer.push(request, evaluated, decision);
+        answer.push(request, denies, decision);
     }
     Ok(answer)
 }

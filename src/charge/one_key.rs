@@ -100,7 +100,11 @@ pub fn charge_one(
     now: Timestamp,
 ) -> Result<Decision, Error> {
     let mut elsewhere = None;
-    let decision = with_limit!(spec, limit => charge_limit(redis, name, limit, spec, policy, &mut elsewhere, now))?;
+    let decision = with_limit!(spec, limit => {
+        // A copy, so that the caller's spec can stay in registers.
+        let limit = limit.to_owned();
+        charge_limit(redis, name, &limit, spec, policy, &mut elsewhere, now)
+    })?;
     if let Some(policy) = policy {
         let outcome = elsewhere.unwrap_or_else(|| CountedOutcome::of(&decision, Purpose::of(spec.request)));
         policy.counts.count(&outcome);
@@ -123,7 +127,10 @@ fn charge_limit<L: Limit<Usage: PlainUsage>>(
     match redis.open(name)?.typed() {
         Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), policy, now)?.with_keep(spec.keep)),
         Err(key) => {
-            let (decision, outcome) = charge_elsewhere(key, *spec, policy, now)?;
+            // Field by field, so that the caller's spec can stay in registers.
+            let Spec { limit, request, holder, kept, name, own_cost, nx, fence, shadow, by_policy, slower } = *spec;
+            let spec = Spec { limit, request, holder, kept, name, own_cost, nx, fence, shadow, by_policy, slower };
+            let (decision, outcome) = charge_elsewhere(key, spec, policy, now)?;
             *elsewhere = Some(outcome);
             Ok(decision)
         }
@@ -153,7 +160,6 @@ where
 #[inline(never)]
 fn charge_elsewhere(
     key: OpenKey,
-    // By value, so that the caller's spec can stay in registers.
     spec: Spec,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,

@@ -85,23 +85,23 @@ impl OneLimit {
 
     /// Commits the call to its key if it `changes_key`, and moves a usage back with the clock in any case.
     #[inline(always)]
-    pub fn commit<L, K>(&self, limit: &L, request: Request, mut key: K, changes_key: bool, now: Timestamp) -> Decision
+    pub fn commit<L, K>(self, limit: &L, request: Request, mut key: K, changes_key: bool, now: Timestamp) -> Decision
     where
         L: Limit<Usage: PlainUsage>,
         K: Writable<Usage = L::Usage>,
     {
-        match &self.outcome {
+        match self.outcome {
             Outcome::Granted(decision, after) if changes_key && !key.is_overtaken() => {
-                if let Some(after) = L::Usage::of(after) {
-                    key.usage_mut().clone_from(after);
+                if let Some(after) = L::Usage::from_any(after) {
+                    *key.usage_mut() = after;
                 }
                 guard::panic_test_point();
                 let expiry = Expiry::of(now, decision.reset);
                 key.commit(|present| expiry.after_charge(present, false), now);
-                *decision
+                decision
             }
-            Outcome::Denied(decision) if !key.is_overtaken() => *decision,
-            _ => self.commit_evaluated(limit, request, key, changes_key, now),
+            Outcome::Denied(decision) if !key.is_overtaken() => decision,
+            outcome => OneLimit { outcome, ..self }.commit_evaluated(limit, request, key, changes_key, now),
         }
     }
 

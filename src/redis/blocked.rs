@@ -107,7 +107,7 @@ guard::entry_point! {
             true
         });
         if may_send {
-            redis.replies().send(&answer.reply);
+            redis.replies().send(answer.reply.clone());
         } else {
             redis.replies().error(&Error::Internal);
         }
@@ -144,7 +144,7 @@ guard::entry_point! {
         // live until it is answered.
         let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &background_call::STATS) };
         if let Some((client, reply)) = (callbacks.client_unblocked)(&mut redis, client) {
-            redis.replies().send(&reply);
+            redis.replies().send(reply);
             client.hand_back(None);
         }
         OK

@@ -37,7 +37,9 @@ pub struct Redis<'a> {
     /// Number of events that have been announced.
     announced: usize,
     /// Actions to run once everything recorded has been propagated.
-    pending: VecDeque<Pending>,
+    ///
+    /// Boxed, as few calls have any and each drops this.
+    pending: Option<Box<VecDeque<Pending>>>,
     /// Keyspace events, to be announced at the end of the call.
     events: SmallVec<[(KeyName, Event); 8]>,
     /// Effects to be propagated.
@@ -63,7 +65,7 @@ impl<'a> Redis<'a> {
             stats,
             generation: 0,
             announced: 0,
-            pending: VecDeque::new(),
+            pending: None,
             events: SmallVec::new(),
             changes: Changes::default(),
         }
@@ -120,13 +122,13 @@ impl<'a> Redis<'a> {
 
     /// Queues an action to run once everything recorded has been propagated.
     pub(super) fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
-        self.pending.push_back(Box::new(run));
+        self.pending.get_or_insert_default().push_back(Box::new(run));
     }
 
     /// Queues an action to run once everything recorded has been propagated, before all actions of `later`: those may
     /// let other modules run.
     pub(super) fn first(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
-        self.pending.push_front(Box::new(run));
+        self.pending.get_or_insert_default().push_front(Box::new(run));
     }
 
     /// Propagates all changes recorded since the last propagation to replicas and the AOF, as one command.
@@ -161,7 +163,7 @@ impl<'a> Redis<'a> {
     /// replicas and the AOF, then runs the queued actions, and then announces the keyspace events.
     pub fn finish(&mut self) {
         self.propagate();
-        while let Some(run) = self.pending.pop_front() {
+        while let Some(run) = self.pending.as_mut().and_then(|pending| pending.pop_front()) {
             run(self);
             guard::panic_test_point();
         }

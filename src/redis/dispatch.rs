@@ -47,22 +47,22 @@ pub unsafe fn enter(
         answer_keys(&redis, Args::new(&words), access);
         return OK;
     }
-    let mut answer = Err(Error::Internal);
-    let ran = catch_unwind(AssertUnwindSafe(|| {
+    let answer = catch_unwind(AssertUnwindSafe(|| {
         // Redis 6.2 does not check the arity of a module's commands.
         let is_arity_wrong = length < arity.saturating_abs() || (arity > 0 && length > arity);
-        answer = if is_arity_wrong { Err(Error::WrongArity) } else { handler(&mut redis, Args::new(&words)) };
+        let answer = if is_arity_wrong { Err(Error::WrongArity) } else { handler(&mut redis, Args::new(&words)) };
         redis.finish();
+        answer
     }));
     stats.calls.count();
-    match (&answer, ran) {
+    match answer {
         // Outside of `catch_unwind`: a panic from here on must not reply again. The entry point catches it.
-        (Ok(reply), Ok(())) => {
+        Ok(Ok(reply)) => {
             redis.replies().reply(reply);
             panic_test_point_after_reply();
         }
-        (Err(error), Ok(())) => reject(&redis, error),
-        (_, Err(_)) => {
+        Ok(Err(error)) => reject(&redis, &error),
+        Err(_) => {
             finish_after_panic(&mut redis);
             reject(&redis, &Error::Internal);
         }

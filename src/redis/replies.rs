@@ -20,29 +20,29 @@ impl Replies {
     }
 
     /// Sends a reply, or an error.
-    pub fn send(self, reply: &Result<Reply, Error>) {
+    pub fn send(self, reply: Result<Reply, Error>) {
         match reply {
             Ok(reply) => self.reply(reply),
-            Err(error) => self.error(error),
+            Err(error) => self.error(&error),
         }
     }
 
     /// Sends a reply.
-    pub fn reply(self, reply: &Reply) {
+    pub fn reply(self, reply: Reply) {
         match reply {
-            Reply::Row(row) => self.reply_row(row),
+            Reply::Row(ref row) => self.reply_row(row),
             Reply::Rows(integers, rows) => {
                 self.reply_array(3);
                 for value in integers {
-                    self.reply_integer(*value);
+                    self.reply_integer(value);
                 }
                 self.reply_array(rows.len());
-                for row in rows {
+                for row in &rows {
                     self.reply_row(row);
                 }
             }
-            Reply::Integer(value) => self.reply_integer(*value),
-            Reply::Bytes(bytes) => self.reply_bytes(bytes),
+            Reply::Integer(value) => self.reply_integer(value),
+            Reply::Bytes(bytes) => self.reply_bytes(&bytes),
             Reply::Array(replies) => {
                 self.reply_array(replies.len());
                 for reply in replies {
@@ -50,7 +50,7 @@ impl Replies {
                 }
             }
             Reply::Table(rows) => {
-                Context::new(self.ctx).reply(Ok(rows.clone().into()));
+                Context::new(self.ctx).reply(Ok(rows.into()));
             }
             Reply::Map(pairs) => {
                 self.reply_map(pairs.len());

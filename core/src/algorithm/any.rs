@@ -27,6 +27,16 @@ macro_rules! boxed_size {
     };
 }
 
+/// Takes a usage out of its heap block, if it has one.
+macro_rules! unboxed {
+    (inline $usage:ident) => {
+        $usage
+    };
+    (boxed $usage:ident) => {
+        *$usage
+    };
+}
+
 macro_rules! any {
     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
         /// Limit of any algorithm. [`Display`](fmt::Display) prints the words of its spec. Use
@@ -173,6 +183,11 @@ macro_rules! any {
                 }
 
                 #[inline(always)]
+                fn from_any(any: AnyUsage) -> Option<$usage> {
+                    if let AnyUsage::$kind(usage, ()) = any { Some(unboxed!($storage usage)) } else { None }
+                }
+
+                #[inline(always)]
                 fn of<Label>(any: &AnyUsage<Label>) -> Option<&$usage> {
                     if let AnyUsage::$kind(usage, _) = any { Some(usage.borrow()) } else { None }
                 }
@@ -215,6 +230,9 @@ impl AnyLimit {
 pub trait PlainUsage: Usage {
     /// Converts the usage to [`AnyUsage`].
     fn into_any(self) -> AnyUsage;
+
+    /// Takes the usage out of `any`. Returns `None` if it is of another kind.
+    fn from_any(any: AnyUsage) -> Option<Self>;
 
     /// Returns the usage in `any`, or `None` if it is of another kind.
     fn of<Label>(any: &AnyUsage<Label>) -> Option<&Self>;

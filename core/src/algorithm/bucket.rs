@@ -128,6 +128,13 @@ impl Bucket {
         Bucket { capacity, refill, step: None, ..self }
     }
 
+    /// Returns this bucket under a discipline.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn under(self, discipline: Discipline) -> Bucket {
+        Bucket { discipline, ..self }
+    }
+
     /// Returns this bucket with its step precomputed, for a limit of many calls.
     #[must_use]
     pub fn prepared(mut self) -> Bucket {

@@ -96,7 +96,10 @@ fn bucket(
     let Some(cache) = cache else { return read_bucket(args, rate, syntax, discipline) };
     let mut unread = *args;
     let words = args.next_words();
-    cache.get_or_parse(words, discipline, || read_bucket(&mut unread, rate, syntax, discipline))
+    let bucket = cache.get_or_parse(words, discipline, || read_bucket(&mut unread, rate, syntax, discipline))?;
+    // It has this discipline already. Set here, the bucket is made of its fields, which stay in registers, and the
+    // compiler omits what the other discipline does.
+    Ok(bucket.under(discipline))
 }
 
 /// Parses `capacity rate period`.

@@ -131,8 +131,19 @@ impl<'a> KeyRequest<'a> {
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    #[inline(never)]
+    #[inline(always)]
     pub fn alone(
+        args: &mut Args<'a>,
+        parsed: &ParsedLimit<'a>,
+        options: &SpecOptions<'a>,
+    ) -> Result<KeyRequest<'a>, Error> {
+        // A copy of the fields, so that those of the caller can stay in registers where there are no options.
+        let ParsedLimit { limit, holder } = *parsed;
+        KeyRequest::with_options(args, &ParsedLimit { limit, holder }, options)
+    }
+
+    #[inline(never)]
+    fn with_options(
         args: &mut Args<'a>,
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
