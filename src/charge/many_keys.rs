@@ -102,7 +102,8 @@ pub fn charge_keys(
     policies: &[Option<Rc<EffectivePolicy>>],
     now: Timestamp,
 ) -> Result<KeysAnswer, Error> {
-    let keys = evaluate_keys(redis, request, now)?;
+    let mut keys = EvaluatedKeys::new();
+    evaluate_keys(redis, request, now, &mut keys)?;
     let evaluated = || keys.iter().map(|key| &key.evaluated);
     let mut answer = KeysAnswer::of(request, is_allowed(request, evaluated()));
     let (allowed, peeks) = (answer.allowed, !answer.allowed && request.is_peek());
@@ -110,7 +111,7 @@ pub fn charge_keys(
         check(redis, evaluated())?;
     }
     count_call(redis, allowed, peeks);
-    for (place, EvaluatedKey { closed, evaluated }) in keys.into_iter().enumerate() {
+    for (place, EvaluatedKey { closed, evaluated }) in keys.drain(..).enumerate() {
         let policy = policies.get(place).and_then(Option::as_deref);
         let denies = evaluated.denies();
         if count_key(&evaluated, allowed, peeks) {
@@ -143,18 +144,18 @@ fn evaluate_keys<'s, 'a, 'c>(
     redis: &mut Redis<'c>,
     request: &'s ManyKeysRequest<'a>,
     now: Timestamp,
-) -> Result<EvaluatedKeys<'s, 'a, 'c>, Error> {
-    let mut keys = SmallVec::new();
+    keys: &mut EvaluatedKeys<'s, 'a, 'c>,
+) -> Result<(), Error> {
     for (name, _) in &request.keys {
         redis.expire_first(*name)?;
     }
     for key in &request.keys {
-        evaluate_key(redis, request, key, now, &mut keys)?;
+        evaluate_key(redis, request, key, now, keys)?;
     }
     if !keys.iter().all(|key| redis.still_holds(&key.closed)) {
-        evaluate_again(redis, request, now, &mut keys)?;
+        evaluate_again(redis, request, now, keys)?;
     }
-    Ok(keys)
+    Ok(())
 }
 
 /// Opens a key, evaluates it, and closes it.

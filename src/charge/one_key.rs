@@ -128,8 +128,8 @@ fn charge_limit<L: Limit<Usage: PlainUsage>>(
         Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), policy, now)?.with_keep(spec.keep)),
         Err(key) => {
             // Field by field, so that the caller's spec can stay in registers.
-            let Spec { limit, request, holder, kept, name, own_cost, nx, fence, shadow, by_policy, slower } = *spec;
-            let spec = Spec { limit, request, holder, kept, name, own_cost, nx, fence, shadow, by_policy, slower };
+            let Spec { limit, request, holder, keep, name, own_cost, nx, fence, shadow, by_policy, slower } = *spec;
+            let spec = Spec { limit, request, holder, keep, name, own_cost, nx, fence, shadow, by_policy, slower };
             let (decision, outcome) = charge_elsewhere(key, spec, policy, now)?;
             *elsewhere = Some(outcome);
             Ok(decision)

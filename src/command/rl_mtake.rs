@@ -14,7 +14,8 @@ use std::rc::Rc;
 pub fn take<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     let (policies, now) = (&mut Vec::new(), redis::now());
     // Shortens the lifetime of the words to that of the policies.
-    let (mut args, mut request) = (args, ManyKeysRequest::default());
+    let mut args = args;
+    let mut request = ManyKeysRequest::default();
     request.read_take(&mut args, Some(&redis.global.bucket_cache))?;
     redis.global.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
@@ -25,7 +26,8 @@ pub fn take<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
 /// `RL.MPEEK numkeys key [key ...] [options] spec [spec ...]`
 pub fn peek<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     let (policies, now) = (&mut Vec::new(), redis::now());
-    let (mut args, mut request) = (args, ManyKeysRequest::default());
+    let mut args = args;
+    let mut request = ManyKeysRequest::default();
     request.read_peek(&mut args, Some(&redis.global.bucket_cache))?;
     redis.global.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;

@@ -29,6 +29,7 @@ const KEYS: MustBe = MustBe::other("different from each other", "{alice}:minute 
 
 impl Default for ManyKeysRequest<'_> {
     /// Returns a request on no key yet.
+    #[inline(always)]
     fn default() -> Self {
         ManyKeysRequest { keys: SmallVec::new(), idempotency: Idempotency::Every, purpose: Purpose::Charge }
     }
