@@ -1,12 +1,12 @@
 //! `ratelimit-gateway`: a rate limit service for proxies. It keeps no state: limits are policies of a server with the
-//! module redis-ratelimit, or rules of a file, and the server stores all usage.
+//! module redis-ratelimit, or rules of a file or a control plane, and the server stores all usage.
 //!
 //! The layers, from the lowest: the library shared with `ratelimit-console` ([`ratelimit_link`]); parsing
-//! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); configuration files
+//! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); the configuration
 //! ([`configuration`]); the cache of policies ([`policy_cache`]) and connections to the server ([`upstream`]); limits
 //! while the server is away ([`local_limits`]); evaluation of requests ([`evaluation`]) and response headers
-//! ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages, [`proto`]); the environment of
-//! envoyproxy/ratelimit ([`envoyproxy`]); the command `serve` ([`serve_command`]).
+//! ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages, [`proto`]), and the client of a control
+//! plane ([`xds`]); the environment of envoyproxy/ratelimit ([`envoyproxy`]); the command `serve` ([`serve_command`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 

@@ -14,6 +14,8 @@ from control_plane import NODE, TYPE_URL, ControlPlane, entry, limit, resource
 from envoy_data_plane.envoy.extensions.common.ratelimit import v3 as common
 from envoy_data_plane.envoy.type import v3 as types
 from google.protobuf import any_pb2
+from origin import Origin
+from proxies import Proxy, envoy_kind
 from redis import Redis
 from running import BINARY, OK, OVER, Gateway
 
@@ -210,6 +212,31 @@ def test_rules_of_envoy_gateway_are_served(gateway: Gateway, plane: ControlPlane
     assert count(*same("rule-8-match-0")) == 8, "unlimited"
     shared = (*same("default/policy/rule/0"), ("rule-0-match-0", "a"))
     assert passed(gateway, described(*shared), "default/policy") == 2, "shared by routes"
+
+
+def test_limits_of_a_control_plane_apply_behind_envoy(
+    gateway: Gateway, plane: ControlPlane, origin: Origin, tmp_path: Path
+) -> None:
+    masked = "masked_remote_address"
+    rules = [
+        entry("rule-0-match-0", limit=limit(1)),
+        entry("rule-1-match-0", "rule-1-match-0", limit=limit(2)),
+        entry(masked, "192.0.2.0/24", limit=limit(3)),
+        entry(masked, "2001:db8::/32", entry("remote_address", limit=limit(4))),
+    ]
+    plane.apply(resource("default/eg/http", entry("route/*", "route/*", *rules)))
+    kind = envoy_kind("envoy-control-plane.yaml", folder=Path(__file__).parent)
+    with Proxy("envoy", gateway, origin, tmp_path, kind=kind) as envoy:
+
+        def count(client: str = "203.0.113.1", **headers: str) -> int:
+            return envoy.statuses(6, x_forwarded_for=client, **headers).count(200)
+
+        assert [count(x_user=name) for name in ("a", "b")] == [1, 1]
+        assert [count(x_plan=name) for name in ("gold", "free")] == [2, 6]
+        assert [count(f"192.0.2.{number}") for number in (1, 2)] == [3, 0]
+        assert [count(f"2001:db8:{number}::1") for number in (1, 2)] == [4, 4]
+        plane.apply()
+        assert count(x_user="a") == 6
 
 
 @pytest.mark.parametrize("order", [1, -1])

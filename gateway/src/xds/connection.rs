@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 /// Timeout of a connection attempt.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which the system probes an idle connection.
 const PROBE_AFTER: Duration = Duration::from_secs(5);
 /// Time after which a connection whose peer acknowledges nothing ends.

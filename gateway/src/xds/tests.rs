@@ -1,3 +1,4 @@
+use super::connection::CONNECT_TIMEOUT;
 use super::messages::{DiscoveryResponse, RateLimitConfig, RateLimitDescriptor};
 use super::{LONGEST_DELAY, REPEATED_REFUSAL_PAUSE, SHORTEST_DELAY, XdsClient, XdsOptions, delay, resources};
 use crate::configuration::Config;
@@ -70,4 +71,6 @@ fn delay_doubles_up_to_the_longest_and_half_of_it_is_random() {
     for attempts in [6, 100, u32::MAX] {
         assert_eq!([delay(attempts, 0), delay(attempts, 255)], [LONGEST_DELAY / 2, LONGEST_DELAY]);
     }
+    // At worst, an attempt that began during an outage fails, and the next one takes as long.
+    assert!(LONGEST_DELAY + 2 * CONNECT_TIMEOUT <= Duration::from_secs(20));
 }
