@@ -122,7 +122,7 @@ impl Ban {
         if duration == Span::ZERO {
             *self = Ban::default();
         } else {
-            self.forget_level(now);
+            self.drop_expired_level(now);
             self.level = self.level(now);
             self.until = self.until.max(until);
         }
@@ -137,7 +137,7 @@ impl Ban {
     }
 
     /// Clears the level if it has expired.
-    fn forget_level(&mut self, now: Timestamp) {
+    fn drop_expired_level(&mut self, now: Timestamp) {
         if self.level(now) == 0 {
             (self.level, self.longest) = (0, Span::ZERO);
         }
@@ -171,7 +171,7 @@ impl Ban {
 
     /// Clears everything that has expired at `now`.
     pub fn forget(&mut self, now: Timestamp) {
-        self.forget_level(now);
+        self.drop_expired_level(now);
         // The level expires from the end of its ban on.
         if self.until <= now && self.level == 0 {
             self.until = Timestamp::EPOCH;

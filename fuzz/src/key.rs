@@ -97,17 +97,17 @@ impl Key {
         now: Timestamp,
     ) -> CallEffect {
         let stored = StoredUsage::Composite(&before);
-        let seen = CompositeEvaluation::at(call, stored, now);
-        if seen.has_too_many_components(stored, now) {
+        let evaluation = CompositeEvaluation::at(call, stored, now);
+        if evaluation.has_too_many_components(stored, now) {
             return CallEffect::Nothing;
         }
-        let writes = seen.changes() || seen.strikes();
+        let writes = evaluation.changes() || evaluation.strikes();
         let mut usage = before.clone();
         let moved = move_back(&mut usage, now);
         if writes {
-            usage.charge(call, &seen, now);
+            usage.charge(call, &evaluation, now);
         }
-        let _answer = seen.answer(call, StoredUsage::Composite(&usage), now, writes);
+        let _answer = evaluation.answer(call, StoredUsage::Composite(&usage), now, writes);
         if writes || moved { self.changed_composite(before, usage, present, moved, now) } else { CallEffect::Nothing }
     }
 
@@ -137,17 +137,17 @@ impl Key {
         now: Timestamp,
     ) -> CallEffect {
         let stored = StoredUsage::plain(before);
-        let seen = CompositeEvaluation::at(call, stored, now);
-        let writes = seen.changes() || seen.strikes();
+        let evaluation = CompositeEvaluation::at(call, stored, now);
+        let writes = evaluation.changes() || evaluation.strikes();
         let mut usage = before.clone();
-        if writes && !seen.stays_plain(call) {
-            return self.convert(before, present, now, |components| components.charge(call, &seen, now));
+        if writes && !evaluation.stays_plain(call) {
+            return self.convert(before, present, now, |components| components.charge(call, &evaluation, now));
         }
         let moved = move_back(&mut usage, now);
         if writes {
-            seen.charge_plain(call, &mut usage, now);
+            evaluation.charge_plain(call, &mut usage, now);
         }
-        let _answer = seen.answer(call, StoredUsage::plain(&usage), now, writes);
+        let _answer = evaluation.answer(call, StoredUsage::plain(&usage), now, writes);
         if !writes && !moved {
             return CallEffect::Nothing;
         }

@@ -106,7 +106,7 @@ pub fn assert_policy(policy: &Policy) {
 
 /// Makes a call on a usage and asserts the laws of every call.
 pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, request: Request) {
-    let seen = evaluate(limit, usage, now, request).decision(limit, usage, now, false);
+    let decision = evaluate(limit, usage, now, request).decision(limit, usage, now, false);
     let entries = limit.entries_after_charge(usage, now);
     if usage.is_after(now) {
         usage.move_back(now);
@@ -117,7 +117,7 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     assert_eq!(fields(usage), before, "a peek changes nothing");
     assert_eq!(
         (peeked, limit.entries_after_charge(usage, now)),
-        (seen, entries),
+        (decision, entries),
         "nor does it need a clock gone back seen to"
     );
     assert!(peeked.remaining <= limit.limit());
@@ -150,10 +150,13 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
 
 /// Returns the decision of a call on the fast path and the key after it; `None` if the call takes the slow path.
 fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
-    let seen = usage.evaluate_fast(call, now)?;
+    let evaluation = usage.evaluate_fast(call, now)?;
     let mut usage = usage.clone();
-    let decision =
-        if seen.denies() { usage.deny_fast(call, &seen, now) } else { usage.charge_fast(call, &seen, true, now) };
+    let decision = if evaluation.denies() {
+        usage.deny_fast(call, &evaluation, now)
+    } else {
+        usage.charge_fast(call, &evaluation, true, now)
+    };
     Some((decision, fields(&usage)))
 }
 
@@ -161,14 +164,14 @@ fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp)
 pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, now: Timestamp) {
     // With the decision of each limit.
     let all = CompositeRequest { each: true, ..call.clone() };
-    let answer = |seen: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
-        seen.answer(&all, StoredUsage::Composite(usage), now, charged)
+    let answer = |evaluation: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
+        evaluation.answer(&all, StoredUsage::Composite(usage), now, charged)
     };
-    let seen = CompositeEvaluation::at(call, StoredUsage::Composite(usage), now);
-    if seen.has_too_many_components(StoredUsage::Composite(usage), now) {
+    let evaluation = CompositeEvaluation::at(call, StoredUsage::Composite(usage), now);
+    if evaluation.has_too_many_components(StoredUsage::Composite(usage), now) {
         return;
     }
-    let peeked = answer(&seen, usage, now, false);
+    let peeked = answer(&evaluation, usage, now, false);
     for (decision, spec) in peeked.each.iter().zip(&call.specs) {
         assert!(decision.remaining <= spec.limit.limit());
     }
@@ -178,7 +181,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
         usage.move_back(now);
     }
     assert!(!usage.is_after(now));
-    let writes = seen.changes() || seen.strikes();
+    let writes = evaluation.changes() || evaluation.strikes();
     let fast = by_fast_path(call, usage, now);
     let moved = fields(usage);
     assert_eq!(
@@ -188,17 +191,17 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     );
     assert_eq!(fields(usage), moved, "a peek changes nothing");
     if writes {
-        usage.charge(call, &seen, now);
+        usage.charge(call, &evaluation, now);
     }
-    let decision = answer(&seen, usage, now, writes).decision;
+    let decision = answer(&evaluation, usage, now, writes).decision;
     // At the last timestamp every charge has recovered at once.
     if let Some(fast) = fast.filter(|_| !goes_back && now < Timestamp::MAX) {
         assert_eq!(fast, (decision, fields(usage)), "the fast path comes to the same");
     }
     if call.specs.iter().all(|spec| spec.shadow) && usage.banned(now) == Span::ZERO {
-        assert!(!seen.denies(), "what decides only for itself denies no call");
+        assert!(!evaluation.denies(), "what decides only for itself denies no call");
     }
-    assert!(!seen.allows() || decision.verdict != Verdict::Never);
+    assert!(!evaluation.allows() || decision.verdict != Verdict::Never);
     if usage.is_unused() {
         *usage = CompositeUsage::default(); // the key is deleted
         return;

@@ -86,14 +86,14 @@ pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, peeks: bool) ->
 
 /// Counts a limit of a call that is `admitted` and that may create the key.
 #[inline(always)]
-pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, makes: bool) {
+pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, creates: bool) {
     if let Some(stats) = stats::of(kind) {
         if denies {
             stats.denied.count();
         } else if admitted {
             stats.admitted.count();
-            if makes {
-                stats.keys_made.count();
+            if creates {
+                stats.keys_created.count();
             }
         }
     }
@@ -101,7 +101,7 @@ pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, makes: bool) {
 
 /// Counts limits, each with its kind and whether it denies, and the composite key of a call that is denied by them or
 /// is `admitted`, and that may create the key.
-pub fn count_limits(limits: impl Iterator<Item = (UsageKind, bool)>, denies: bool, admitted: bool, makes: bool) {
+pub fn count_limits(limits: impl Iterator<Item = (UsageKind, bool)>, denies: bool, admitted: bool, creates: bool) {
     limits.for_each(|(kind, denies)| count_limit(kind, denies, admitted, false));
-    count_limit(UsageKind::Limits, denies, admitted, makes);
+    count_limit(UsageKind::Limits, denies, admitted, creates);
 }

@@ -99,21 +99,21 @@ pub fn charge_one(
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
-    let mut elsewhere = None;
+    let mut other_outcome = None;
     let decision = with_limit!(spec, limit => {
         // A copy, so that the caller's spec can stay in registers.
         let limit = limit.to_owned();
-        charge_limit(redis, name, &limit, spec, policy, &mut elsewhere, now)
+        charge_limit(redis, name, &limit, spec, policy, &mut other_outcome, now)
     })?;
     if let Some(policy) = policy {
-        let outcome = elsewhere.unwrap_or_else(|| CountedOutcome::of(&decision, Purpose::of(spec.request)));
+        let outcome = other_outcome.unwrap_or_else(|| CountedOutcome::of(&decision, Purpose::of(spec.request)));
         policy.counts.count(&outcome);
     }
     Ok(decision)
 }
 
 /// Charges a spec under a limit of its algorithm's type. At a key that is neither missing nor of that kind, the outcome
-/// is stored in `elsewhere`.
+/// is stored in `other_outcome`.
 #[inline(always)]
 fn charge_limit<L: Limit<Usage: PlainUsage>>(
     redis: &mut Redis,
@@ -121,7 +121,7 @@ fn charge_limit<L: Limit<Usage: PlainUsage>>(
     limit: &L,
     spec: &Spec,
     policy: Option<&EffectivePolicy>,
-    elsewhere: &mut Option<CountedOutcome>,
+    other_outcome: &mut Option<CountedOutcome>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
     match redis.open(name)?.typed() {
@@ -130,8 +130,8 @@ fn charge_limit<L: Limit<Usage: PlainUsage>>(
             // Field by field, so that the caller's spec can stay in registers.
             let Spec { limit, request, holder, keep, name, own_cost, nx, fence, shadow, by_policy, slower } = *spec;
             let spec = Spec { limit, request, holder, keep, name, own_cost, nx, fence, shadow, by_policy, slower };
-            let (decision, outcome) = charge_elsewhere(key, spec, policy, now)?;
-            *elsewhere = Some(outcome);
+            let (decision, outcome) = charge_other_kind(key, spec, policy, now)?;
+            *other_outcome = Some(outcome);
             Ok(decision)
         }
     }
@@ -158,7 +158,7 @@ where
 /// Decides a call of one spec at a key that is neither missing nor of the spec's kind.
 #[cold]
 #[inline(never)]
-fn charge_elsewhere(
+fn charge_other_kind(
     key: OpenKey,
     spec: Spec,
     policy: Option<&EffectivePolicy>,
@@ -229,7 +229,7 @@ fn decide(
     Ok(evaluation.changes_key(allowed))
 }
 
-/// Decides a call of a bucket. If `left_behind` finds a usage in a string, a limiter replaces the string, even if the
+/// Decides a call of a bucket. If `legacy_usage` finds a usage in a string, a limiter replaces the string, even if the
 /// call is denied.
 ///
 /// # Errors
@@ -241,7 +241,7 @@ pub fn charge_or_take_over(
     bucket: &Bucket,
     request: Request,
     now: Timestamp,
-    left_behind: impl FnOnce(&mut Redis) -> Option<BucketUsage>,
+    legacy_usage: impl FnOnce(&mut Redis) -> Option<BucketUsage>,
 ) -> Result<Decision, Error> {
     let key = match redis.open(name)?.typed() {
         Ok(key) => return charge_plain(key, bucket, request, None, None, now),
@@ -250,10 +250,10 @@ pub fn charge_or_take_over(
     let stored = key.contents().stored();
     if stored != Stored::Foreign(ForeignType::String) {
         let spec = Spec::of(AnyLimit::Bucket(*bucket), request);
-        return charge_elsewhere(key, spec, None, now).map(|(decision, _)| decision);
+        return charge_other_kind(key, spec, None, now).map(|(decision, _)| decision);
     }
     drop(key);
-    let decision = match left_behind(redis) {
+    let decision = match legacy_usage(redis) {
         Some(usage) => take_over(redis, name, bucket, usage, request, now)?,
         None => None,
     };

@@ -184,8 +184,8 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
     }
 
     fn count(&self, allowed: bool) {
-        let makes = allowed && self.missing && self.evaluation.changes();
-        count_limits(self.evaluation.limits(&self.request), self.denies(), allowed && self.allows(), makes);
+        let creates = allowed && self.missing && self.evaluation.changes();
+        count_limits(self.evaluation.limits(&self.request), self.denies(), allowed && self.allows(), creates);
     }
 }
 

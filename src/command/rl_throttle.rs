@@ -20,14 +20,14 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let (bucket, request) = syntax::throttle(&mut args)?;
     let now = redis::now();
-    let left_behind =
-        |redis: &mut Redis| if CELL_COMPAT.get() != 0 { left_behind(redis, key, &bucket, now) } else { None };
-    let decision = charge_or_take_over(redis, key, &bucket, request, now, left_behind)?;
+    let legacy_usage =
+        |redis: &mut Redis| if CELL_COMPAT.get() != 0 { legacy_usage(redis, key, &bucket, now) } else { None };
+    let decision = charge_or_take_over(redis, key, &bucket, request, now, legacy_usage)?;
     Ok(Reply::throttled(&decision))
 }
 
 /// Returns the usage that corresponds to a key of redis-cell; `None` if the key is not one.
-fn left_behind(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
+fn legacy_usage(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
     // Maximum number of digits of a TAT.
     const DIGITS: usize = 20;
     let string = short_string(redis, name, DIGITS)?;

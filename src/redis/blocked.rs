@@ -155,6 +155,6 @@ guard::entry_point! {
     /// Handles the disconnection of a blocked client.
     unsafe fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
         // SAFETY: the server drops clients with its lock held.
-        unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, ClientId(client.addr()))) };
+        unsafe { tell(ctx, |callbacks, entry| (callbacks.client_disconnected)(entry, ClientId(client.addr()))) };
     }
 }

@@ -39,14 +39,14 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
         }
         let Some(usage) = (*value).as_mut() else { return 0 };
         if U::HAS_PIECES {
-            let mut may_go_on = || api!(RedisModule_DefragShouldStop).is_none_or(|stops| stops(ctx) == 0);
-            let next = memory::in_better_places(ctx, || usage.renew_pieces(from, &mut may_go_on));
+            let mut has_time = || api!(RedisModule_DefragShouldStop).is_none_or(|stops| stops(ctx) == 0);
+            let next = memory::in_better_places(ctx, || usage.renew_pieces(from, &mut has_time));
             return c_int::from(next.is_some_and(|next| is_kept(ctx, next)));
         }
         if is_worthwhile(usage) {
             let text = round_trip::encode(usage);
-            if let Some(anew) = memory::in_better_places(ctx, || round_trip::decode(&text)) {
-                *usage = anew;
+            if let Some(moved) = memory::in_better_places(ctx, || round_trip::decode(&text)) {
+                *usage = moved;
             }
         }
         0

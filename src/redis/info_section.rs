@@ -50,7 +50,7 @@ guard::entry_point! {
             info.field(c"admitted", of_commands(|stats| &stats.admitted));
             info.field(c"denied", of_commands(|stats| &stats.denied));
             info.field(c"errors", of_commands(|stats| &stats.errors));
-            info.field(c"keys_made", of_kinds(|stats| &stats.keys_made));
+            info.field(c"keys_made", of_kinds(|stats| &stats.keys_created));
             info.field(c"effects_propagated", stats::EFFECTS_PROPAGATED.get());
             info.field(c"effects_applied", stats::EFFECTS_APPLIED.get());
         }
@@ -64,11 +64,11 @@ guard::entry_point! {
             }
         }
         if info.section(c"kinds") {
-            for (kind, KindStats { admitted, denied, keys_made }) in stats::of_kinds() {
+            for (kind, KindStats { admitted, denied, keys_created }) in stats::of_kinds() {
                 let mut name = [0; KIND_NAME_SIZE];
                 name.iter_mut().zip(kind.name().bytes()).for_each(|(to, letter)| *to = letter);
                 let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
-                info.dict(name, &[(c"admitted", admitted), (c"denied", denied), (c"keys_made", keys_made)]);
+                info.dict(name, &[(c"admitted", admitted), (c"denied", denied), (c"keys_made", keys_created)]);
             }
         }
         if crashed != 0 {

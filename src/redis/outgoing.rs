@@ -33,7 +33,7 @@ impl Changes {
         if effect_demand::exists() {
             self.recorded.push((name, EncodedText::of_change(usage, expires_at)));
         } else {
-            usage.forget_effect();
+            usage.discard_effect();
             self.unsent = true;
         }
     }
@@ -48,12 +48,12 @@ impl Changes {
     ) {
         if components.is_unused() {
             // Otherwise the next call would propagate this change once more.
-            components.forget_effect();
+            components.discard_effect();
             self.deletion::<U>(name);
         } else if effect_demand::exists() {
             self.recorded.push((name, EncodedText::of_conversion::<U, _>(plain_expiry, components, expires_at)));
         } else {
-            components.forget_effect();
+            components.discard_effect();
             self.unsent = true;
         }
     }
@@ -137,7 +137,7 @@ pub unsafe fn propagate_change<U: Usage>(
         if effect_demand::exists() {
             propagate_effect(ctx, name, &EncodedText::of_change(usage, expires_at));
         } else {
-            usage.forget_effect();
+            usage.discard_effect();
             count_change(ctx);
         }
     }

@@ -19,11 +19,11 @@ pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
     let handled =
         api!(RedisModule_SubscribeToServerEvent).is_some() && register_server_events(&Context::new(ctx)).is_ok();
     // SAFETY: the caller guarantees the context.
-    let subscribed = effect_demand::RAW_EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, heard) });
+    let subscribed = effect_demand::RAW_EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, on_event) });
     effect_demand::enable_queries(handled && subscribed);
     for id in [raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, raw::REDISMODULE_EVENT_SWAPDB] {
         // SAFETY: the caller guarantees the context. Before 7.0 nothing is loaded asynchronously.
-        unsafe { subscribe(ctx, id, heard) };
+        unsafe { subscribe(ctx, id, on_event) };
     }
 }
 
@@ -69,7 +69,7 @@ guard::event_handler! {
 
 guard::entry_point! {
     /// Handles the events that the SDK has no handlers for.
-    unsafe fn heard(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, subevent: u64, _data: *mut c_void) {
+    unsafe fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, subevent: u64, _data: *mut c_void) {
         // SAFETY: the server announces events with its lock held.
         let global = unsafe { global() };
         match event.id {

@@ -25,7 +25,7 @@ pub struct WaitingCallbacks {
     /// Called at the server's cron event, about ten times a second.
     pub cron: fn(ServerEntry),
     /// Called when a waiting client has disconnected.
-    pub client_gone: fn(ServerEntry, ClientId),
+    pub client_disconnected: fn(ServerEntry, ClientId),
     /// Called at CLIENT UNBLOCK, in a context of the waiting call. Returns the client and its reply, which is sent
     /// before the client is handed back; `None` if it has been handed back already.
     pub client_unblocked: fn(&mut Redis, ClientId) -> Option<UnblockedClient>,

@@ -64,11 +64,11 @@ pub struct KindStats {
     /// Limits that denied their call.
     pub denied: Counter,
     /// Keys created by a call.
-    pub keys_made: Counter,
+    pub keys_created: Counter,
 }
 
 static OF_KINDS: [KindStats; UsageKind::ALL.len()] =
-    [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_made: Counter::new() } };
+    [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_created: Counter::new() } };
         UsageKind::ALL.len()];
 
 /// Returns the outcomes of the limits of every kind.

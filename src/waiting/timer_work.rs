@@ -61,16 +61,16 @@ fn release_undelivered(run: &mut TimerRun, grant: Grant) {
 
 /// Evaluates the queue of one key.
 fn evaluate_queue(run: &mut TimerRun, key: &QueueKey) {
-    let (entry, mut elsewhere) = (run.entry, None);
+    let (entry, mut redirection) = (run.entry, None);
     let queues = &entry.global.queues;
     queues.evaluations.count();
     let served = background_call::run(entry, key.db, &key.name, |redis, name| {
-        elsewhere = cluster_slots::redirection(redis, name);
-        if elsewhere.is_none() {
+        redirection = cluster_slots::redirection(redis, name);
+        if redirection.is_none() {
             serve::serve(redis, name, key, run);
         }
     });
-    if let Some(error) = elsewhere {
+    if let Some(error) = redirection {
         run.add_work(REDIRECTION_WORK);
         while let Some(call) = queues.head(key).or_else(|| queues.replaced(key)) {
             if !run.has_budget() {

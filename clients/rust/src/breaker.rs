@@ -16,7 +16,7 @@ struct State {
     failed: u32,
     failed_at: Option<Instant>,
     closed_until: Option<Instant>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Breaker {
@@ -39,7 +39,7 @@ impl Breaker {
 
     pub(crate) fn succeeded(&self) {
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if state.is_told {
+        if state.is_reported {
             log::warn!("Redis is back");
         }
         *state = State::default();
@@ -53,9 +53,9 @@ impl Breaker {
             state.failed_at = Some(now);
         }
         state.closed_until = Some(now + self.pause);
-        if !state.is_told {
+        if !state.is_reported {
             log::warn!("Redis is away: {why}");
-            state.is_told = true;
+            state.is_reported = true;
         }
     }
 }

@@ -191,7 +191,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
 
     async fn peek_charge(&self, charge: &Charge, cost: Amount) -> Result<Decision, Error> {
         charge.check(cost)?;
-        let reply = self.sending.decided(&charge.look(&Take::units(cost)), true, None).await;
+        let reply = self.sending.decided(&charge.peek(&Take::units(cost)), true, None).await;
         reply.map_or_else(|why| self.sending.without(why), |decision| Ok(decision.governed(&charge.costs(cost))))
     }
 
@@ -266,8 +266,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         if remembers && !decision.allowed {
             // A policy's limits can change without a change of the key. A sketch changes with each call for any item.
             let is_tracked = !charge.has_items() && !charge.limits().iter().any(Limit::is_policy);
-            let look = is_tracked.then(|| charge.look(take));
-            self.sending.remember(&charge.denial_key(), &plain, &decision, sent_at, look);
+            let peek = is_tracked.then(|| charge.peek(take));
+            self.sending.remember(&charge.denial_key(), &plain, &decision, sent_at, peek);
         }
         Ok(decision)
     }

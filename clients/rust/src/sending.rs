@@ -179,7 +179,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
         self.shared.denials.find(key.as_bytes(), words, Instant::now())
     }
 
-    /// Remembers the denial of a call that was sent at that time. `look` is the same call as a peek; without it, the
+    /// Remembers the denial of a call that was sent at that time. `peek` is the same call as a peek; without it, the
     /// denial is remembered for a second at most.
     pub(crate) fn remember(
         &self,
@@ -187,14 +187,14 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
         words: &[String],
         decision: &Decision,
         sent_at: Instant,
-        look: Option<Vec<String>>,
+        peek: Option<Vec<String>>,
     ) {
         let denial = Denial::new(words.to_vec(), decision.clone(), sent_at, Instant::now());
         let is_new = self.shared.denials.remember(key.as_bytes(), denial);
-        if let (true, Some(tracker), Some(look)) = (is_new, &self.tracker, look)
+        if let (true, Some(tracker), Some(peek)) = (is_new, &self.tracker, peek)
             && decision.wait.is_some_and(Denial::is_long)
         {
-            tracker.watch(key.to_owned(), words.to_vec(), look);
+            tracker.watch(key.to_owned(), words.to_vec(), peek);
         }
     }
 }

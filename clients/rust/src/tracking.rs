@@ -42,13 +42,13 @@ impl Tracker {
     }
 
     /// Peeks at a denied key in the background, and extends the denial while the key does not change.
-    pub(crate) fn watch(self: &Arc<Self>, key: String, words: Vec<String>, look: Vec<String>) {
+    pub(crate) fn watch(self: &Arc<Self>, key: String, words: Vec<String>, peek: Vec<String>) {
         let tracker = self.clone();
         tokio::spawn(async move {
             let Some((mut connection, is_lost)) = tracker.opened().await else { return };
             let sent_at = Instant::now();
-            let look = command(&look);
-            let peek = look.query_async::<Value>(&mut connection);
+            let peek = command(&peek);
+            let peek = peek.query_async::<Value>(&mut connection);
             let Ok(Ok(reply)) = tokio::time::timeout(tracker.timeout, peek).await else { return };
             if let Some(decision) = Decision::read(&reply, None) {
                 tracker.denials.extend(key.as_bytes(), &words, decision, sent_at, Instant::now());

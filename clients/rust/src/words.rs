@@ -150,7 +150,7 @@ impl Charge {
     }
 
     /// Returns the words of a peek that replies what the take would.
-    pub(crate) fn look(&self, take: &Take) -> Vec<String> {
+    pub(crate) fn peek(&self, take: &Take) -> Vec<String> {
         if self.is_of_several { self.several("RL.MPEEK", options(take)) } else { self.one("RL.PEEK", options(take)) }
     }
 

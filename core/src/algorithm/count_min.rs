@@ -26,19 +26,19 @@
 
 mod cells;
 mod estimate;
-mod made_sketch;
 mod mark;
 mod secret;
 mod size;
 mod sketch_change;
+mod sketch_state;
 mod sketch_usage;
 
 use crate::algorithm::bucket::{Bucket, BucketUsage};
 use crate::limit::{Identity, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use made_sketch::ROWS_OF_CELLS;
 use secret::{ItemCells, Secret};
 pub use size::SketchSize;
+use sketch_state::ROWS_OF_CELLS;
 pub use sketch_usage::SketchUsage;
 use std::array;
 use std::cell::Cell;
@@ -222,7 +222,7 @@ impl Limit for ItemLimit<'_> {
     #[inline]
     fn charge(&self, usage: &mut SketchUsage, now: Timestamp, cost: Amount) {
         if usage.hashing().is_none() {
-            usage.make(self.sketch.size(), self.secret.unwrap_or_else(Secret::random), self.sketch.bucket, now);
+            usage.initialize(self.sketch.size(), self.secret.unwrap_or_else(Secret::random), self.sketch.bucket, now);
         }
         let Some(cells) = self.cells(usage) else { return };
         let charged = self.used_after_charge(usage, now, cost);

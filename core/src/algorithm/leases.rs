@@ -147,11 +147,11 @@ impl Limit for LeaseLimit<'_> {
     fn verdict(&self, usage: &ConcurrencyUsage, now: Timestamp, cost: Amount) -> Verdict {
         let own = usage.held_by(self.holder, now);
         let others = usage.present(now).units.minus(own.unwrap_or_default());
-        let mut in_own_way = self.nx && own.is_some();
+        let mut blocks_itself = self.nx && own.is_some();
         // A renewal takes no units from other holders, so it is granted under any limit.
         let renews = own.is_some_and(|held| cost <= held);
         let fits = renews || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
-        if fits && !in_own_way {
+        if fits && !blocks_itself {
             let overtakes = self.concurrency.callers_wait_ahead && !renews && cost != Amount::ZERO;
             return if overtakes { Verdict::After(Span::MILLISECOND) } else { Verdict::Allowed(Span::ZERO) };
         }
@@ -163,11 +163,11 @@ impl Limit for LeaseLimit<'_> {
             #[cfg(test)]
             step_counter::step();
             if *holder == *self.holder {
-                in_own_way = false;
+                blocks_itself = false;
             } else {
                 left = left.minus(lease.units);
             }
-            if !in_own_way && left.excess(cost, self.concurrency.limit) == Amount::ZERO {
+            if !blocks_itself && left.excess(cost, self.concurrency.limit) == Amount::ZERO {
                 return Verdict::After(lease.expires_at.since(usage.at(now)));
             }
         }

@@ -149,8 +149,8 @@ impl Limit for SlidingWindow {
     }
 
     fn low(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Option<Amount> {
-        let opens_anew = usage.window != self.window.span() || usage.rolled(now).is_unused();
-        (opens_anew || usage.is_saturated()).then_some(Amount::ZERO)
+        let reopens = usage.window != self.window.span() || usage.rolled(now).is_unused();
+        (reopens || usage.is_saturated()).then_some(Amount::ZERO)
     }
 }
 

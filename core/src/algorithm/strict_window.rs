@@ -145,8 +145,8 @@ impl Limit for StrictWindow {
     }
 
     fn low(&self, usage: &StrictWindowUsage, _now: Timestamp) -> Option<Amount> {
-        let opens_anew = usage.window != self.window.span();
-        (opens_anew || usage.is_saturated()).then_some(Amount::ZERO)
+        let reopens = usage.window != self.window.span();
+        (reopens || usage.is_saturated()).then_some(Amount::ZERO)
     }
 }
 

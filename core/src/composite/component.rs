@@ -122,7 +122,7 @@ impl Component {
             if ahead != Span::ZERO {
                 usage.move_back(now);
                 // The whole key moves back in an effect of its own, so the move is not part of the next effect.
-                usage.forget_effect();
+                usage.discard_effect();
             }
             (ahead, usage.recovery_source())
         });

@@ -169,7 +169,7 @@ impl CompositeUsage {
             self.move_back(written);
         }
         if !decode_flag(from)? {
-            self.forget_effect();
+            self.discard_effect();
             return Some(());
         }
         let id_change = IdempotencyChange::decode(from, written)?;
@@ -181,13 +181,13 @@ impl CompositeUsage {
             }
             IdempotencyChange::Nothing | IdempotencyChange::RecordedCall(..) => Box::default(),
         };
-        let mut told = Vec::new();
+        let mut changed_settlements = Vec::new();
         for _ in 0..from.integer()? {
-            self.change_component(from, &settled, &mut told)?;
+            self.change_component(from, &settled, &mut changed_settlements)?;
         }
         if let Some(extras) = &mut self.extras {
             // The effect omits a settlement if nothing was taken back, or if the component is gone.
-            for charge in settled.iter().filter(|charge| !told.contains(&charge.component)) {
+            for charge in settled.iter().filter(|charge| !changed_settlements.contains(&charge.component)) {
                 extras.records.forget(charge);
             }
         }
@@ -206,12 +206,18 @@ impl CompositeUsage {
         }
         self.end(written);
         // Discards the recorded change: it is not propagated again.
-        self.forget_effect();
+        self.discard_effect();
         Some(())
     }
 
-    /// Applies the change of one component. Adds its serial number to `told` if the effect changes its settlement.
-    fn change_component(&mut self, from: &mut impl Decoder, settled: &[Charge], told: &mut Vec<u8>) -> Option<()> {
+    /// Applies the change of one component. Adds its serial number to `changed_settlements` if the effect changes its
+    /// settlement.
+    fn change_component(
+        &mut self,
+        from: &mut impl Decoder,
+        settled: &[Charge],
+        changed_settlements: &mut Vec<u8>,
+    ) -> Option<()> {
         let mut head = ComponentHead::decode(from)?;
         if self.component(head.tag.serial).is_none() {
             self.push(Component::new(head.tag.serial, AnyUsage::unused(head.tag.kind)?, Timestamp::EPOCH));
@@ -229,7 +235,7 @@ impl CompositeUsage {
                 Some(extras) => extras.records.apply_settlement_effect(head.tag.serial, from, charge),
                 None => IdempotencyRecords::default().apply_settlement_effect(head.tag.serial, from, charge),
             }
-            told.push(head.tag.serial);
+            changed_settlements.push(head.tag.serial);
         }
         Some(())
     }
@@ -282,7 +288,7 @@ fn version_of<U: Usage>(usage: &U) -> (u32, bool) {
 
 fn encode_effect_of<U: Usage>(usage: &mut U, to: &mut impl Encoder) {
     if usage.is_unused() {
-        usage.forget_effect();
+        usage.discard_effect();
     } else {
         usage.encode_effect(to);
     }

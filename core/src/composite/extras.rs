@@ -34,11 +34,11 @@ pub(super) struct ExtrasDelta {
 impl Extras {
     /// Returns `true` if there is no state.
     pub(super) fn is_empty(&self) -> bool {
-        self.rules_nothing() && self.identities.is_empty()
+        self.has_no_state() && self.identities.is_empty()
     }
 
     /// Returns `true` if there are neither idempotency records nor a ban.
-    pub(super) fn rules_nothing(&self) -> bool {
+    pub(super) fn has_no_state(&self) -> bool {
         self.records.is_empty() && self.ban.is_none()
     }
 
@@ -48,7 +48,7 @@ impl Extras {
     }
 
     /// Returns `true` if the extras can be dropped: they are empty and hold no change of the current call.
-    pub(super) fn is_needless(&self) -> bool {
+    pub(super) fn is_unneeded(&self) -> bool {
         self.is_empty() && self.delta.is_none()
     }
 
@@ -80,7 +80,7 @@ impl Extras {
     }
 
     /// Stores the identity of a component.
-    pub(super) fn keep_identity(&mut self, serial: u8, identity: ComponentIdentity) {
+    pub(super) fn store_identity(&mut self, serial: u8, identity: ComponentIdentity) {
         let mut identities = std::mem::take(&mut self.identities).into_vec();
         identities.retain(|(own, _)| *own != serial);
         identities.reserve_exact(1);
@@ -89,7 +89,7 @@ impl Extras {
     }
 
     /// Removes the identity of a removed component.
-    pub(super) fn forget_identity(&mut self, serial: u8) {
+    pub(super) fn remove_identity(&mut self, serial: u8) {
         if self.long_identity(serial).is_some() {
             let mut identities = std::mem::take(&mut self.identities).into_vec();
             identities.retain(|(own, _)| *own != serial);

@@ -65,7 +65,7 @@ impl CompositeUsage {
         let rooms = evaluation.places.iter_mut().zip(&mut evaluation.denying);
         for (at, (spec, (place, denies))) in request.specs.iter().zip(rooms).enumerate() {
             let cost = spec.cost_of_rate()?;
-            *place = u8::try_from(self.place_known(spec, at)?).ok()?;
+            *place = u8::try_from(self.existing_place(spec, at)?).ok()?;
             let component = self.components.get(usize::from(*place))?;
             let verdict = with_limit!(spec, limit => limit.verdict(PlainUsage::of(&component.usage)?, now, cost));
             *denies = !verdict.allowed();

@@ -68,7 +68,7 @@ impl CompositeUsage {
     /// that other specs of the call have `taken`.
     fn place(&self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
         let kind = spec.limit.kind();
-        self.place_known(spec, at).or_else(|| {
+        self.existing_place(spec, at).or_else(|| {
             let unclaimed = |component: &Component| component.kind() == kind && component.is_unclaimed();
             self.components.iter().position(unclaimed).filter(|place| !taken.contains(&Some(*place)))
         })
@@ -76,14 +76,14 @@ impl CompositeUsage {
 
     /// Returns the index of the component with the identity of the limit of `spec`. Tries the index `at` first.
     #[inline(always)]
-    fn place_known(&self, spec: &Spec, at: usize) -> Option<usize> {
+    fn existing_place(&self, spec: &Spec, at: usize) -> Option<usize> {
         match self.components.get(at) {
             Some(component) if self.matches_spec(component, spec) => Some(at),
-            _ => self.place_known_elsewhere(spec),
+            _ => self.other_place(spec),
         }
     }
 
-    fn place_known_elsewhere(&self, spec: &Spec) -> Option<usize> {
+    fn other_place(&self, spec: &Spec) -> Option<usize> {
         self.components.iter().position(|component| self.matches_spec(component, spec))
     }
 
@@ -153,7 +153,7 @@ impl CompositeUsage {
         component.usage.label_mut().identity = short;
         if short == ShortIdentity::Long {
             let serial = component.serial();
-            self.extras_mut().keep_identity(serial, identity);
+            self.extras_mut().store_identity(serial, identity);
         }
     }
 
@@ -265,7 +265,7 @@ impl CompositeUsage {
         if !self.components.iter().all(|component| component.stays(self.extras(), now)) {
             self.drop_recovered(now);
         }
-        self.extras.take_if(|extras| extras.is_needless());
+        self.extras.take_if(|extras| extras.is_unneeded());
         debug_assert!(
             self.components.iter().all(|component| component.is_sound(self.extras(), now)),
             "{self:?} cannot be read"
@@ -287,7 +287,7 @@ impl CompositeUsage {
         self.components = components.into();
         for (serial, kind, change) in gone {
             if let Some(extras) = &mut self.extras {
-                extras.forget_identity(serial);
+                extras.remove_identity(serial);
             }
             // Replicas do not know a component that the current call has created.
             if matches!(change, ComponentChange::Usage | ComponentChange::Named) {

@@ -164,7 +164,7 @@ impl Usage for CompositeUsage {
         for component in &self.components {
             self.encode_component(component, to);
         }
-        let extras = self.extras().filter(|extras| !extras.rules_nothing());
+        let extras = self.extras().filter(|extras| !extras.has_no_state());
         to.integer(u64::from(extras.is_some()));
         if let Some(extras) = extras {
             extras.records.encode(to);
@@ -210,22 +210,22 @@ impl Usage for CompositeUsage {
         if let Some(extras) = &mut self.extras {
             extras.records.close();
         }
-        self.extras.take_if(|extras| extras.is_needless());
+        self.extras.take_if(|extras| extras.is_unneeded());
     }
 
-    fn forget_effect(&mut self) {
+    fn discard_effect(&mut self) {
         for component in &mut self.components {
             if component.change() != ComponentChange::Nothing {
                 component.note(ComponentChange::Nothing);
-                with_usage!(&mut component.usage, mut usage => usage.forget_effect());
+                with_usage!(&mut component.usage, mut usage => usage.discard_effect());
             }
         }
         if let Some(extras) = &mut self.extras {
             extras.take_delta();
-            extras.records.forget_effect();
+            extras.records.discard_effect();
             extras.records.close();
         }
-        self.extras.take_if(|extras| extras.is_needless());
+        self.extras.take_if(|extras| extras.is_unneeded());
     }
 
     fn latest_token(&self) -> u64 {

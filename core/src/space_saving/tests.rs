@@ -239,30 +239,30 @@ fn table_of_places_never_grows() {
 #[test]
 fn item_is_counted_separately_and_removed_with_its_key() {
     let mut top = SpaceSaving::new(3);
-    let told = |top: &SpaceSaving| {
-        let told = top
+    let sent = |top: &SpaceSaving| {
+        let sent = top
             .heaviest(9)
             .into_iter()
             .map(|heavy| (heavy.name.to_vec(), heavy.item.map(<[u8]>::to_vec), heavy.denied));
-        told.collect::<Vec<_>>()
+        sent.collect::<Vec<_>>()
     };
     let long = [b'x'; MAX_PREFIX + 1];
     for item in [Some(&b"b"[..]), None, Some(b""), Some(b"b"), None, Some(b"b")] {
         top.record(b"a", item, Timestamp::EPOCH);
     }
     let (key, b) = (b"a".to_vec(), Some(b"b".to_vec()));
-    assert_eq!(told(&top), [(key.clone(), b.clone(), 3), (key.clone(), None, 2), (key.clone(), Some(vec![]), 1)]);
+    assert_eq!(sent(&top), [(key.clone(), b.clone(), 3), (key.clone(), None, 2), (key.clone(), Some(vec![]), 1)]);
     // The beginning stands for a longer one.
     for item in [&long[..], &long[1..]] {
         top.record(b"a", Some(item), Timestamp::EPOCH);
     }
     let cut = (key.clone(), Some(long[1..].to_vec()), 3);
-    assert_eq!(told(&top), [(key.clone(), b, 3), cut, (key, None, 2)]);
+    assert_eq!(sent(&top), [(key.clone(), b, 3), cut, (key, None, 2)]);
     top.resize(1);
     assert_eq!(top.heaviest(9)[0].item, Some(&b"b"[..]));
     // A key without items takes its entry.
     top.record(b"c", None, Timestamp::EPOCH);
-    assert_eq!(told(&top), [(b"c".to_vec(), None, 4)]);
+    assert_eq!(sent(&top), [(b"c".to_vec(), None, 4)]);
 }
 
 fn hash() -> impl Strategy<Value = Hash> {

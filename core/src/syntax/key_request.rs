@@ -248,12 +248,12 @@ impl<'a> KeyRequest<'a> {
         let spec = common.spec(parsed, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
         // A refund is never denied, not even by a spec with a cost of its own.
-        let peeks_beside = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
+        let is_peek_in_refund = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
         let plain = idempotency == Idempotency::Every
             && spec.name.is_none()
             && !common.each()
             && ban.is_none()
-            && !peeks_beside;
+            && !is_peek_in_refund;
         if plain {
             return Ok(KeyRequest::One(spec));
         }

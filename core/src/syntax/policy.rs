@@ -333,8 +333,8 @@ impl<'a> PolicyRequest<'a> {
         let (purpose, each) = (self.common.purpose, self.each());
         if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), &policy.plain, idempotency, each) {
             // A refund is never denied, not even by a limit with a cost of its own.
-            let peeks_beside = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
-            if !peeks_beside {
+            let is_peek_in_refund = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
+            if !is_peek_in_refund {
                 return Ok(KeyRequest::One(*spec));
             }
         }

@@ -90,7 +90,7 @@ impl<U: Usage> Key<U> {
     }
 
     /// Returns `true` if the key does not exist.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_deleted(&self) -> bool {
         self.0.is_unused()
     }
 }

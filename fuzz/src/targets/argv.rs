@@ -21,13 +21,13 @@ pub fn run(data: &[u8]) {
     let words = words(data);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     for (name, read) in Spec::ALGORITHMS {
-        let own = asked(&words, |args| KeyRequest::one(args, read));
+        let own = parse(&words, |args| KeyRequest::one(args, read));
         assert_refused_or_sayable(&own);
         // RL.FIXED k ... is RL.TAKE k FIXED ..., behind which more may stand.
         if words.len() > 1 {
             let mut generic = words.clone();
             generic.insert(2, name.as_bytes());
-            let generic = asked(&generic, KeyRequest::take);
+            let generic = parse(&generic, KeyRequest::take);
             match (&own, &generic) {
                 // What is said of it may be more where a key could stand in its place.
                 (
@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
         }
     }
     assert_acquired(&words);
-    let generic = asked(&words, KeyRequest::take);
+    let generic = parse(&words, KeyRequest::take);
     assert_refused_or_sayable(&generic);
     let begins_with_a_spec = words.get(2).is_some_and(|word| is_algorithm(word));
     if matches!(generic, Ok(KeyRequest::One(_))) && begins_with_a_spec {
@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
         for length in 1..words.len() {
             let (words, left) = words.split_at(length);
             let words = words.to_vec();
-            let cut = asked(&words, KeyRequest::take);
+            let cut = parse(&words, KeyRequest::take);
             let lacks = match &cut {
                 Err(Error::OutOfRange { argument: "window", .. } | Error::Unexpected { .. }) => {
                     left.iter().any(|word| word.eq_ignore_ascii_case(b"ALIGNED"))
@@ -61,7 +61,7 @@ pub fn run(data: &[u8]) {
             );
         }
     }
-    let peeked = asked(&words, KeyRequest::peek);
+    let peeked = parse(&words, KeyRequest::peek);
     assert_refused_or_sayable(&peeked);
     if let (Ok(KeyRequest::One(spec)), Ok(peeked)) = (&generic, &peeked) {
         assert!(matches!(peeked, KeyRequest::One(peeked) if meaning(peeked) == meaning(spec)), "{peeked:?}");
@@ -78,7 +78,7 @@ pub fn run(data: &[u8]) {
                         assert!(!matches!(spec.request, Request::UpTo(_)));
                         assert_sayable(&spec);
                     }
-                    KeyRequest::Policy(by) => policies::assert_asks_any(&by),
+                    KeyRequest::Policy(by) => policies::assert_valid_request(&by),
                     KeyRequest::Composite(call) => panic!("{call:?}: no policy was found yet"),
                 }
             }
@@ -99,7 +99,7 @@ pub fn run(data: &[u8]) {
 /// waiter's retry makes the same request.
 fn assert_acquired(words: &Vec<&[u8]>) {
     let (mut blocks, mut fenced) = (Block::No, false);
-    let acquired = asked(words, |args| {
+    let acquired = parse(words, |args| {
         let mut behind = SpecOptions::default();
         let (numbers, AcquireOptions { block, fence }) = Spec::acquire(args, &mut behind)?;
         (blocks, fenced) = (block, fence);
@@ -116,13 +116,13 @@ fn assert_acquired(words: &Vec<&[u8]>) {
         };
         let claim = Claim::of(spec).expect("a lease");
         let again = claim.request(spec.limit.raised_by(spec.keep).limit(), false);
-        let said = |asked: &KeyRequest| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
+        let said = |request: &KeyRequest| format!("{request:?}").replace("own_cost: true", "own_cost: false");
         assert_eq!(said(&again), said(acquired));
     }
     let has = |option: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(option));
     if !has(b"BLOCK") && !has(b"FENCE") {
         assert_eq!((blocks, fenced), (Block::No, false));
-        let same = asked(words, |args| KeyRequest::one(args, Spec::concurrency));
+        let same = parse(words, |args| KeyRequest::one(args, Spec::concurrency));
         match (acquired, same) {
             (Ok(acquired), Ok(same)) => assert_eq!(format!("{acquired:?}"), format!("{same:?}")),
             (Err(acquired), Err(same)) => assert_eq!(discriminant(&acquired), discriminant(&same)),
@@ -149,14 +149,14 @@ fn words(data: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Parses `name key ...`, as the commands of one key do.
-fn asked<'a>(
+fn parse<'a>(
     words: &'a Vec<&'a [u8]>,
     read: impl FnOnce(&mut Args<'a>) -> Result<KeyRequest<'a>, Error>,
 ) -> Result<KeyRequest<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
-    let asked = read(&mut args)?;
-    args.end().map(|()| asked)
+    let request = read(&mut args)?;
+    args.end().map(|()| request)
 }
 
 /// `RL.MTAKE numkeys key [key ...] [options] spec [spec ...]`
@@ -188,7 +188,7 @@ fn assert_refused_or_sayable(read: &Result<KeyRequest, Error>) {
         Err(error) => return assert_wire(error),
         Ok(KeyRequest::One(spec)) => return assert_sayable(spec),
         Ok(KeyRequest::Composite(call)) => call,
-        Ok(KeyRequest::Policy(by)) => return policies::assert_asks_any(by),
+        Ok(KeyRequest::Policy(by)) => return policies::assert_valid_request(by),
     };
     assert!((1..=MAX_SPECS).contains(&call.specs.len()));
     assert_idempotency(&call.idempotency, call.purpose);
@@ -222,7 +222,7 @@ fn assert_sayable(spec: &Spec) {
     let spec = &if unheld { Spec { holder: b"holder", ..*spec } } else { *spec };
     let said = said(spec);
     let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(said.iter().map(Vec::as_slice)).collect();
-    match asked(&words, KeyRequest::take) {
+    match parse(&words, KeyRequest::take) {
         Ok(KeyRequest::One(again)) => assert_eq!(meaning(&again), meaning(spec), "{said:?}"),
         other => panic!("{other:?} of {said:?}"),
     }

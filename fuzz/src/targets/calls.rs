@@ -138,12 +138,12 @@ pub fn run(data: &[u8]) {
             _ => {}
         }
         let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words).collect();
-        let asked = KeyRequest::take(&mut Args::new(&words));
-        let asked = match (&asked, &policy) {
+        let request = KeyRequest::take(&mut Args::new(&words));
+        let request = match (&request, &policy) {
             (Ok(KeyRequest::Policy(by)), Some(policy)) => by.request(policy),
-            _ => asked,
+            _ => request,
         };
-        let call = match asked {
+        let call = match request {
             Ok(KeyRequest::One(spec)) => ratelimit_core::syntax::CompositeRequest::of_one(spec),
             Ok(KeyRequest::Composite(call)) => *call,
             Ok(KeyRequest::Policy(_)) | Err(_) => continue,

@@ -301,7 +301,7 @@ fn is_algorithm(word: &str) -> bool {
 
 fn take(key: &mut Key, text: &str, now: Timestamp) -> CallEffect {
     let words = words(text);
-    KeyRequest::take(&mut Args::new(&words)).map_or(CallEffect::Nothing, |asked| key.take(&asked, now))
+    KeyRequest::take(&mut Args::new(&words)).map_or(CallEffect::Nothing, |request| key.take(&request, now))
 }
 
 /// Makes a call by a policy, which may be scaled.
@@ -315,5 +315,5 @@ fn limit(key: &mut Key, call: &Call, now: Timestamp) -> CallEffect {
     };
     let factor = of(&[1_000_000, 1_000_000, 0, 500_000, 3_000_000], call.ban);
     let scaled = policy.scaled(Amount::saturating(factor));
-    by.request(&scaled).map_or(CallEffect::Nothing, |asked| key.take(&asked, now))
+    by.request(&scaled).map_or(CallEffect::Nothing, |request| key.take(&request, now))
 }

@@ -76,10 +76,10 @@ impl<'a> Redis<'a> {
     #[inline(always)]
     pub fn resume<U: Usage>(&mut self, key: &ClosedKey<'a>, now: Timestamp) -> Option<ResumedKey<'_, 'a, U>> {
         let overtaken = !key.missing && !self.still_holds(key);
-        let anew;
+        let reopened;
         let key = if overtaken {
-            anew = self.open(key.name).ok()?.close(true, now);
-            &anew
+            reopened = self.open(key.name).ok()?.close(true, now);
+            &reopened
         } else {
             key
         };
@@ -111,7 +111,8 @@ impl PresentExpiry {
 }
 
 /// Closed key that the call has resumed. Its change is recorded, which is the last use of the state that was found in
-/// the key. That state is still valid: no other module has run since, and a deletion by this module starts a new generation.
+/// the key. That state is still valid: no other module has run since, and a deletion by this module starts a new
+/// generation.
 pub struct ResumedKey<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     name: KeyName,
@@ -142,7 +143,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
         if self.value.get().is_unused() {
             if !self.value.is_missing() {
                 // Other modules may charge the key before it is deleted; their effect must not include this change.
-                self.usage_mut().forget_effect();
+                self.usage_mut().discard_effect();
                 self.redis.record_deletion::<U>(name);
             }
             return;

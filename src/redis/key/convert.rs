@@ -14,17 +14,17 @@ impl<U: PlainUsage> Key<'_, '_, U> {
     /// moved, not copied, and only the change is propagated, so that the cost does not depend on the size of the usage.
     pub fn convert<T>(mut self, now: Timestamp, change: impl FnOnce(&mut CompositeUsage) -> T) -> T {
         let (plain_expiry, before) = (self.expires_at(now), self.before.take());
-        let (mut composite, told) = CompositeUsage::convert(self.usage_mut(), plain_expiry, now, |composite| {
-            let told = change(composite);
+        let (mut composite, result) = CompositeUsage::convert(self.usage_mut(), plain_expiry, now, |composite| {
+            let result = change(composite);
             before.check_conversion(composite, plain_expiry);
             guard::panic_test_point();
-            told
+            result
         });
         let expires_at = Expiry::of(now, composite.reset(now)).after_charge(None, false);
         let (redis, name) = self.close();
         redis.changes.conversion::<U>(name, &mut composite, plain_expiry, expires_at);
         redis.propagate();
         put(redis, name, composite, expires_at, now);
-        told
+        result
     }
 }

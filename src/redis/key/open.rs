@@ -242,7 +242,7 @@ impl<'a> Redis<'a> {
     #[cold]
     pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
         // The whole state includes the interrupted change, so the next call must not propagate or apply it again.
-        usage.forget_effect();
+        usage.discard_effect();
         if usage.is_unused() {
             self.record_deletion::<U>(name);
         } else {

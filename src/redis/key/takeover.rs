@@ -52,7 +52,7 @@ pub fn replace<U: Usage>(redis: &mut Redis, name: KeyName, mut usage: U, expires
         return false;
     }
     // The whole usage is propagated, so the call's change must not be part of the next call's effect.
-    usage.forget_effect();
+    usage.discard_effect();
     if !usage.is_unused() {
         // The whole usage: if a key has to be created again, its change was propagated before.
         redis.changes.whole(name, &usage, expires_at);
@@ -71,20 +71,26 @@ pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyName, usage: U
     }
     redis.happened(name, Event::Deleted);
     if !usage.is_unused() {
-        make_if_missing(redis, name, usage, expires_at, now);
+        create_if_missing(redis, name, usage, expires_at, now);
     }
 }
 
 /// Creates a key that has been propagated; replaces a value that other modules have put there since.
 pub(super) fn make<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
-    if let Some(usage) = make_if_missing(redis, name, usage, expires_at, now) {
+    if let Some(usage) = create_if_missing(redis, name, usage, expires_at, now) {
         // Other modules have stored a value there since, and may have propagated it after this usage.
         replace(redis, name, usage, expires_at, now);
     }
 }
 
 /// Creates a key that has been propagated, or returns the usage if the key exists.
-fn make_if_missing<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> Option<U> {
+fn create_if_missing<U: Usage>(
+    redis: &mut Redis,
+    name: KeyName,
+    usage: U,
+    expires_at: u64,
+    now: Timestamp,
+) -> Option<U> {
     match redis.open_as::<U>(name) {
         Ok(mut key) if key.is_missing() => {
             *key.usage_mut() = usage;

@@ -57,10 +57,10 @@ impl Stored {
     }
 
     /// Drops the recorded effect, which has no receiver here.
-    fn forget_effect(&mut self) {
+    fn discard_effect(&mut self) {
         match self {
-            Stored::Plain(any) => with_usage!(any, mut usage => usage.forget_effect()),
-            Stored::Composite(usage) => usage.forget_effect(),
+            Stored::Plain(any) => with_usage!(any, mut usage => usage.discard_effect()),
+            Stored::Composite(usage) => usage.discard_effect(),
         }
     }
 }
@@ -86,7 +86,7 @@ impl Key {
         let before = Expiry::of(then, self.stored.reset(request, then));
         let recovery = self.stored.move_back(now);
         let after = Expiry::of(now, self.stored.reset(request, now));
-        self.stored.forget_effect();
+        self.stored.discard_effect();
         self.expires_at = StepBack { now, back, recovery, before, after }.expiry(Some(self.expires_at));
         true
     }
@@ -95,7 +95,7 @@ impl Key {
     pub(super) fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> Result<usize, String> {
         if self.stored.ahead(now) != Span::ZERO {
             self.stored.move_back(now);
-            self.stored.forget_effect();
+            self.stored.discard_effect();
         }
         let (released, reset) = match &mut self.stored {
             Stored::Composite(usage) => (usage.release(holders, now), usage.reset(now)),
@@ -106,7 +106,7 @@ impl Key {
             }
         };
         if released > 0 {
-            self.stored.forget_effect();
+            self.stored.discard_effect();
             self.expires_at = Expiry::of(now, reset).after_charge(Some(self.expires_at), false);
         }
         Ok(released)
@@ -126,19 +126,19 @@ pub(super) struct Visit<'a> {
     request: CompositeRequest<'a>,
     evaluation: CompositeEvaluation,
     /// Type of the plain key that the call would create.
-    makes: Option<UsageKind>,
+    creates: Option<UsageKind>,
 }
 
 impl<'a> Visit<'a> {
     /// Evaluates a call at a key, or at a missing one.
     pub(super) fn new(key: Option<&Key>, call: ParsedCall<'a>, now: Timestamp) -> Result<Self, String> {
-        let ParsedCall { request, makes } = call;
+        let ParsedCall { request, creates } = call;
         if let (Some(Key { stored: Stored::Plain(any), .. }), [spec]) = (key, request.specs.as_slice())
             && any.kind() != spec.limit.kind()
         {
             return Err(wrong_type(any.kind(), spec.limit.kind()));
         }
-        let (evaluation, has_room) = with_stored_usage(key, makes, |stored| {
+        let (evaluation, has_room) = with_stored_usage(key, creates, |stored| {
             let evaluation = CompositeEvaluation::at(&request, stored, now);
             let has_room = !evaluation.has_too_many_components(stored, now);
             (evaluation, has_room)
@@ -146,7 +146,7 @@ impl<'a> Visit<'a> {
         if evaluation.allows() && !has_room {
             return Err(Error::TooManyComponents { max: MAX_COMPONENTS }.to_string());
         }
-        Ok(Self { request, evaluation, makes })
+        Ok(Self { request, evaluation, creates })
     }
 
     pub(super) fn request(&self) -> &CompositeRequest<'a> {
@@ -168,7 +168,7 @@ impl<'a> Visit<'a> {
 
     /// Returns the decision, with the current state of the key.
     pub(super) fn answer(&self, key: Option<&Key>, now: Timestamp, charged: bool) -> Answer {
-        with_stored_usage(key, self.makes, |stored| self.evaluation.answer(&self.request, stored, now, charged))
+        with_stored_usage(key, self.creates, |stored| self.evaluation.answer(&self.request, stored, now, charged))
     }
 
     /// Applies the changes. No timestamp in the key is later than `now`.
@@ -177,7 +177,7 @@ impl<'a> Visit<'a> {
         let present = key.as_ref().map(|key| key.expires_at);
         let stored = match key {
             Some(key) => key.stored,
-            None => match self.makes.and_then(AnyUsage::unused) {
+            None => match self.creates.and_then(AnyUsage::unused) {
                 Some(unused) => Stored::Plain(unused),
                 None => Stored::Composite(CompositeUsage::default()),
             },
@@ -199,7 +199,7 @@ impl<'a> Visit<'a> {
                 Stored::Composite(usage)
             }
         };
-        stored.forget_effect();
+        stored.discard_effect();
         let reset = stored.reset(request, now);
         let expires_at = Expiry::of(now, reset).after_charge(present, has_moved);
         (!stored.is_unused()).then_some(Key { stored, expires_at })
@@ -209,7 +209,7 @@ impl<'a> Visit<'a> {
 /// Parsed call on one key.
 pub(super) struct ParsedCall<'a> {
     pub(super) request: CompositeRequest<'a>,
-    pub(super) makes: Option<UsageKind>,
+    pub(super) creates: Option<UsageKind>,
 }
 
 impl<'a> ParsedCall<'a> {
@@ -219,9 +219,9 @@ impl<'a> ParsedCall<'a> {
             KeyRequest::One(spec) => {
                 let request = CompositeRequest::of_one(spec);
                 let purpose = if whole == Purpose::Charge { request.purpose } else { whole };
-                Self { makes: Some(spec.limit.kind()), request: CompositeRequest { purpose, ..request } }
+                Self { creates: Some(spec.limit.kind()), request: CompositeRequest { purpose, ..request } }
             }
-            KeyRequest::Composite(request) => Self { request: *request, makes: None },
+            KeyRequest::Composite(request) => Self { request: *request, creates: None },
             KeyRequest::Policy(_) => return Err(needs_server("policies")),
         };
         if call.request.ban.is_some() {
@@ -234,13 +234,13 @@ impl<'a> ParsedCall<'a> {
     }
 }
 
-/// Calls `look` with the value of a key, or with a missing one.
-fn with_stored_usage<T>(key: Option<&Key>, makes: Option<UsageKind>, look: impl FnOnce(StoredUsage) -> T) -> T {
-    match (key.map(|key| &key.stored), makes) {
-        (Some(Stored::Plain(any)), _) => with_usage!(any, usage => look(StoredUsage::plain(usage))),
-        (Some(Stored::Composite(usage)), _) => look(StoredUsage::Composite(usage)),
-        (None, Some(kind)) => look(StoredUsage::missing(kind)),
-        (None, None) => look(StoredUsage::Composite(&CompositeUsage::default())),
+/// Calls `evaluate` with the value of a key, or with a missing one.
+fn with_stored_usage<T>(key: Option<&Key>, creates: Option<UsageKind>, evaluate: impl FnOnce(StoredUsage) -> T) -> T {
+    match (key.map(|key| &key.stored), creates) {
+        (Some(Stored::Plain(any)), _) => with_usage!(any, usage => evaluate(StoredUsage::plain(usage))),
+        (Some(Stored::Composite(usage)), _) => evaluate(StoredUsage::Composite(usage)),
+        (None, Some(kind)) => evaluate(StoredUsage::missing(kind)),
+        (None, None) => evaluate(StoredUsage::Composite(&CompositeUsage::default())),
     }
 }
 

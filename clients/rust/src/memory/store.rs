@@ -110,7 +110,7 @@ impl Store {
             let mut of_key = ParsedCall::of(request, purpose)?;
             let is_named = of_key.request.specs.iter().any(|spec| spec.name.is_some());
             if idempotency != Idempotency::Every || is_named {
-                of_key.makes = None;
+                of_key.creates = None;
             }
             of_key.request = CompositeRequest { idempotency, ..of_key.request };
             call.push((args.name(key), of_key));

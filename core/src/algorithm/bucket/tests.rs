@@ -189,7 +189,7 @@ fn refund_lowers_usage_and_deletes_an_unused_key() {
         (1000, Refund(units(1000)), [1, 10, 10, 0, 0], true),
     ] {
         assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
-        assert_eq!(key.is_gone(), gone, "{request:?} at {at}");
+        assert_eq!(key.is_deleted(), gone, "{request:?} at {at}");
     }
 }
 

@@ -54,9 +54,9 @@ struct Chunk {
 pub(super) struct Cells {
     chunks: Box<[Option<Arc<Chunk>>]>,
     /// Number of allocated chunks.
-    made_chunks: usize,
+    allocated_chunks: usize,
     /// Number of allocated pieces.
-    made_pieces: usize,
+    allocated_pieces: usize,
 }
 
 /// Returns the indexes of a cell: its chunk, its piece in the chunk, and its position in the piece.
@@ -71,7 +71,7 @@ impl Cells {
     /// Creates cells, none of which has been written.
     pub(super) fn new(cells: usize) -> Cells {
         let chunks = cells.div_ceil(CELLS_PER_PIECE).div_ceil(PIECES_PER_CHUNK);
-        Cells { chunks: vec![None; chunks].into(), made_chunks: 0, made_pieces: 0 }
+        Cells { chunks: vec![None; chunks].into(), allocated_chunks: 0, allocated_pieces: 0 }
     }
 
     /// Returns the level of a cell, with the era of the level.
@@ -141,15 +141,15 @@ impl Cells {
     ) -> Option<&mut [AtomicU64; CELLS_PER_PIECE]> {
         let chunk = self.chunks.get_mut(chunk)?;
         if chunk.is_none() {
-            self.made_chunks = self.made_chunks.saturating_add(1);
+            self.allocated_chunks = self.allocated_chunks.saturating_add(1);
         }
         let chunk = chunk.get_or_insert_with(|| Arc::new(Chunk { pieces: [const { None }; PIECES_PER_CHUNK] }));
         let piece = Arc::make_mut(chunk).pieces.get_mut(piece)?;
         if piece.is_none() {
-            self.made_pieces = self.made_pieces.saturating_add(1);
+            self.allocated_pieces = self.allocated_pieces.saturating_add(1);
         }
-        let made = || Arc::new(Piece { era: mark.era(), levels: [const { AtomicU64::new(0) }; CELLS_PER_PIECE] });
-        let piece = Arc::make_mut(piece.get_or_insert_with(made));
+        let new_piece = || Arc::new(Piece { era: mark.era(), levels: [const { AtomicU64::new(0) }; CELLS_PER_PIECE] });
+        let piece = Arc::make_mut(piece.get_or_insert_with(new_piece));
         if piece.era != mark.era() {
             piece.enter(mark);
         }
@@ -168,9 +168,9 @@ impl Cells {
         pieces.map(|(number, piece)| (number, piece.levels.as_slice(), piece.era))
     }
 
-    /// Copies pieces to new blocks, from number `from` on, as long as `may_go_on` returns `true`. Returns the number of
+    /// Copies pieces to new blocks, from number `from` on, as long as `has_time` returns `true`. Returns the number of
     /// the next piece, if there is one. Shared pieces are left in place.
-    pub(super) fn renew(&mut self, from: usize, may_go_on: &mut impl FnMut() -> bool) -> Option<usize> {
+    pub(super) fn renew(&mut self, from: usize, has_time: &mut impl FnMut() -> bool) -> Option<usize> {
         if from == 0 {
             let mut chunks = Vec::with_capacity(self.chunks.len());
             chunks.append(&mut std::mem::take(&mut self.chunks).into_vec());
@@ -186,7 +186,7 @@ impl Cells {
             let pieces = chunk.as_mut().and_then(Arc::get_mut).into_iter().flat_map(|own| &mut own.pieces);
             for (number, piece) in (first..).zip(pieces).filter(|(number, _)| *number >= from) {
                 let Some(own) = piece.as_mut().filter(|piece| Arc::strong_count(piece) == 1) else { continue };
-                if number > from && !may_go_on() {
+                if number > from && !has_time() {
                     return Some(number);
                 }
                 *own = Arc::new(Piece::clone(own));
@@ -207,19 +207,19 @@ impl Cells {
     }
 
     /// Returns the number of allocated pieces.
-    pub(super) fn pieces_made(&self) -> usize {
-        self.made_pieces
+    pub(super) fn allocated_pieces(&self) -> usize {
+        self.allocated_pieces
     }
 
     /// Returns the number of blocks besides the list of chunks.
     pub(super) fn blocks(&self) -> usize {
-        self.made_chunks.saturating_add(self.made_pieces)
+        self.allocated_chunks.saturating_add(self.allocated_pieces)
     }
 
     /// Returns the size of the blocks in bytes.
     pub(super) fn bytes(&self) -> usize {
         let list = self.chunks.len().saturating_mul(size_of::<Option<Arc<Chunk>>>());
-        list.saturating_add(self.made_chunks.saturating_mul(size_of::<Chunk>().saturating_add(COUNTS)))
-            .saturating_add(self.made_pieces.saturating_mul(size_of::<Piece>().saturating_add(COUNTS)))
+        list.saturating_add(self.allocated_chunks.saturating_mul(size_of::<Chunk>().saturating_add(COUNTS)))
+            .saturating_add(self.allocated_pieces.saturating_mul(size_of::<Piece>().saturating_add(COUNTS)))
     }
 }

@@ -7,7 +7,7 @@
 //! used, or the number of pieces, each with its index and eight bytes per cell. Applying an effect twice has no further
 //! effect.
 
-use super::made_sketch::{MadeSketch, ROWS_OF_CELLS};
+use super::sketch_state::{ROWS_OF_CELLS, SketchState};
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::Decoder;
 use arrayvec::ArrayVec;
@@ -15,7 +15,7 @@ use arrayvec::ArrayVec;
 /// Change of a sketch by a call.
 pub(super) struct SketchChange {
     /// State without the cells.
-    pub(super) head: MadeSketch,
+    pub(super) head: SketchState,
     /// Time up to which the sketch has drained.
     pub(super) drained_to: Timestamp,
     /// Raised cells with their usage.
@@ -25,7 +25,7 @@ pub(super) struct SketchChange {
 impl SketchChange {
     /// Decodes a change from an effect. Returns `None` if it is malformed.
     pub(super) fn decode(from: &mut impl Decoder) -> Option<SketchChange> {
-        let (head, drained_to) = MadeSketch::decode_head(from)?;
+        let (head, drained_to) = SketchState::decode_head(from)?;
         let mut raised = ArrayVec::new();
         for _ in 0..from.integer()? {
             let cell = u32::try_from(from.integer()?).ok().filter(|cell| *cell < head.count())?;
@@ -36,9 +36,9 @@ impl SketchChange {
     }
 
     /// Returns `true` if the change can have happened to the sketch.
-    pub(super) fn fits(&self, made: Option<&MadeSketch>) -> bool {
-        match made {
-            Some(made) => made.is_same(&self.head) && self.head.mark.since(&made.mark).is_some(),
+    pub(super) fn fits(&self, state: Option<&SketchState>) -> bool {
+        match state {
+            Some(state) => state.is_same(&self.head) && self.head.mark.since(&state.mark).is_some(),
             None => !self.raised.is_empty(),
         }
     }

@@ -38,13 +38,13 @@ fn sketch(columns: u32, bucket: Bucket) -> Sketch {
 }
 
 impl ItemLimit<'_> {
-    fn made_with(self, secret: Secret) -> Self {
+    fn with_secret(self, secret: Secret) -> Self {
         ItemLimit { secret: Some(secret), ..self }
     }
 }
 
 fn of(sketch: Sketch, item: &[u8]) -> ItemLimit<'_> {
-    sketch.for_item(item).made_with(SECRET)
+    sketch.for_item(item).with_secret(SECRET)
 }
 
 fn one() -> Request {
@@ -69,7 +69,7 @@ fn each_item_has_its_own_bucket() {
     ] {
         assert_eq!(key.call(&of(item), at, request), reply, "{request:?} of {item:?} at {at}");
     }
-    assert!(!key.is_gone());
+    assert!(!key.is_deleted());
 }
 
 #[test]

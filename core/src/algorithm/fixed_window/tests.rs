@@ -138,7 +138,7 @@ fn refund_lowers_the_usage_of_the_open_window() {
         (&limit, 70_000, Refund(units(9)), [1, 10, 10, 0, 0], true),
     ] {
         assert_eq!(key.call(limit, at, request), reply, "{request:?} at {at}");
-        assert_eq!(key.is_gone(), gone, "{request:?} at {at}");
+        assert_eq!(key.is_deleted(), gone, "{request:?} at {at}");
     }
     // Like a charge, a refund updates the timestamp of an aligned window.
     let mut key = Key::default();
@@ -251,7 +251,7 @@ fn refund_after_the_window_leaves_no_usage() {
         let mut key = Key::default();
         key.call(&limit, 20_000, Take(units(8)));
         let reply = key.call(&limit, 80_000, Refund(units(3)));
-        assert_eq!((reply, key.is_gone()), ([1, 10, 10, 0, 0], true));
+        assert_eq!((reply, key.is_deleted()), ([1, 10, 10, 0, 0], true));
     }
 }
 

@@ -119,20 +119,20 @@ fn effect_holds_the_change_of_a_call() {
         ("d", 1900, 6, change(100, 1900, &[], None)),
         ("d", 1800, 1, change(100, 1800, &[], Some((b"d", 2800, 1_000_000)))),
     ];
-    let check = |before: &ConcurrencyUsage, after: &ConcurrencyUsage, told: &EncodedFields, effect: &EncodedFields| {
-        assert_eq!(told, effect);
-        assert_eq!(encoded(&applied(before, told).unwrap()), encoded(after));
-        assert!(told.cut_short().all(|told| applied(before, &told).is_none()));
+    let check = |before: &ConcurrencyUsage, after: &ConcurrencyUsage, sent: &EncodedFields, effect: &EncodedFields| {
+        assert_eq!(sent, effect);
+        assert_eq!(encoded(&applied(before, sent).unwrap()), encoded(after));
+        assert!(sent.cut_short().all(|sent| applied(before, &sent).is_none()));
         let whole = whole_effect(after);
         assert_eq!(whole, encoded(after).behind(WHOLE));
         for elsewhere in [&ConcurrencyUsage::default(), before].into_iter().filter(|_| !after.is_unused()) {
             assert_eq!(encoded(&applied(elsewhere, &whole).unwrap()), encoded(after));
         }
     };
-    for (holder, micros, asked, effect) in &acquires {
+    for (holder, micros, requested, effect) in &acquires {
         let before = usage.clone();
-        let (_, told) = call_and_encode_effect(&held(holder, 6, "1ms"), &mut usage, us(*micros), cost(*asked));
-        check(&before, &usage, &told, effect);
+        let (_, sent) = call_and_encode_effect(&held(holder, 6, "1ms"), &mut usage, us(*micros), cost(*requested));
+        check(&before, &usage, &sent, effect);
     }
     let releases = [
         (1800, &["x", "b", "c", "b"][..], change(0, 1800, &[b"b", b"c"], None)),
@@ -146,9 +146,9 @@ fn effect_holds_the_change_of_a_call() {
         }
         let names: Vec<&[u8]> = holders.iter().map(|holder| holder.as_bytes()).collect();
         usage.release(&names, us(*micros));
-        let mut told = EncodedFields::default();
-        usage.encode_effect(&mut told);
-        check(&before, &usage, &told, effect);
+        let mut sent = EncodedFields::default();
+        usage.encode_effect(&mut sent);
+        check(&before, &usage, &sent, effect);
     }
     assert!(usage.is_unused());
 }

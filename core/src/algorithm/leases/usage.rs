@@ -118,7 +118,7 @@ impl Usage for ConcurrencyUsage {
         }
     }
 
-    fn forget_effect(&mut self) {
+    fn discard_effect(&mut self) {
         self.discard_delta();
     }
 

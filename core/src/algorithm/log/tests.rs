@@ -115,7 +115,7 @@ fn refund_takes_the_oldest_first() {
             (60_000, Refund(millionths(2)), [1, 10, 10, 0, 0]),
         ],
     );
-    assert!(key.is_gone());
+    assert!(key.is_deleted());
     // An expired entry is not refunded.
     check(
         &log(10, "60s"),

@@ -146,10 +146,10 @@ fn refund_lowers_the_current_count_and_then_the_estimate() {
             (106_000, one(), [1, 10, 9, 0, 120_000]),
         ],
     );
-    assert!(!key.is_gone());
+    assert!(!key.is_deleted());
     let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
     assert_eq!(key.call(&sliding(10, "60s"), 90_000, Refund(units(99))), [1, 10, 10, 0, 0]);
-    assert!(key.is_gone());
+    assert!(key.is_deleted());
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn refund_under_another_length_opens_a_window() {
     let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
     assert_eq!(key.call(&sliding(10, "10s"), 90_000, Refund(units(1))), [1, 10, 7, 0, 20_000]);
     assert_eq!(key.call(&sliding(10, "10s"), 90_000, Refund(units(3))), [1, 10, 10, 0, 0]);
-    assert!(key.is_gone());
+    assert!(key.is_deleted());
 }
 
 #[test]

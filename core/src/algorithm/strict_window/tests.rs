@@ -141,7 +141,7 @@ fn refund_is_subtracted_from_the_oldest_slots() {
             (61_000, Refund(millionths(2)), [1, 10, 10, 0, 0]),
         ],
     );
-    assert!(key.is_gone());
+    assert!(key.is_deleted());
     // Expired usage is not refunded.
     check(
         &strict(10, "60s"),
@@ -233,7 +233,7 @@ fn counts_saturate_per_slot() {
         }
         assert_eq!(key.peek(&limit, 1000, zero_cost())[2], left);
     }
-    assert!(key.is_gone());
+    assert!(key.is_deleted());
 }
 
 #[test]

@@ -277,7 +277,7 @@ impl IdempotencyTable {
     }
 
     /// Forgets what [`encode_effect`](IdempotencyTable::encode_effect) would write.
-    pub(super) fn forget_effect(&mut self) {
+    pub(super) fn discard_effect(&mut self) {
         self.delta = IdempotencyDelta::Nothing;
     }
 

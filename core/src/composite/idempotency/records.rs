@@ -323,10 +323,10 @@ impl IdempotencyRecords {
     }
 
     /// Forgets the changes of the calls and settlements by the current call.
-    pub fn forget_effect(&mut self) {
+    pub fn discard_effect(&mut self) {
         if let Form::Open(open) = &mut self.0 {
-            open.calls.forget_effect();
-            open.settlements.iter_mut().for_each(|(_, settlement)| settlement.forget_effect());
+            open.calls.discard_effect();
+            open.settlements.iter_mut().for_each(|(_, settlement)| settlement.discard_effect());
         }
     }
 

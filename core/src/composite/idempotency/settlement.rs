@@ -199,7 +199,7 @@ impl Settlement {
     }
 
     /// Forgets what [`encode_effect`](Settlement::encode_effect) would write.
-    pub(super) fn forget_effect(&mut self) {
+    pub(super) fn discard_effect(&mut self) {
         self.delta = SettlementDelta::default();
     }
 

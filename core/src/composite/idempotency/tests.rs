@@ -40,8 +40,8 @@ struct Key<U> {
 }
 
 impl<U: Usage> Key<U> {
-    fn make<L: Limit<Usage = U>>(&mut self, limit: &L, now: Timestamp, call: Call) -> Told {
-        self.go_on(now);
+    fn make<L: Limit<Usage = U>>(&mut self, limit: &L, now: Timestamp, call: Call) -> SentEffects {
+        self.advance(now);
         if self.usage.is_after(now) {
             self.usage.move_back(now);
         }
@@ -68,21 +68,21 @@ impl<U: Usage> Key<U> {
             }
         }
         let gone = self.usage.is_unused();
-        let mut told = Told {
+        let mut sent = SentEffects {
             now,
             ids: EncodedFields::default(),
             settlement: EncodedFields::default(),
             usage: EncodedFields::default(),
             gone,
         };
-        self.ids.encode_effect(&mut told.ids);
-        self.settlement.encode_effect(&mut told.settlement);
-        self.usage.encode_effect(&mut told.usage);
-        told
+        self.ids.encode_effect(&mut sent.ids);
+        self.settlement.encode_effect(&mut sent.settlement);
+        self.usage.encode_effect(&mut sent.usage);
+        sent
     }
 
     /// Moves everything but the usage back with the clock.
-    fn go_on(&mut self, now: Timestamp) {
+    fn advance(&mut self, now: Timestamp) {
         self.ids.move_charges_back(self.component, &self.usage, now);
         self.ids.move_back(self.written.since(now));
         self.written = now;
@@ -111,27 +111,27 @@ impl<U: Usage> Key<U> {
     }
 
     /// Applies the effect of a call, as a replica does, which has no limits.
-    fn follow(&mut self, told: &Told) {
-        let change = IdempotencyChange::decode(&mut told.ids.clone(), told.now).unwrap();
-        let before = told.now.plus(self.written.since(told.now));
-        assert!(change.is_possible(told.now, |id| self.ids.find(id, before)));
-        self.go_on(told.now);
+    fn follow(&mut self, sent: &SentEffects) {
+        let change = IdempotencyChange::decode(&mut sent.ids.clone(), sent.now).unwrap();
+        let before = sent.now.plus(self.written.since(sent.now));
+        assert!(change.is_possible(sent.now, |id| self.ids.find(id, before)));
+        self.advance(sent.now);
         self.sweep(if let IdempotencyChange::RecordedCall(id, _) = &change { Some(id) } else { None });
         let settled = match &change {
-            IdempotencyChange::Settled(id) => self.ids.settle(id, told.now).unwrap().first().copied(),
+            IdempotencyChange::Settled(id) => self.ids.settle(id, sent.now).unwrap().first().copied(),
             _ => None,
         };
         let settled = settled.filter(|charge| charge.component == self.component);
-        assert!(self.settlement.accepts_effect(&mut told.settlement.clone(), settled.as_ref()));
+        assert!(self.settlement.accepts_effect(&mut sent.settlement.clone(), settled.as_ref()));
         assert!(
-            told.settlement.cut_short().all(|mut told| !self.settlement.accepts_effect(&mut told, settled.as_ref()))
+            sent.settlement.cut_short().all(|mut sent| !self.settlement.accepts_effect(&mut sent, settled.as_ref()))
         );
-        self.settlement.apply_effect(&mut told.settlement.clone(), settled.as_ref());
-        if told.gone {
+        self.settlement.apply_effect(&mut sent.settlement.clone(), settled.as_ref());
+        if sent.gone {
             self.usage = U::default();
         } else {
-            assert!(self.usage.accepts_effect(&mut told.usage.clone(), U::VERSION));
-            self.usage.apply_effect(&mut told.usage.clone(), U::VERSION);
+            assert!(self.usage.accepts_effect(&mut sent.usage.clone(), U::VERSION));
+            self.usage.apply_effect(&mut sent.usage.clone(), U::VERSION);
         }
         if let IdempotencyChange::RecordedCall(id, call) = change {
             let charges = call
@@ -183,7 +183,7 @@ enum Call<'a> {
 
 /// Effect of a call, as replicas receive it.
 #[derive(Clone, Debug)]
-struct Told {
+struct SentEffects {
     now: Timestamp,
     ids: EncodedFields,
     settlement: EncodedFields,
@@ -277,11 +277,11 @@ fn charged<L: Limit>(limit: &L, calls: &[(u64, &str, u64)]) -> Key<L::Usage> {
 /// Settles the call of an id, checks that a replica follows, and returns the units that were taken back.
 fn settled<L: Limit>(key: &mut Key<L::Usage>, limit: &L, at: u64, id: &str, less: u64) -> u64 {
     let before = key.clone();
-    let told = key.make(limit, seconds(at), Call::Settle(id.as_bytes(), units(less)));
+    let sent = key.make(limit, seconds(at), Call::Settle(id.as_bytes(), units(less)));
     let now = seconds(at);
     let taken = limit.remaining(&key.usage, now).minus(limit.remaining(&before.usage, now));
     let mut elsewhere = before;
-    elsewhere.follow(&told);
+    elsewhere.follow(&sent);
     key.tidy();
     assert_eq!(elsewhere.encoded(), key.encoded());
     taken.whole_units()

@@ -166,7 +166,7 @@ fn discarded_effect_leaves_the_same_state_as_an_encoded_one() {
             take(&mut written, text, at(second));
             take(&mut forgotten, text, at(second));
             written.encode_effect(&mut crate::wire::codec::Discard);
-            forgotten.forget_effect();
+            forgotten.discard_effect();
             assert_eq!(format!("{written:?}"), format!("{forgotten:?}"), "{first}, then {text}");
         }
     }

@@ -126,7 +126,7 @@ impl FastCharge {
         self.propagated.encode_effect(&mut sent);
         assert_eq!(sent, effect, "{call:?}");
         // Nothing is left to propagate with the next change.
-        self.unpropagated.forget_effect();
+        self.unpropagated.discard_effect();
         assert!(!self.propagated.has_delta() && !self.unpropagated.has_delta());
     }
 }

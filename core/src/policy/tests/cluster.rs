@@ -31,8 +31,8 @@ enum Step {
     Component([bool; NODES]),
     /// Two nodes compare digests, and the first requests the records that differ.
     Gossip {
-        asks: usize,
-        answers: usize,
+        requester: usize,
+        responder: usize,
     },
     /// A node restarts from its last snapshot, or empty.
     Restart(usize),
@@ -98,8 +98,8 @@ impl Cluster {
             Step::Wait(seconds) => self.now += seconds,
             Step::SetClock { node, skew } => self.skews[*node] = *skew,
             Step::Component(parted) => self.parted = *parted,
-            Step::Gossip { asks, answers } => {
-                self.gossip(*asks, *answers);
+            Step::Gossip { requester, responder } => {
+                self.gossip(*requester, *responder);
             }
             Step::Save(node) => {
                 let now = self.clock(*node);
@@ -215,16 +215,16 @@ impl Cluster {
     }
 
     /// Exchanges records of groups whose digests differ. Returns `true` if any did.
-    fn gossip(&mut self, asks: usize, answers: usize) -> bool {
-        if self.is_cut(asks, answers) {
+    fn gossip(&mut self, requester: usize, responder: usize) -> bool {
+        if self.is_cut(requester, responder) {
             return false;
         }
-        let [own, theirs] = [asks, answers].map(|node| *self.tables[node].digests());
+        let [own, theirs] = [requester, responder].map(|node| *self.tables[node].digests());
         let differs: Vec<usize> = (0..GROUPS).filter(|group| own[*group] != theirs[*group]).collect();
         for group in &differs {
-            let records = self.tables[answers].records_of_group(*group, self.clock(answers));
+            let records = self.tables[responder].records_of_group(*group, self.clock(responder));
             for record in records {
-                self.receive(asks, &record);
+                self.receive(requester, &record);
             }
         }
         !differs.is_empty()
@@ -247,9 +247,9 @@ impl Cluster {
         self.messages.clear();
         for _ in 0..3 {
             let mut differed = false;
-            for asks in 0..NODES {
-                for answers in (0..NODES).filter(|answers| *answers != asks) {
-                    differed |= self.gossip(asks, answers);
+            for requester in 0..NODES {
+                for responder in (0..NODES).filter(|responder| *responder != requester) {
+                    differed |= self.gossip(requester, responder);
                 }
             }
             if !differed {
@@ -287,7 +287,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (node(), select(vec![0, 1, -1, 7200, -7200, -100_000, 200_000]))
             .prop_map(|(node, skew)| Step::SetClock { node, skew }),
         1 => any::<[bool; NODES]>().prop_map(Step::Component),
-        3 => (node(), node()).prop_map(|(asks, answers)| Step::Gossip { asks, answers }),
+        3 => (node(), node()).prop_map(|(requester, responder)| Step::Gossip { requester, responder }),
         1 => node().prop_map(Step::Save),
         1 => node().prop_map(Step::Restart),
         1 => node().prop_map(Step::Forget),

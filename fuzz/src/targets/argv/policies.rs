@@ -1,6 +1,6 @@
 //! Words of policies: those of RL.POLICYSET, RL.POLICYSCALE and RL.LIMIT, and POLICY in other calls.
 
-use super::{asked, assert_refused_or_sayable};
+use super::{assert_refused_or_sayable, parse};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::AnyLimit;
 use ratelimit_core::policy::{Condition, MergeOutcome, Origin, PolicyLookup, ScaleOutcome, ScaleStep, Scaling, Table};
@@ -47,7 +47,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
                 let call = format!("RL.LIMIT k p {options}");
                 let call: Vec<&[u8]> = call.split_whitespace().map(str::as_bytes).collect();
                 let by = limit(&call).expect("such a call is read");
-                assert_asks(&by, &policy);
+                assert_request(&by, &policy);
                 assert_takes_no_unheld_lease(&by, &policy);
                 assert_eq!(format!("{:?}", by.request(&again)), format!("{:?}", by.request(&policy)));
             }
@@ -62,7 +62,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
     match &by {
         Err(error) => assert_wire(error),
         Ok(by) => {
-            assert_asks_any(by);
+            assert_valid_request(by);
             for policy in POLICIES {
                 assert_takes_no_unheld_lease(by, &read_policy(policy.as_bytes()).expect("it is one"));
             }
@@ -72,7 +72,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
     if words.len() > 2 {
         let mut take = words.clone();
         take.insert(2, b"POLICY");
-        match (by, asked(&take, KeyRequest::take)) {
+        match (by, parse(&take, KeyRequest::take)) {
             (Ok(by), Ok(KeyRequest::Policy(take))) => assert_eq!(format!("{take:?}"), format!("{by:?}")),
             (Err(Error::Unexpected { .. }), Err(Error::Unexpected { .. })) => {}
             (Err(by), Err(take)) => assert_eq!(take.to_string(), by.to_string()),
@@ -82,7 +82,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
 }
 
 /// Asserts that a call by a policy is valid with any policy that it may find.
-pub fn assert_asks_any(by: &PolicyRequest) {
+pub fn assert_valid_request(by: &PolicyRequest) {
     assert!(by.names().all(|name| (1..=MAX_POLICY).contains(&name.len())));
     let missing = by.missing();
     assert_wire(&missing);
@@ -90,15 +90,15 @@ pub fn assert_asks_any(by: &PolicyRequest) {
     for text in POLICIES {
         let policy = read_policy(text.as_bytes()).expect("it is one");
         for factor in [Amount::ZERO, Amount::saturating(1), Amount::ONE, Amount::saturating(1_500_000)] {
-            assert_asks(by, &policy.scaled(factor));
+            assert_request(by, &policy.scaled(factor));
         }
     }
 }
 
-fn assert_asks(by: &PolicyRequest, policy: &Policy) {
-    let asked = by.request(policy);
-    assert_refused_or_sayable(&asked);
-    let (specs, idempotency) = match asked {
+fn assert_request(by: &PolicyRequest, policy: &Policy) {
+    let request = by.request(policy);
+    assert_refused_or_sayable(&request);
+    let (specs, idempotency) = match request {
         Err(_) => return,
         Ok(KeyRequest::One(spec)) => (vec![spec], Idempotency::Every),
         Ok(KeyRequest::Composite(call)) => (call.specs, call.idempotency),
@@ -129,7 +129,7 @@ fn assert_asks(by: &PolicyRequest, policy: &Policy) {
 fn assert_takes_no_unheld_lease(by: &PolicyRequest, policy: &Policy) {
     let specs = match by.request(policy) {
         Ok(KeyRequest::Composite(call)) => call.specs,
-        asked => return assert!(!matches!(asked, Ok(KeyRequest::One(spec)) if spec.is_held_by_id())),
+        request => return assert!(!matches!(request, Ok(KeyRequest::One(spec)) if spec.is_held_by_id())),
     };
     let unheld = specs.iter().filter(|spec| spec.is_held_by_id() && spec.holder.is_empty());
     unheld.for_each(|spec| assert_eq!(spec.request, Request::Take(Amount::ZERO)));

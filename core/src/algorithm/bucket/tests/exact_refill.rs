@@ -64,9 +64,9 @@ fn key_is_deleted_by_its_current_usage_and_not_the_stored_one() {
     let mut key = Key::default();
     key.call(&limit, 0, Take(millionths(10)));
     assert_eq!(key.call(&limit, 30_000, Refund(millionths(6))), [1, 1, 0, 0, 4286]);
-    assert!(!key.is_gone());
+    assert!(!key.is_deleted());
     assert_eq!(key.call(&limit, 30_000, Refund(millionths(1))), [1, 1, 1, 0, 0]);
-    assert!(key.is_gone());
+    assert!(key.is_deleted());
 }
 
 #[test]

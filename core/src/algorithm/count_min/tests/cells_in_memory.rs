@@ -62,7 +62,7 @@ fn cached_cells_are_recomputed_for_another_sketch() {
     let numbers = bucket(9, 1, "1s");
     let sketches = [(128, [1, 2]), (64, [1, 2]), (64, [1, 3]), (64, [2, 2])].map(|(columns, halves)| {
         let (limits, secret, mut usage) = (sketch(columns, numbers), Secret { halves }, SketchUsage::default());
-        call(&limits.for_item(b"a").made_with(secret), &mut usage, us(1), Take(units(4)));
+        call(&limits.for_item(b"a").with_secret(secret), &mut usage, us(1), Take(units(4)));
         usage
     });
     let one_call = sketch(64, numbers).for_item(b"a");

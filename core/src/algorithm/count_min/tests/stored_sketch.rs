@@ -130,7 +130,7 @@ fn malformed_effect_is_rejected() {
 fn whole_effect_replaces_the_sketch() {
     let (there, mut comes) = (filled(64, 40), SketchUsage::default());
     let limits = sketch(128, bucket(9, 1, "1s"));
-    call(&limits.for_item(b"a").made_with(Secret { halves: [1, 2] }), &mut comes, us(7), Take(units(3)));
+    call(&limits.for_item(b"a").with_secret(Secret { halves: [1, 2] }), &mut comes, us(7), Take(units(3)));
     let after = applied(&there, &whole_effect(&comes)).unwrap();
     assert_eq!((encoded(&after), after.fullest()), (encoded(&comes), comes.fullest()));
 }

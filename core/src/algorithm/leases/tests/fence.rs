@@ -41,23 +41,23 @@ fn lease_keeps_its_token_until_it_ends() {
 fn token_is_stored_and_propagated_with_its_lease() {
     let mut usage = ConcurrencyUsage::default();
     let before = usage.clone();
-    let (_, told) = call_and_encode_effect(&fenced("a", "1ms", 7), &mut usage, us(1000), cost(2));
+    let (_, sent) = call_and_encode_effect(&fenced("a", "1ms", 7), &mut usage, us(1000), cost(2));
     let lease = [2000, FLAG + 2_000_000, 7];
-    assert_eq!(told, EncodedFields::integers([CHANGE, 0, 1000, 0, 1]).then(b"a", lease));
-    assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
-    assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
+    assert_eq!(sent, EncodedFields::integers([CHANGE, 0, 1000, 0, 1]).then(b"a", lease));
+    assert_eq!(encoded(&applied(&before, &sent).unwrap()), encoded(&usage));
+    assert!(sent.cut_short().all(|sent| applied(&before, &sent).is_none()));
     let before = usage.clone();
-    let (_, told) = call_and_encode_effect(&held("b", 6, "1ms"), &mut usage, us(1500), cost(1));
-    assert_eq!(told, change(0, 1500, &[], Some((b"b", 2500, 1_000_000))), "the form without a token");
-    assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
+    let (_, sent) = call_and_encode_effect(&held("b", 6, "1ms"), &mut usage, us(1500), cost(1));
+    assert_eq!(sent, change(0, 1500, &[], Some((b"b", 2500, 1_000_000))), "the form without a token");
+    assert_eq!(encoded(&applied(&before, &sent).unwrap()), encoded(&usage));
     let stored = EncodedFields::integers([1500, 2]).then(b"a", lease).then(b"b", [2500, 1_000_000]);
     assert_eq!(encoded(&usage), stored);
     let read = decoded::<ConcurrencyUsage>(&stored).unwrap();
     assert_eq!((encoded(&read), read.latest_token()), (stored, 7));
     // A new lease without a token replaces the old token on a replica as well.
     let before = usage.clone();
-    let (_, told) = call_and_encode_effect(&held("a", 6, "1ms"), &mut usage, us(2000), cost(1));
-    let after = applied(&before, &told).unwrap();
+    let (_, sent) = call_and_encode_effect(&held("a", 6, "1ms"), &mut usage, us(2000), cost(1));
+    let after = applied(&before, &sent).unwrap();
     assert_eq!((encoded(&after), after.lease_token(b"a", us(2000))), (encoded(&usage), None));
 }
 

@@ -18,7 +18,7 @@ fn lease_expires_after_its_ttl() {
 #[test]
 fn at_most_the_limit_is_held_at_once() {
     let mut key = Key::default();
-    for (holder, ttl, at, asked, reply) in [
+    for (holder, ttl, at, requested, reply) in [
         ("a", "10s", 0, 4, [1, 10, 6, 0, 10_000]),
         ("b", "60s", 1000, 6, [1, 10, 0, 0, 60_000]),
         ("c", "60s", 2000, 1, [0, 10, 0, 8000, 59_000]),
@@ -28,14 +28,14 @@ fn at_most_the_limit_is_held_at_once() {
         ("a", "1s", 10_000, 11, [0, 10, 0, -1, 51_000]),
         ("a", "1s", 61_000, 10, [1, 10, 0, 0, 1000]),
     ] {
-        assert_eq!(key.call(&held(holder, 10, ttl), at, cost(asked)), reply, "{holder} at {at}");
+        assert_eq!(key.call(&held(holder, 10, ttl), at, cost(requested)), reply, "{holder} at {at}");
     }
 }
 
 #[test]
 fn renewal_takes_no_units_from_other_holders() {
     // a holds 2 and b 3; a renews after a second, with these arguments.
-    for (what, limit, asked, ttl, reply, left_at_15_s) in [
+    for (what, limit, requested, ttl, reply, left_at_15_s) in [
         ("the same", 6, 2, "10s", [1, 6, 1, 0, 19_000], 3),
         ("less", 6, 1, "10s", [1, 6, 2, 0, 19_000], 3),
         ("more, which fits beside the others", 6, 3, "10s", [1, 6, 0, 0, 19_000], 3),
@@ -50,7 +50,7 @@ fn renewal_takes_no_units_from_other_holders() {
         ("more under a limit of nothing", 0, 3, "10s", [0, 0, 0, -1, 19_000], 0),
     ] {
         let mut key = table(&[("a", 2, "10s"), ("b", 3, "20s")]);
-        assert_eq!(key.call(&held("a", limit, ttl), 1000, cost(asked)), reply, "{what}");
+        assert_eq!(key.call(&held("a", limit, ttl), 1000, cost(requested)), reply, "{what}");
         assert_eq!(key.peek(&held("c", limit, ttl), 15_000, cost(1))[2], left_at_15_s, "{what}");
     }
     // A holder with an expired lease is a new one.
@@ -70,7 +70,7 @@ fn shorter_renewal_expires_sooner() {
 #[test]
 fn wait_ends_when_enough_leases_have_expired() {
     let key = table(&[("a", 2, "10s"), ("b", 3, "20s"), ("c", 1, "30s")]);
-    for (holder, asked, wait) in [
+    for (holder, requested, wait) in [
         ("d", 1, 9000),
         ("d", 2, 9000),
         ("d", 3, 19_000),
@@ -86,14 +86,18 @@ fn wait_ends_when_enough_leases_have_expired() {
         ("c", 2, 9000),
         ("c", 6, 19_000),
     ] {
-        assert_eq!(key.peek(&held(holder, 6, "1s"), 1000, cost(asked)), [0, 6, 0, wait, 29_000], "{holder} {asked}");
+        assert_eq!(
+            key.peek(&held(holder, 6, "1s"), 1000, cost(requested)),
+            [0, 6, 0, wait, 29_000],
+            "{holder} {requested}"
+        );
     }
 }
 
 #[test]
 fn nx_denies_a_renewal() {
     // a holds 2, b 3 and c 1 of 6. Each requests a first lease after a second.
-    for (holder, limit, asked, reply) in [
+    for (holder, limit, requested, reply) in [
         ("a", 6, 2, [0, 6, 0, 9000, 29_000]),
         ("a", 6, 1, [0, 6, 0, 9000, 29_000]),
         // The own lease has to expire, even if there is room.
@@ -114,7 +118,7 @@ fn nx_denies_a_renewal() {
     ] {
         let mut key = table(&[("a", 2, "10s"), ("b", 3, "20s"), ("c", 1, "30s")]);
         let limit = held(holder, limit, "10s").nx(true);
-        assert_eq!(key.call(&limit, 1000, cost(asked)), reply, "{holder} of {limit:?}");
+        assert_eq!(key.call(&limit, 1000, cost(requested)), reply, "{holder} of {limit:?}");
         if reply[0] == 0 {
             assert_eq!(
                 key.call(&limit.nx(false), 1000, cost(1))[0],
@@ -179,8 +183,8 @@ fn expired_leases_are_stored_until_a_charge_but_do_not_count() {
     let mut key = table(&[("a", 1, "1s"), ("b", 1, "2s"), ("c", 1, "60s")]);
     let before = encoded(&key.0);
     let (newcomer, holder) = (held("d", 3, "60s"), held("c", 3, "60s"));
-    for (at, asked, left, entries) in [(0, 1, 0, 4), (999, 1, 0, 4), (1000, 2, 1, 3), (2000, 3, 2, 2)] {
-        assert_eq!(key.call(&newcomer, at, cost(asked))[..3], [0, 3, left]);
+    for (at, requested, left, entries) in [(0, 1, 0, 4), (999, 1, 0, 4), (1000, 2, 1, 3), (2000, 3, 2, 2)] {
+        assert_eq!(key.call(&newcomer, at, cost(requested))[..3], [0, 3, left]);
         assert_eq!(newcomer.entries_after_charge(&key.0, us(at * 1000)), Some(entries));
         assert_eq!(holder.entries_after_charge(&key.0, us(at * 1000)), None, "the holder has an entry");
     }

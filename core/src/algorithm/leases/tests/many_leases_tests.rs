@@ -57,11 +57,11 @@ fn peeks_ahead_of_the_changes_cost_no_more() {
     let (mut there, limit) = (here.clone(), held("new", 20_000, "10s"));
     for step in 0..20 {
         let now = us(11_000_000 + 400 * step);
-        let mut told = call_and_encode_effect(&limit, &mut here, now, cost(1)).1;
+        let mut sent = call_and_encode_effect(&limit, &mut here, now, cost(1)).1;
         let walked = step_counter::count(|| {
             peek(&limit, &there, now.plus(Span::from_micros(2000)), cost(1));
-            assert!(there.accepts_effect(&mut told.clone(), 1));
-            there.apply_effect(&mut told, 1);
+            assert!(there.accepts_effect(&mut sent.clone(), 1));
+            there.apply_effect(&mut sent, 1);
         });
         // Those that have expired since the last time, as the looks and the changes have it; and the first time, by
         // the looks' clock, 2000 more.
@@ -185,9 +185,9 @@ proptest! {
                 let names: Vec<&[u8]> = names.iter().step_by(2).map(String::as_bytes).collect();
                 let mut read = decoded::<ConcurrencyUsage>(&encoded(&usage)).unwrap();
                 let answers = [&mut usage, &mut read].map(|usage| {
-                    let (count, mut told) = (usage.release(&names, us(now)), EncodedFields::default());
-                    usage.encode_effect(&mut told);
-                    (count, told)
+                    let (count, mut sent) = (usage.release(&names, us(now)), EncodedFields::default());
+                    usage.encode_effect(&mut sent);
+                    (count, sent)
                 });
                 prop_assert!(answers[0].0 == 0 || answers[0] == answers[1]);
                 prop_assert_eq!((answers[0].0, encoded(&usage)), (answers[1].0, encoded(&read)));

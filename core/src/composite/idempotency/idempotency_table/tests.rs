@@ -216,19 +216,19 @@ fn effect_holds_the_change_of_a_call() {
     assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
     let upto = RecordedCall { granted: Some(units(2)), ..call(100, &[charge(3)]) };
     ids.remember(b"a", &upto.clone());
-    let told = effect(&mut ids);
+    let sent = effect(&mut ids);
     let two = units(2).millionths();
-    assert_eq!(told, EncodedFields::integers([REMEMBERS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
-    let change = IdempotencyChange::decode(&mut told.clone(), us(0)).unwrap();
+    assert_eq!(sent, EncodedFields::integers([REMEMBERS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
+    let change = IdempotencyChange::decode(&mut sent.clone(), us(0)).unwrap();
     assert_eq!(change, IdempotencyChange::RecordedCall(b"a"[..].into(), upto.with([(3, units(2))].into())));
-    assert!(told.cut_short().all(|mut told| IdempotencyChange::decode(&mut told, us(0)).is_none()));
+    assert!(sent.cut_short().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
     assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
 
     ids.settle(b"a", us(1));
-    let told = effect(&mut ids);
-    assert_eq!(told, EncodedFields::integers([SETTLES]).then(b"a", []));
-    assert_eq!(IdempotencyChange::decode(&mut told.clone(), us(0)), Some(IdempotencyChange::Settled(b"a"[..].into())));
-    assert!(told.cut_short().all(|mut told| IdempotencyChange::decode(&mut told, us(0)).is_none()));
+    let sent = effect(&mut ids);
+    assert_eq!(sent, EncodedFields::integers([SETTLES]).then(b"a", []));
+    assert_eq!(IdempotencyChange::decode(&mut sent.clone(), us(0)), Some(IdempotencyChange::Settled(b"a"[..].into())));
+    assert!(sent.cut_short().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
 
     // What nobody asked for is not told with the next change.
     ids.remember(b"b", &call(100, &[]));

@@ -142,10 +142,10 @@ impl<const MANY: bool> Key<MANY> {
         let mut effect = EncodedFields::default();
         self.records.encode_effect(&mut effect);
         for serial in [WINDOW, LOG] {
-            let mut told = EncodedFields::default();
-            self.records.encode_settlement_effect(serial, &mut told);
-            if told != EncodedFields::integers([1, 0]) && told != EncodedFields::integers([0]) {
-                told.clone().numbers().into_iter().for_each(|number| Encoder::integer(&mut effect, number));
+            let mut sent = EncodedFields::default();
+            self.records.encode_settlement_effect(serial, &mut sent);
+            if sent != EncodedFields::integers([1, 0]) && sent != EncodedFields::integers([0]) {
+                sent.clone().numbers().into_iter().for_each(|number| Encoder::integer(&mut effect, number));
             }
         }
         self.effect = effect;

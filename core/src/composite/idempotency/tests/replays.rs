@@ -299,7 +299,7 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOpt
         };
         let name = |id: usize| id.to_be_bytes();
         let (elsewhere, kept) = (key.decoded(), key.component);
-        let (told, by, id) = match step.what {
+        let (sent, by, id) = match step.what {
             What::Charge(component, ttl) => {
                 let (cost, id) = (amount(component), costs.len());
                 let by = i128::from(cost.millionths());
@@ -313,8 +313,8 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOpt
                     costs.push(by);
                     charged.push(cost.millionths());
                 }
-                let told = key.make(&limit, at, Call::Charge(cost, ttl.map(|ttl| (&name[..], ttl))));
-                (told, by, ttl.map(|_| id))
+                let sent = key.make(&limit, at, Call::Charge(cost, ttl.map(|ttl| (&name[..], ttl))));
+                (sent, by, ttl.map(|_| id))
             }
             What::Refund(component) => {
                 let amount = amount(component);
@@ -353,7 +353,7 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOpt
         }
         key.tidy();
         for mut elsewhere in [elsewhere, std::mem::take(&mut replica)] {
-            elsewhere.follow(&told);
+            elsewhere.follow(&sent);
             assert_eq!(elsewhere.encoded(), key.encoded());
             replica = elsewhere;
         }

@@ -15,7 +15,7 @@ pub(super) const ROWS_OF_CELLS: usize = 4;
 
 /// State of a sketch after its first charge.
 #[derive(Clone)]
-pub(super) struct MadeSketch {
+pub(super) struct SketchState {
     /// Size of the cells in memory.
     pub(super) size: SketchSize,
     /// Key of the hash that chooses an item's cells.
@@ -32,11 +32,11 @@ pub(super) struct MadeSketch {
     pub(super) raised_to: u64,
 }
 
-impl MadeSketch {
+impl SketchState {
     /// Creates a sketch with unused cells.
-    pub(super) fn new(size: SketchSize, secret: Secret, numbers: Bucket) -> MadeSketch {
+    pub(super) fn new(size: SketchSize, secret: Secret, numbers: Bucket) -> SketchState {
         let cells = usize::try_from(size.columns().saturating_mul(ROWS)).unwrap_or(0);
-        MadeSketch {
+        SketchState {
             size,
             secret,
             mark: WaterMark::default(),
@@ -48,7 +48,7 @@ impl MadeSketch {
     }
 
     /// Returns `true` if items have the same cells in both sketches.
-    pub(super) fn is_same(&self, other: &MadeSketch) -> bool {
+    pub(super) fn is_same(&self, other: &SketchState) -> bool {
         (self.size, self.secret) == (other.size, other.secret)
     }
 
@@ -90,13 +90,13 @@ impl MadeSketch {
     }
 
     /// Decodes the state without the cells, with the time up to which it has drained.
-    pub(super) fn decode_head(from: &mut impl Decoder) -> Option<(MadeSketch, Timestamp)> {
+    pub(super) fn decode_head(from: &mut impl Decoder) -> Option<(SketchState, Timestamp)> {
         let size = SketchSize::stored(from.integer()?)?;
         let secret = Secret { halves: [from.integer()?, from.integer()?] };
         let mark = WaterMark::stored(from.integer()?, from.integer()?)?;
         let drained_to = Timestamp::from_micros(from.integer()?)?;
         let numbers = Bucket::of_fields([from.integer()?, from.integer()?, from.integer()?])?;
-        Some((MadeSketch { mark, ..MadeSketch::new(size, secret, numbers) }, drained_to))
+        Some((SketchState { mark, ..SketchState::new(size, secret, numbers) }, drained_to))
     }
 
     /// Encodes up to `most` used pieces from number `from` on. Returns the number of the next used piece, if there is
