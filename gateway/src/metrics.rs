@@ -2,6 +2,7 @@
 
 pub mod control_plane;
 pub mod envoyproxy;
+pub mod process;
 
 use crate::call::Operation;
 use clap::ValueEnum;
@@ -149,6 +150,7 @@ pub fn install(format: MetricsFormat) -> Result<PrometheusHandle, String> {
     let builder = PrometheusBuilder::new().set_buckets_for_metric(histograms, &BUCKETS);
     let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(|error| error.to_string())?;
     describe();
+    process::describe();
     if format == MetricsFormat::Envoyproxy {
         envoyproxy::enable();
     }

@@ -201,6 +201,8 @@ def test_metrics_count_decisions_and_health_is_serving(
     assert gateway.metric("ratelimit_gateway_server_seconds_bucket", le="+Inf") == 2
     assert gateway.metric("ratelimit_gateway_near_total", policy="http") == 1
     assert gateway.metric("ratelimit_gateway_outage") == 0
+    resident = gateway.metric("process_resident_memory_bytes")
+    assert 1 << 20 < resident < gateway.metric("process_virtual_memory_bytes")
     healthy = [gateway.get(path) for path in ("/healthz", "/readyz", "/healthcheck")]
     assert [(answer.status, answer.body.strip()) for answer in healthy[:2]] == [(200, "ok")] * 2
     assert (healthy[2].status, healthy[2].body) == (200, "OK")

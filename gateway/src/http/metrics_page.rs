@@ -1,6 +1,6 @@
 //! Page `/metrics`: rendered on a blocking thread, and cached for a while.
 
-use crate::metrics::control_plane;
+use crate::metrics::{control_plane, process};
 use axum::body::Bytes;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::sync::Arc;
@@ -34,6 +34,7 @@ impl MetricsPage {
         // The task owns the lock: if a client disconnects, the next one waits for this rendering instead of starting
         // another.
         let task = tokio::task::spawn_blocking(move || {
+            process::record();
             let page = Bytes::from(control_plane::render(&handle));
             *rendered = Some((Instant::now(), page.clone()));
             page
