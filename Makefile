@@ -7,7 +7,7 @@ GRPC ?= 8081
 HTTP ?= 8080
 CONSOLE ?= 8090
 
-# Each in a folder of its own, with a version, since the next one may need a later Rust.
+# Tools, each in a folder of its own with a pinned version, since a later version may need a later Rust.
 CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb
 CARGO_DENY := target/tools/cargo-deny@0.20.2/bin/cargo-deny
 CARGO_MUTANTS := target/tools/cargo-mutants@27.1.0/bin/cargo-mutants

@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TARGET_PATH := $(if $(filter /%,$(TARGET)),,$(REPOSITORY)/)$(TARGET)
 export RATELIMIT_MODULE ?= $(TARGET_PATH)/release/libredis_ratelimit.so
 
-# Creates .venv, anew if it has another Python than one that is named.
+# Creates .venv, again if a named Python differs from its Python.
 PYTHON3 ?= $(or $(wildcard $(ROOT).venv/bin/python),python3)
 PYTHON := $(ROOT).venv/bin/python
 

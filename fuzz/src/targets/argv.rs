@@ -282,7 +282,7 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
         Request::Within(cost, patience) => {
             vec!["MAXWAIT".into(), patience.to_string(), "COST".into(), cost.to_string()]
         }
-        // -0 gives nothing back and is no give-back either; what is rounded down to nothing is one.
+        // -0 is not a refund, but an amount that is rounded down to zero is.
         Request::Refund(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
         Request::Refund(amount) => vec!["COST".into(), format!("-{amount}")],
         Request::PeekPastLimit => vec!["COST".into(), "0".into()],

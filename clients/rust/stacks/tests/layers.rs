@@ -46,7 +46,7 @@ async fn axum_is_limited_by_one_layer() {
     let body = to_bytes(denied.into_body(), 10_000).await.unwrap();
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(body["status"], 429);
-    // Others have limits of their own, and so have all together that are nobody and have no address.
+    // Other users have limits of their own. Requests without a user and an address share one limit.
     assert_eq!(app.clone().oneshot(request(Some("bob"))).await.unwrap().status(), StatusCode::OK);
     for status in [200, 200, 429] {
         assert_eq!(app.clone().oneshot(request(None)).await.unwrap().status().as_u16(), status);
