@@ -37,15 +37,16 @@ export class BoundLimit<Limiter extends Charging = Charging> {
   }
 
   /** Returns the key of a client: `name:who`, or the name alone if all clients share the limit. */
-  keyOf(who?: string): string {
-    if (who === undefined) return this.name;
-    if (typeof who !== "string") throw new TypeError(`a key must be a string: ${String(who)}`);
-    return `${this.name}:${who}`;
+  keyOf(caller?: string): string {
+    if (caller === undefined) return this.name;
+    if (typeof caller !== "string")
+      throw new TypeError(`a key must be a string: ${String(caller)}`);
+    return `${this.name}:${caller}`;
   }
 
   /** Charges the limits, all or none. */
-  async take(who?: string, options?: TakeOptions): Promise<Decision> {
-    return this.limiter.take(this.keyOf(who), this.limits, this.#with(options));
+  async take(caller?: string, options?: TakeOptions): Promise<Decision> {
+    return this.limiter.take(this.keyOf(caller), this.limits, this.#with(options));
   }
 
   /** Limiter with the options of the bound limit, for middleware that creates keys itself. */
@@ -57,7 +58,7 @@ export class BoundLimit<Limiter extends Charging = Charging> {
   }
 
   /** Returns the decision that `take` would make, and charges nothing. */
-  async peek(who?: string, options?: PeekOptions): Promise<Decision> {
+  async peek(caller?: string, options?: PeekOptions): Promise<Decision> {
     const {
       once: _,
       ttl: __,
@@ -66,31 +67,31 @@ export class BoundLimit<Limiter extends Charging = Charging> {
       signal: _____,
       ...common
     } = this.#options ?? {};
-    return this.limiter.peek(this.keyOf(who), this.limits, { ...common, ...options });
+    return this.limiter.peek(this.keyOf(caller), this.limits, { ...common, ...options });
   }
 
   /** Deletes the usage. Returns `true` if there was any. */
-  async reset(who?: string): Promise<boolean> {
+  async reset(caller?: string): Promise<boolean> {
     refuse(this.limits);
-    return this.limiter.reset(this.keyOf(who));
+    return this.limiter.reset(this.keyOf(caller));
   }
 
   /**
    * Gives back units of any client. To give back a charge of your own, use `decision.settle(0)`.
    */
-  async giveBack(who?: string, cost = 1): Promise<Decision> {
-    return this.limiter.giveBack(this.keyOf(who), this.limits, cost);
+  async giveBack(caller?: string, cost = 1): Promise<Decision> {
+    return this.limiter.giveBack(this.keyOf(caller), this.limits, cost);
   }
 
   /** Acquires a lease of a concurrency limit, which is renewed until it is released. */
-  async lease(who?: string, options?: LeaseOptions): Promise<Lease> {
+  async lease(caller?: string, options?: LeaseOptions): Promise<Lease> {
     if (!("ttl" in this.limits)) throw new TypeError(`${this.name} is no concurrency limit`);
-    return this.limiter.lease(this.keyOf(who), this.limits as ConcurrencyLimit, options);
+    return this.limiter.lease(this.keyOf(caller), this.limits as ConcurrencyLimit, options);
   }
 
   /** Returns units of a hot key, which are taken in batches. */
-  units(who?: string, options?: UnitsOptions): Units {
-    return this.limiter.units(this.keyOf(who), this.limits, options);
+  units(caller?: string, options?: UnitsOptions): Units {
+    return this.limiter.units(this.keyOf(caller), this.limits, options);
   }
 
   /**
@@ -102,9 +103,10 @@ export class BoundLimit<Limiter extends Charging = Charging> {
     { key, ...options }: TakeOptions & { readonly key?: (...words: Words) => string } = {},
   ): (...words: Words) => Promise<Result> {
     return async (...words) => {
-      const who = key?.(...words);
-      if (key && !who) throw new TypeError(`the key of a call of ${this.name} is ${String(who)}`);
-      (await this.take(who, options)).require();
+      const caller = key?.(...words);
+      if (key && !caller)
+        throw new TypeError(`the key of a call of ${this.name} is ${String(caller)}`);
+      (await this.take(caller, options)).require();
       return await run(...words);
     };
   }

@@ -73,8 +73,8 @@ export class Breaker {
   outage(why: string, isUnable: boolean): void {
     this.reason = why;
     if (this.#lastFailure === undefined || (isUnable && !this.#loggedUnable)) {
-      const what = isUnable ? "refuses calls" : "is away";
-      this.#log(`rate limits: ${this.where} ${what}: ${why}`, "warn");
+      const state = isUnable ? "refuses calls" : "is away";
+      this.#log(`rate limits: ${this.where} ${state}: ${why}`, "warn");
       this.#loggedUnable = isUnable;
     }
     this.#lastFailure = this.#now();
@@ -87,8 +87,8 @@ export class Breaker {
   decided(): void {
     if (this.#lastFailure === undefined) return;
     if (this.#now() < this.#lastFailure + this.#options.pauseMs) return;
-    const what = this.#loggedUnable ? "decides again" : "is back";
-    this.#log(`rate limits: ${this.where} ${what}`, "warn");
+    const state = this.#loggedUnable ? "decides again" : "is back";
+    this.#log(`rate limits: ${this.where} ${state}`, "warn");
     this.#lastFailure = undefined;
     this.#loggedUnable = false;
   }

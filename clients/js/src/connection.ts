@@ -110,12 +110,12 @@ export class Connection {
   }
 
   #hears(error: unknown): void {
-    const said = refusalOf(error);
+    const refusal = refusalOf(error);
     const isAway = AWAY.has(`${(error as NodeJS.ErrnoException | undefined)?.code}`);
     // A closed connection after a rejection is no news, unlike an unreachable server.
-    if (said !== undefined || isAway) this.refusal = said;
-    if (said === undefined && !isAway) return;
-    this.trouble = said ?? (messageOf(error) || `${(error as NodeJS.ErrnoException).code}`);
+    if (refusal !== undefined || isAway) this.refusal = refusal;
+    if (refusal === undefined && !isAway) return;
+    this.trouble = refusal ?? (messageOf(error) || `${(error as NodeJS.ErrnoException).code}`);
     this.#connectingSince = undefined;
   }
 }
@@ -123,8 +123,8 @@ export class Connection {
 const CONNECTIONS = new WeakMap<object, Connection>();
 
 export function connectionOf(client: Client): Connection {
-  const known = CONNECTIONS.get(client);
-  if (known) return known;
+  const existing = CONNECTIONS.get(client);
+  if (existing) return existing;
   const made = new Connection(client);
   CONNECTIONS.set(client, made);
   return made;

@@ -197,13 +197,13 @@ export function each(
     unknown[][],
     ...unknown[],
   ];
-  const said = decisions.map((decision, index) => read(decision, limits[index], withGranted));
-  const governing = governs(said, Number(allowed) === 1, (index) => limits[index]?.cost ?? cost);
+  const each = decisions.map((decision, index) => read(decision, limits[index], withGranted));
+  const governing = governs(each, Number(allowed) === 1, (index) => limits[index]?.cost ?? cost);
   return governing.but({
     allowed: Number(allowed) === 1,
     waitMs: millisOrNever(wait),
-    each: said,
-    ...(withGranted ? { granted: Math.min(...said.map(({ granted = 0 }) => granted)) } : {}),
+    each,
+    ...(withGranted ? { granted: Math.min(...each.map(({ granted = 0 }) => granted)) } : {}),
     ...(policy === undefined ? {} : { policy: `${policy}`, forced: force !== undefined }),
   });
 }

@@ -78,13 +78,13 @@ export class Denials {
       calls = new Map();
       this.#byKey.set(key, calls);
     }
-    const known = calls.get(name);
-    if (known && known.until > at) return undefined;
-    if (!known && calls.size >= CALLS_OF_KEY) {
+    const existing = calls.get(name);
+    if (existing && existing.until > at) return undefined;
+    if (!existing && calls.size >= CALLS_OF_KEY) {
       if (!isOver(calls, receivedAt)) return undefined;
       calls.clear();
     }
-    const isRepeated = known !== undefined;
+    const isRepeated = existing !== undefined;
     const denial = { key, name, decision, receivedAt, until, isRepeated, isWatched: false };
     calls.set(name, denial);
     return denial;
@@ -96,13 +96,13 @@ export class Denials {
    */
   #hasRoom(now: number): boolean {
     if (this.#byKey.size < REMEMBERED) return true;
-    let looks = LOOKED_AT;
+    let checks = LOOKED_AT;
     for (const [key, calls] of this.#byKey) {
       this.#byKey.delete(key);
       if (isOver(calls, now)) return true;
       // Move it to the end, so that the others are checked first.
       this.#byKey.set(key, calls);
-      if (--looks === 0) break;
+      if (--checks === 0) break;
     }
     return false;
   }
@@ -123,10 +123,10 @@ export class Denials {
 /** Returns a remembered decision with the wait that is left at `now`. */
 export function remembered({ decision, receivedAt }: Denial, now: number): Decision {
   const passed = now - receivedAt;
-  const left = (ms: number | null) => ms && Math.max(0, Math.ceil(ms - passed));
+  const remaining = (ms: number | null) => ms && Math.max(0, Math.ceil(ms - passed));
   return decision.but({
-    waitMs: left(decision.waitMs),
-    resetMs: left(decision.resetMs),
+    waitMs: remaining(decision.waitMs),
+    resetMs: remaining(decision.resetMs),
     remembered: true,
   });
 }

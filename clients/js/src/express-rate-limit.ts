@@ -138,9 +138,9 @@ export class RateLimitStore implements Store {
 
   #infoOf({ allowed, limit, remaining, resetMs, waitMs }: Decision): ClientRateLimitInfo {
     // The limit that express-rate-limit compares with and shows to clients.
-    const known = this.#configured?.limit ?? limit ?? COUNTED;
-    const used = remaining === null ? 0 : known - remaining;
-    const hits = allowed ? Math.min(Math.max(1, used), known) : known + 1;
+    const configured = this.#configured?.limit ?? limit ?? COUNTED;
+    const used = remaining === null ? 0 : configured - remaining;
+    const hits = allowed ? Math.min(Math.max(1, used), configured) : configured + 1;
     // Retry-After of a denial is computed from this.
     const ms = (allowed ? resetMs : (waitMs ?? resetMs)) ?? 0;
     return { totalHits: hits, resetTime: new Date(Date.now() + ms) };

@@ -15,7 +15,7 @@ const MOST = 10_000;
 export class ForcedPolicies {
   readonly #answer: (call: Call<Decision>) => Promise<Decision>;
   readonly #now: () => number;
-  readonly #known = new Map<string, { readonly forces?: boolean; readonly until: number }>();
+  readonly #byName = new Map<string, { readonly forces?: boolean; readonly until: number }>();
 
   constructor(answer: (call: Call<Decision>) => Promise<Decision>, now: () => number) {
     this.#answer = answer;
@@ -36,15 +36,15 @@ export class ForcedPolicies {
     if (decision?.forced !== undefined) return decision.forced;
     const name = JSON.stringify((policy as PolicyLimit).policies);
     const now = this.#now();
-    const known = this.#known.get(name);
-    if (known && now < known.until) return known.forces;
+    const entry = this.#byName.get(name);
+    if (entry && now < entry.until) return entry.forces;
     // The call itself reports its errors.
     const facts = await this.#answer(takeParsed(key, policy, { cost: 0, each: true })).catch(
       () => undefined,
     );
-    if (this.#known.size >= MOST) this.#known.clear();
+    if (this.#byName.size >= MOST) this.#byName.clear();
     const forces = facts?.forced;
-    this.#known.set(name, { ...(forces === undefined ? {} : { forces }), until: now + HOLDS_MS });
+    this.#byName.set(name, { ...(forces === undefined ? {} : { forces }), until: now + HOLDS_MS });
     return forces;
   }
 }

@@ -192,7 +192,7 @@ function partsOf<Request, Response>(words: GateWords<Request, Response>) {
     const naming = { before: "", shown: "", prefix: "", name, spec: undefined };
     return { limiter: first.ofKeys, limits, log: logOf(first), options, naming };
   }
-  const given = second as RequestLimits<Request>;
+  const requestLimits = second as RequestLimits<Request>;
   const { name, prefix = "" } = third;
   const isOwn = !(first instanceof Limiter);
   // A prefix in place of a name is part of the key, after the mark of addresses.
@@ -200,10 +200,10 @@ function partsOf<Request, Response>(words: GateWords<Request, Response>) {
   const limiter = isOwn ? new Limiter(first, { ...third, prefix: own }) : first;
   const naming = { before: name === undefined || isOwn ? "" : prefix, shown: own, name, prefix };
   const common = { limiter, log: limiter.log, options: third };
-  if (typeof given === "function") {
-    return { ...common, limits: given, naming: { ...naming, spec: undefined } };
+  if (typeof requestLimits === "function") {
+    return { ...common, limits: requestLimits, naming: { ...naming, spec: undefined } };
   }
-  const limits = limitsOf(given);
+  const limits = limitsOf(requestLimits);
   if (name === undefined) return { ...common, limits, naming: { ...naming, spec: specOf(limits) } };
   const bound = limiter.limit(naming.before + name, limits);
   // The name is in use as long as the middleware exists.

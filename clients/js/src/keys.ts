@@ -110,13 +110,13 @@ export function bind(client: object, name: string, limits: ParsedLimits, holder:
   // A sketch has a key of its own: names are only those of its items.
   if (all.some(({ sketchKey }) => sketchKey !== undefined)) return;
   const kinds = all.map(kindOf).join("+");
-  const known = boundTo(client, name);
-  if (known !== undefined && known !== kinds) {
+  const existing = boundTo(client, name);
+  if (existing !== undefined && existing !== kinds) {
     throw new TypeError(
-      `${name} is bound already to ${known}, not ${kinds}: give each limit a name of its own`,
+      `${name} is bound already to ${existing}, not ${kinds}: give each limit a name of its own`,
     );
   }
-  if (known === undefined) note(client, name, kinds, holder);
+  if (existing === undefined) note(client, name, kinds, holder);
 }
 
 /** Registers the prefix of a store. Throws a TypeError if another store has it. */
@@ -132,8 +132,8 @@ export function claim(client: object, prefix: string, store: object): void {
 }
 
 function boundTo(client: object, name: string): string | undefined {
-  const known = BINDINGS.get(client)?.get(name);
-  return known?.holder.deref() === undefined ? undefined : known.kinds;
+  const existing = BINDINGS.get(client)?.get(name);
+  return existing?.holder.deref() === undefined ? undefined : existing.kinds;
 }
 
 function note(client: object, name: string, kinds: string, holder: object): void {

@@ -69,9 +69,9 @@ export class Lease {
 
   /** Releases the lease. If the server cannot be reached, it expires after its ttl. */
   async release(): Promise<void> {
-    const held = this.#renewal !== undefined && !this.#isOver;
+    const isHeld = this.#renewal !== undefined && !this.#isOver;
     this.#end();
-    if (held) await this.#server.release().catch(() => {});
+    if (isHeld) await this.#server.release().catch(() => {});
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -109,12 +109,12 @@ export class Limiter {
     const sketch = sketchOf(limits);
     const {
       full,
-      limits: asked,
+      limits: entries,
       charged,
     } = sketch
       ? ofItem(this.#keyOf, key, sketch)
       : { full: this.#keyOf(key), limits, charged: ofKey(key, limits) };
-    return this.#decide(calls.peek(full!, asked, options), charged, options, true);
+    return this.#decide(calls.peek(full!, entries, options), charged, options, true);
   }
 
   /**
@@ -134,8 +134,8 @@ export class Limiter {
     options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
   ): Promise<Decision> {
     amount(options.cost ?? 1, "cost");
-    const { keyed: asked, charged } = ofKeys(this.#keyOf, keyed);
-    return this.#decide(calls.peekAll(asked!, options), charged, options, true);
+    const { keyed: entries, charged } = ofKeys(this.#keyOf, keyed);
+    return this.#decide(calls.peekAll(entries!, options), charged, options, true);
   }
 
   /**
@@ -280,10 +280,10 @@ export class Limiter {
         isOfItem ? undefined : this.#ids.of(what.limits, ids),
       );
     if (waitMs === 0) return take({}, options);
-    const asked = what.keyed
+    const entries = what.keyed
       ? Object.entries(what.keyed)
       : [[what.full!, what.limits[0]!] as const];
-    for (const [key, limit] of asked) {
+    for (const [key, limit] of entries) {
       if (await this.#forced.has(key, [limitOf(limit)])) throw new CallError(FORCED);
     }
     const signals = [this.#closing.signal, ...(signal ? [unbounded(signal)] : [])];

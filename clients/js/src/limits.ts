@@ -132,7 +132,7 @@ export function fixed(
     ...(offset === undefined ? [] : ["OFFSET", offset]),
     ...(anchor === undefined ? [] : ["ANCHOR", `${anchor}`]),
   ];
-  return known(
+  return knownLimit(
     ["FIXED", amount(limit, "limit"), `${window}`, ...flags],
     limit,
     lengthOf(window),
@@ -146,7 +146,7 @@ export function fixed(
  */
 export function sliding(limit: number, window: Duration, options: SlidingOptions = {}): KnownLimit {
   const flags = options.strict ? ["STRICT"] : [];
-  return known(
+  return knownLimit(
     ["SLIDING", amount(limit, "limit"), `${window}`, ...flags],
     limit,
     seconds(window),
@@ -162,7 +162,7 @@ export function slidingLog(
   window: Duration,
   options: LimitOptions = {},
 ): KnownLimit {
-  return known(
+  return knownLimit(
     ["SLIDINGLOG", amount(limit, "limit"), `${window}`],
     limit,
     seconds(window),
@@ -182,7 +182,7 @@ export function concurrency(
   const words = ["CONCURRENCY", amount(limit, "limit"), `${ttl}`];
   if (options.holder !== undefined) words.push(options.holder);
   if (options.nx) words.push("NX");
-  return { ...known(words, limit, seconds(ttl), options), limit, ttl };
+  return { ...knownLimit(words, limit, seconds(ttl), options), limit, ttl };
 }
 
 /**
@@ -302,10 +302,10 @@ function bucket(
   const words = [kind, amount(capacity, "capacity"), amount(rate, "rate", { zero: false })];
   // With a capacity of 0, the time in which a forced unit drains.
   const window = ((capacity || 1) / rate) * seconds(period);
-  return known([...words, `${period}`], capacity, window, options);
+  return knownLimit([...words, `${period}`], capacity, window, options);
 }
 
-function known(
+function knownLimit(
   words: readonly string[],
   quota: number,
   window: number,

@@ -50,13 +50,13 @@ export function nodeOf(client: Client, { keys: [key], route = key }: Call<unknow
 
 /** Returns the address that a client connects to, for the log. */
 export function addressOf(client: Client): string {
-  const known = client as {
+  const cluster = client as {
     options?: Options;
     _options?: Options;
     startupNodes?: readonly unknown[];
   };
-  const options = known.options ?? known._options ?? {};
-  const [root] = (known.startupNodes ?? options.rootNodes ?? []) as readonly (
+  const options = cluster.options ?? cluster._options ?? {};
+  const [root] = (cluster.startupNodes ?? options.rootNodes ?? []) as readonly (
     Options | string | number
   )[];
   return place(root === undefined ? options : root);

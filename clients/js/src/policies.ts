@@ -152,11 +152,11 @@ function step(
   { least, most, every, duration }: PolicyStepOptions,
 ): Call<PolicyScale> {
   const options = { MIN: least, MAX: most, EVERY: every, FOR: duration };
-  const given = Object.entries(options).flatMap(([word, value]) =>
+  const optionWords = Object.entries(options).flatMap(([word, value]) =>
     value === undefined ? [] : [word, `${value}`],
   );
   // Not idempotent: a second delivery would be a second step.
-  return call("RL.POLICYSCALE", name, [name, ...words, ...given], false, scaleOf);
+  return call("RL.POLICYSCALE", name, [name, ...words, ...optionWords], false, scaleOf);
 }
 
 function scaleOf(reply: unknown): PolicyScale {

@@ -127,7 +127,7 @@ export class RateLimiter {
     options: RateLimiterCallOptions = {},
   ): Promise<RateLimiterRes> {
     const name = `${key}`;
-    const cost = whole(points);
+    const cost = wholePoints(points);
     const blockedMs = (this.#blocked.get(name) ?? -Infinity) - this.#now();
     if (blockedMs > 0) throw new RateLimiterRes(0, Math.ceil(blockedMs), this.points + 1, false);
     const limit = this.#limitFor(options);
@@ -156,7 +156,7 @@ export class RateLimiter {
     points: number | string = 1,
     options: RateLimiterCallOptions = {},
   ): Promise<RateLimiterRes> {
-    const cost = whole(points);
+    const cost = wholePoints(points);
     const decision = await this.#limiter.take(`${key}`, this.#limitFor(options, MOST), { cost });
     return this.#resultOf(decision, cost, MOST);
   }
@@ -167,7 +167,7 @@ export class RateLimiter {
     points: number | string = 1,
     options: RateLimiterCallOptions = {},
   ): Promise<RateLimiterRes> {
-    const cost = whole(points);
+    const cost = wholePoints(points);
     const decision = await this.#limiter.giveBack(`${key}`, this.#limitFor(options, MOST), cost);
     return this.#resultOf(decision, cost, MOST);
   }
@@ -270,7 +270,7 @@ function timeOf(ms: number | null): number {
 }
 
 /** Parses points, which may be text. */
-function whole(points: number | string): number {
+function wholePoints(points: number | string): number {
   if (typeof points === "number") return points;
   if (/^[1-9]\d*$/.test(points)) return Number(points);
   throw new TypeError(

@@ -61,9 +61,9 @@ export function limitsOf(limits: Limits): ParsedLimits {
 export function limitOf(limit: LimitOrRate): Limit {
   if (isLimit(limit)) return limit;
   if (typeof limit === "string") return rate(limit);
-  const what = limit === undefined || limit === null ? "a limit is missing" : "not a limit";
+  const problem = limit === undefined || limit === null ? "a limit is missing" : "not a limit";
   throw new TypeError(
-    `${what}: ${shown(limit)}; give one such as fixed(100, "1m") or "100/minute"`,
+    `${problem}: ${shown(limit)}; give one such as fixed(100, "1m") or "100/minute"`,
   );
 }
 

@@ -139,8 +139,8 @@ export function replyOf(error: unknown, isCluster: boolean): string | undefined 
 
 /** Returns the error with which the server rejected a connection. */
 export function refusalOf(error: unknown): string | undefined {
-  const said = REFUSAL.exec(messageOf(error))?.[0];
-  if (said !== undefined || !(error instanceof Error)) return said;
+  const refusal = REFUSAL.exec(messageOf(error))?.[0];
+  if (refusal !== undefined || !(error instanceof Error)) return refusal;
   // A client that reaches no node of its cluster chains the cause.
   const { cause, lastNodeError } = error as Error & { lastNodeError?: unknown };
   const behind = cause ?? lastNodeError;

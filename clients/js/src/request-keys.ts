@@ -71,19 +71,20 @@ export class RequestKeys<Request> {
   of(request: Request): string | undefined {
     const { key } = this.#options;
     if (!key) return this.#ofAddress(this.#addressIn(request), "");
-    const who = key(request);
-    if (who === UNLIMITED) return undefined;
-    if (typeof who === "string" && who !== "") return this.#naming.before + this.#begin + who;
-    if (who !== undefined && who !== null && who !== "") {
-      throw new TypeError(`a key must be a string: ${String(who)}`);
+    const caller = key(request);
+    if (caller === UNLIMITED) return undefined;
+    if (typeof caller === "string" && caller !== "")
+      return this.#naming.before + this.#begin + caller;
+    if (caller !== undefined && caller !== null && caller !== "") {
+      throw new TypeError(`a key must be a string: ${String(caller)}`);
     }
     return this.#ofAddress(this.#addressOf(request), OF_ADDRESS);
   }
 
   /** Returns the key of a client by the value of `key`, or by an address. */
-  keyOf(who?: string | null, address?: string | null): string {
+  keyOf(caller?: string | null, address?: string | null): string {
     const { before, shown } = this.#naming;
-    if (who) return shown + before + this.#begin + who;
+    if (caller) return shown + before + this.#begin + caller;
     const client = network(address, this.#options);
     const kind = this.#options.key || client === undefined ? OF_ADDRESS : "";
     return shown + before + kind + this.#begin + (client ?? UNKNOWN);
@@ -123,8 +124,11 @@ export class RequestKeys<Request> {
     const now = performance.now();
     if (now - this.#loggedAt >= REPEATED_MS) {
       this.#loggedAt = now;
-      const what = address ? `the address ${JSON.stringify(address)}` : "no address";
-      this.#log(`rate limits: a request has ${what}: all such share the key ${key}`, "error");
+      const description = address ? `the address ${JSON.stringify(address)}` : "no address";
+      this.#log(
+        `rate limits: a request has ${description}: all such share the key ${key}`,
+        "error",
+      );
     }
     return key;
   }

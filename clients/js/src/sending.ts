@@ -111,10 +111,10 @@ export class Sending {
     const { isReady, times } = this.connection;
     attempt.sentIn = isReady ? undefined : times;
     attempt.sentAt = wait ? this.#options.now() : 0;
-    const left = wait ? wait.until - attempt.sentAt : 0;
+    const remaining = wait ? wait.until - attempt.sentAt : 0;
     const sent =
-      wait && left > 0
-        ? this.connection.waiting.send(wait.blocking(blockOf(left)), attempt.signal())
+      wait && remaining > 0
+        ? this.connection.waiting.send(wait.blocking(blockOf(remaining)), attempt.signal())
         : // Only a call that is not sent at once may have to be cancelled.
           this.#send(call, isReady ? undefined : attempt.signal());
     sent.then(
@@ -163,14 +163,14 @@ export class Sending {
     const refusal = refusalOf(error);
     if (refusal !== undefined) this.connection.refusal = refusal;
     // A rejected connection answers no calls.
-    const said = replyOf(error, this.#isCluster) ?? this.connection.refusal;
-    if (said === undefined && this.connection.isUnconnected) {
+    const reply = replyOf(error, this.#isCluster) ?? this.connection.refusal;
+    if (reply === undefined && this.connection.isUnconnected) {
       breaker.answered();
       const why = new SetupError(UNCONNECTED, { cause: error });
       this.#complaint.of(breaker.where, UNCONNECTED, call.keys[0] ?? call.route, why);
       return why;
     }
-    if (said === undefined) {
+    if (reply === undefined) {
       // The error of the connection is the cause; the error of the call is its consequence.
       const reason = this.connection.trouble ?? messageOf(error);
       const why = this.connection.lacksTls ? `${reason}: ${NO_TLS}` : reason;
@@ -179,10 +179,10 @@ export class Sending {
       return new UnavailableError(why, { cause: error });
     }
     breaker.answered();
-    const why = explained(said, error);
+    const why = explained(reply, error);
     if (why instanceof UnavailableError) breaker.outage(why.message, true);
     if (why instanceof SetupError || why instanceof FullError) {
-      this.#complaint.of(breaker.where, said, call.keys[0] ?? call.route, why);
+      this.#complaint.of(breaker.where, reply, call.keys[0] ?? call.route, why);
     }
     return why;
   }
@@ -199,8 +199,8 @@ export class Sending {
 
   #breakerOf(call: Call<unknown>): Breaker {
     const node = this.#isCluster ? nodeOf(this.#client, call) : "";
-    const known = this.#breakers.get(node);
-    if (known) return known;
+    const existing = this.#breakers.get(node);
+    if (existing) return existing;
     const { log, now } = this.#options;
     const made = new Breaker(node || this.#address, this.#options, now, log);
     this.#breakers.set(node, made);
@@ -295,8 +295,8 @@ export class Attempt<Reply> implements Awaited {
 
   giveUp(): void {
     this.#over();
-    const late = new UnavailableError(this.#sending.lateness, { cause: this.#lost });
-    this.#reject(this.#sending.failed(this, this.#lost ?? late));
+    const timeout = new UnavailableError(this.#sending.lateness, { cause: this.#lost });
+    this.#reject(this.#sending.failed(this, this.#lost ?? timeout));
     this.#calledOff?.abort();
   }
 

@@ -60,23 +60,23 @@ export class Timeouts {
       this.#timer = undefined;
       return;
     }
-    const late: Awaited[] = [];
+    const timedOut: Awaited[] = [];
     for (const one of this.#awaited) {
       const isLate = one.isConnecting()
         ? ++one.connecting >= one.connectTicks
         : ++one.ticks >= one.allowedTicks;
-      if (isLate) late.push(one);
+      if (isLate) timedOut.push(one);
     }
-    if (late.length > 0) this.#look(late);
+    if (timedOut.length > 0) this.#look(timedOut);
   }
 
   /**
    * Times out calls after the next read of the sockets, so that received replies are handled first.
    */
-  #look(late: readonly Awaited[]): void {
+  #look(timedOut: readonly Awaited[]): void {
     const before = this.#answers;
     setImmediate(() => {
-      const still = late.filter((one) => this.#awaited.has(one));
+      const still = timedOut.filter((one) => this.#awaited.has(one));
       if (still.length === 0) return;
       if (this.#answers > before) this.#look(still);
       else for (const one of still) one.giveUp();

@@ -73,8 +73,8 @@ export class Tracking {
   }
 
   #trackerOf(node: string): Promise<Tracker> | undefined {
-    const known = this.#trackers.get(node);
-    if (known) return known;
+    const existing = this.#trackers.get(node);
+    if (existing) return existing;
     if (performance.now() < (this.#notBefore.get(node) ?? -Infinity)) return undefined;
     const onInvalidation = (key: string | undefined) => this.#denials.forget(key);
     const lost = (pause = PAUSE_MS) => {

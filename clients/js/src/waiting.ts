@@ -99,7 +99,7 @@ async function duplicateOf(client: Client): Promise<Own> {
 }
 
 function ofIoredis(client: unknown): Duplicate {
-  const known = client as Duplicate;
+  const source = client as Duplicate;
   const single = {
     commandTimeout: undefined,
     socketTimeout: undefined,
@@ -109,33 +109,33 @@ function ofIoredis(client: unknown): Duplicate {
   };
   const common = { enableOfflineQueue: true, lazyConnect: false };
   const duplicate =
-    "nodes" in known
-      ? known.duplicate([], {
+    "nodes" in source
+      ? source.duplicate([], {
           ...common,
           clusterRetryStrategy: () => null,
-          redisOptions: { ...known.options?.redisOptions, ...single },
+          redisOptions: { ...source.options?.redisOptions, ...single },
         })
-      : known.duplicate({ ...common, ...single });
+      : source.duplicate({ ...common, ...single });
   return duplicate.on("error", ignored);
 }
 
 async function ofNodeRedis(client: unknown): Promise<Duplicate> {
-  const known = client as Duplicate;
-  const patient = (options: Options | undefined) => ({
+  const source = client as Duplicate;
+  const withoutTimeout = (options: Options | undefined) => ({
     socket: { ...options?.socket, socketTimeout: undefined, reconnectStrategy: false },
     commandOptions: undefined,
     disableOfflineQueue: false,
   });
-  const single = (one: Duplicate) => one.duplicate(patient(one.options));
+  const single = (one: Duplicate) => one.duplicate(withoutTimeout(one.options));
   let duplicate: Duplicate;
-  if ("nodeClient" in known) {
-    const defaults = known._options?.defaults;
-    duplicate = known.duplicate({ defaults: { ...defaults, ...patient(defaults) } });
-  } else if ("totalClients" in known) {
+  if ("nodeClient" in source) {
+    const defaults = source._options?.defaults;
+    duplicate = source.duplicate({ defaults: { ...defaults, ...withoutTimeout(defaults) } });
+  } else if ("totalClients" in source) {
     // A pool cannot be duplicated, but its clients can.
-    duplicate = await known.execute(single);
+    duplicate = await source.execute(single);
   } else {
-    duplicate = single(known);
+    duplicate = single(source);
   }
   await duplicate.on("error", ignored).connect();
   return duplicate;

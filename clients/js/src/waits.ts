@@ -34,11 +34,11 @@ export function canReserve(limits: readonly Limit[], options: PeekOptions): bool
 export async function reserved(waiter: Waiter, waitMs: number): Promise<Decision> {
   const decision = await waiter.take({ maxWait: `${waitMs}ms` });
   if (decision.degraded) return decision;
-  const { allowed, waitMs: left } = decision;
+  const { allowed, waitMs: remaining } = decision;
   // The server reports the wait beyond the offered one.
-  if (!allowed) return left === null ? decision : decision.but({ waitMs: left + waitMs });
+  if (!allowed) return remaining === null ? decision : decision.but({ waitMs: remaining + waitMs });
   try {
-    await waiter.sleep(left ?? 0);
+    await waiter.sleep(remaining ?? 0);
   } catch (error) {
     await waiter.undo(decision).catch(() => {});
     throw error;
@@ -54,11 +54,11 @@ export async function retried(waiter: Waiter, waitMs: number): Promise<Decision>
   const until = waiter.now() + waitMs;
   for (let attempt = 1; ; attempt++) {
     const decision = await waiter.take({});
-    const left = until - waiter.now();
+    const remaining = until - waiter.now();
     const { allowed, waitMs: pause } = decision;
-    if (allowed || pause === null || pause > left || decision.degraded) return decision;
+    if (allowed || pause === null || pause > remaining || decision.degraded) return decision;
     const jitter = Math.random() * Math.min(pause, JITTER_MS) * 2 * attempt;
-    await waiter.sleep(Math.min(left, pause + jitter));
+    await waiter.sleep(Math.min(remaining, pause + jitter));
   }
 }
 

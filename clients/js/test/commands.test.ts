@@ -91,8 +91,8 @@ for (const [name, { Redis, Cluster, add }] of Object.entries(IOREDIS)) {
       const redis = add(new Cluster(NODES, { enableAutoPipelining, keyPrefix: `${name}:` }));
       test.after(() => redis.disconnect());
       await routed(test, async () => {
-        const told = await Promise.all(USERS.map((user) => redis.rlTake(user, LIMIT)));
-        assert.ok(told.every(({ allowed }) => allowed));
+        const decisions = await Promise.all(USERS.map((user) => redis.rlTake(user, LIMIT)));
+        assert.ok(decisions.every(({ allowed }) => allowed));
         for (const user of USERS) {
           const limit = fixed(5, "1h");
           await redis.rlTakeAll({ [`{${user}}:a`]: limit, [`{${user}}:b`]: limit });
@@ -121,9 +121,9 @@ test("node-redis 6: commands and transactions", async (test) => {
   test.after(() => redis.destroy());
   assert.equal((await redis.rl.take("6:a", LIMIT, { cost: 2 })).remaining, 0);
   assert.equal((await redis.rl.peek("6:a", LIMIT)).allowed, false);
-  const told = await redis.rl.takeAll({ "6:b": LIMIT, "6:c": LIMIT });
+  const decisions = await redis.rl.takeAll({ "6:b": LIMIT, "6:c": LIMIT });
   assert.deepEqual(
-    told.each.map(({ remaining }) => remaining),
+    decisions.each.map(({ remaining }) => remaining),
     [1, 1],
   );
   assert.ok((await redis.rl.policySet("6:gold", LIMIT)) > 0);
@@ -162,16 +162,16 @@ test("node-redis 5: alone and in a cluster", async (test) => {
   assert.ok((await redis.rl.policySet("5:gold", LIMIT)) > 0);
   assert.equal((await redis.rl.policyGet("5:gold"))?.specs, "FIXED 2 1h");
 
-  const whole = redis5.createCluster({
+  const cluster = redis5.createCluster({
     rootNodes: NODES.map((socket) => ({ socket })),
     modules: { rl },
   });
-  await whole.connect();
-  test.after(() => whole.destroy());
+  await cluster.connect();
+  test.after(() => cluster.destroy());
   await routed(test, async () => {
     for (const user of USERS) {
-      assert.equal((await whole.rl.take(`5:${user}`, LIMIT)).remaining, 1);
-      await whole.rl.takeAll({ [`5:{${user}}:a`]: LIMIT });
+      assert.equal((await cluster.rl.take(`5:${user}`, LIMIT)).remaining, 1);
+      await cluster.rl.takeAll({ [`5:{${user}}:a`]: LIMIT });
     }
   });
 });
@@ -186,16 +186,16 @@ test("node-redis 4: alone and in a cluster", async (test) => {
   assert.ok((await redis.rl.policySet("4:gold", LIMIT)) > 0);
   assert.equal((await redis.rl.policyGet("4:gold"))?.specs, "FIXED 2 1h");
 
-  const whole = redis4.createCluster({
+  const cluster = redis4.createCluster({
     rootNodes: NODES.map((socket) => ({ socket })),
     modules: { rl },
   });
-  await whole.connect();
-  test.after(() => whole.disconnect());
+  await cluster.connect();
+  test.after(() => cluster.disconnect());
   await routed(test, async () => {
     for (const user of USERS) {
-      assert.equal((await whole.rl.take(`4:${user}`, LIMIT)).remaining, 1);
-      await whole.rl.takeAll({ [`4:{${user}}:a`]: LIMIT });
+      assert.equal((await cluster.rl.take(`4:${user}`, LIMIT)).remaining, 1);
+      await cluster.rl.takeAll({ [`4:{${user}}:a`]: LIMIT });
     }
   });
 });
@@ -210,8 +210,8 @@ test("RESP3: a map is decoded from an object or a Map", async (test) => {
   for (const [index, client] of [mapped, flat, nodeRedis].entries()) {
     const limiter = new Limiter(client, { timeout: 30, onOutage: "raise", prefix: `${index}:` });
     await limiter.policies.set("resp3", LIMIT);
-    const told = await limiter.take("a", policy("resp3"), { each: true });
-    assert.deepEqual([told.remaining, told.policy], [1, "resp3"]);
+    const decisions = await limiter.take("a", policy("resp3"), { each: true });
+    assert.deepEqual([decisions.remaining, decisions.policy], [1, "resp3"]);
     const info = await limiter.policies.get("resp3");
     assert.deepEqual([info?.specs, info?.counts.admitted], ["FIXED 2 1h", index + 1]);
   }

@@ -125,9 +125,9 @@ test("more denied keys than are remembered cost no more calls than without remem
   };
   assert.deepEqual([await round(), await round()], [12_000, 12_000]);
   // The remembered keys are tracked.
-  let asked = await round();
-  await until(async () => (asked = await round()) <= 2000);
-  assert.equal(asked, 2000);
+  let decisions = await round();
+  await until(async () => (decisions = await round()) <= 2000);
+  assert.equal(decisions, 2000);
 });
 
 test("expired denial makes room", async () => {
@@ -251,10 +251,10 @@ for (const [name, open] of Object.entries({
   },
 })) {
   test(`${name}: account without client tracking is not retried each second`, async (test) => {
-    const there = await serverFor(test);
-    const admin = lookInto(test, there);
+    const other = await serverFor(test);
+    const admin = lookInto(test, other);
     await admin.call(...SHY);
-    const { client, close } = open(there.port);
+    const { client, close } = open(other.port);
     test.after(close);
     const limiter = new Limiter(client, { timeout: 30 });
     const refused = async () =>
@@ -277,10 +277,10 @@ for (const [name, open] of Object.entries({
 }
 
 test("denial without tracking is remembered for a second", async (test) => {
-  const there = await serverFor(test);
-  const admin = lookInto(test, there);
+  const other = await serverFor(test);
+  const admin = lookInto(test, other);
   await admin.call(...SHY);
-  const client = new Redis({ port: there.port, username: "shy", password: "secret" });
+  const client = new Redis({ port: other.port, username: "shy", password: "secret" });
   test.after(() => client.disconnect());
   const { limiter, prefix, pass } = limiterOf(client);
   await exhaust(limiter, "k");

@@ -104,10 +104,13 @@ for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(nam
         proxy.sparesUnnamed = row.event === "full-of-ids";
         // A call with this limit has an id.
         const take = () => limiter.take(freshKey(), LIMIT);
-        const told = await outcomeOf(row, take, onOutage);
+        const outcome = await outcomeOf(row, take, onOutage);
         for (const words of row.says) {
-          const said = [told, ...log.map(({ line }) => line)].join("\n");
-          assert.ok(said.includes(words === "address" ? address : words), `${row.event}: ${said}`);
+          const output = [outcome, ...log.map(({ line }) => line)].join("\n");
+          assert.ok(
+            output.includes(words === "address" ? address : words),
+            `${row.event}: ${output}`,
+          );
         }
         await take().catch(() => {});
         const levels = log.map(({ level }) => level);
@@ -174,8 +177,8 @@ test("malformed calls are rejected before anything is sent", async (test) => {
     const units = cost === "NaN" ? NaN : cost;
     const options = units === undefined ? [] : [{ cost: units as number }];
     for (const call of [limiter.take, limiter.peek] as const) {
-      const asked = async () => call.call(limiter, key as string, limits, ...options);
-      await assert.rejects(asked, (why: Error) => {
+      const request = async () => call.call(limiter, key as string, limits, ...options);
+      await assert.rejects(request, (why: Error) => {
         assert.ok(why instanceof ERRORS[row.error!]!, `${row.event}: ${why}`);
         for (const words of row.says) assert.ok(why.message.includes(words), why.message);
         return true;
@@ -194,20 +197,20 @@ async function fifty(limiter: Limiter, key: string, meanwhile: () => unknown): P
 
 const CONNECTIONS: Record<string, (test: Scope, kind: Kind) => Promise<void>> = {
   refused: async (test, kind) => {
-    const gone = await serverFor(test);
-    const client = await clientFor(test, kind, gone.port);
-    await gone.stop();
-    await outage(limiterOf(client, { timeout: "50ms" }), `127.0.0.1:${gone.port}`, () =>
-      gone.start(),
+    const stopped = await serverFor(test);
+    const client = await clientFor(test, kind, stopped.port);
+    await stopped.stop();
+    await outage(limiterOf(client, { timeout: "50ms" }), `127.0.0.1:${stopped.port}`, () =>
+      stopped.start(),
     );
   },
   "no-reply": async (test, kind) => {
     const network = await networkFor(test, server);
     const client = await clientFor(test, kind, network.port);
-    const given = limiterOf(client, { timeout: "50ms" });
-    await given.limiter.take(freshKey(), LIMIT);
+    const impatient = limiterOf(client, { timeout: "50ms" });
+    await impatient.limiter.take(freshKey(), LIMIT);
     network.isSilent = true;
-    await outage(given, `127.0.0.1:${network.port}`, () => {
+    await outage(impatient, `127.0.0.1:${network.port}`, () => {
       network.isSilent = false;
       network.cut();
     });
@@ -224,9 +227,9 @@ const CONNECTIONS: Record<string, (test: Scope, kind: Kind) => Promise<void>> = 
     const proxy = await lossyProxyFor(test, server, 2);
     const { limiter, log } = limiterOf(await clientFor(test, kind, proxy.port));
     const key = freshKey();
-    const told = [await limiter.take(key, LIMIT), await limiter.take(key, LIMIT)];
+    const outcome = [await limiter.take(key, LIMIT), await limiter.take(key, LIMIT)];
     assert.deepEqual(
-      told.map(({ source, remaining }) => [source, remaining]),
+      outcome.map(({ source, remaining }) => [source, remaining]),
       [
         ["server", 4],
         ["server", 3],
@@ -238,10 +241,10 @@ const CONNECTIONS: Record<string, (test: Scope, kind: Kind) => Promise<void>> = 
     const { limiter, log } = limiterOf(await clientFor(test, kind, server.port));
     const admin = lookInto(test, server);
     await admin.ping();
-    const told = await fifty(limiter, freshKey(), () =>
+    const outcome = await fifty(limiter, freshKey(), () =>
       admin.call("CLIENT", "KILL", "TYPE", "normal"),
     );
-    assert.deepEqual(passedOf(told), { passed: 5, undecided: 0 });
+    assert.deepEqual(passedOf(outcome), { passed: 5, undecided: 0 });
     assert.deepEqual(log, []);
   },
   "far-server": async (test, kind) => {
@@ -256,9 +259,9 @@ const CONNECTIONS: Record<string, (test: Scope, kind: Kind) => Promise<void>> = 
   },
 };
 
-function passedOf(told: readonly Decision[]) {
-  const passed = told.filter(({ allowed }) => allowed).length;
-  return { passed, undecided: told.filter(({ degraded }) => degraded).length };
+function passedOf(outcome: readonly Decision[]) {
+  const passed = outcome.filter(({ allowed }) => allowed).length;
+  return { passed, undecided: outcome.filter(({ degraded }) => degraded).length };
 }
 
 /** Asserts a fallback by onOutage, with one log message at its begin and one at its end. */
@@ -267,8 +270,8 @@ async function outage(
   address: string,
   end: () => unknown,
 ): Promise<void> {
-  const told = await fifty(limiter, freshKey(), () => {});
-  for (const { source, error } of told) {
+  const outcome = await fifty(limiter, freshKey(), () => {});
+  for (const { source, error } of outcome) {
     assert.deepEqual([source, error instanceof UnavailableError], ["none", true]);
   }
   await end();
@@ -291,14 +294,14 @@ for (const kind of KINDS) {
     const { limiter, log } = limiterOf(await clientFor(test, kind, server.port));
     await limiter.take(freshKey(), LIMIT);
     const key = freshKey();
-    const told: Promise<Decision>[] = [];
+    const outcome: Promise<Decision>[] = [];
     // Calls in flight, and calls that begin as soon as the event loop is free, repeatedly.
     for (let round = 0; round < 2; round++) {
-      for (let i = 0; i < 500; i++) told.push(limiter.take(key, LIMIT));
+      for (let i = 0; i < 500; i++) outcome.push(limiter.take(key, LIMIT));
       if (round > 0) await new Promise(setImmediate);
       block(250);
     }
-    assert.deepEqual(passedOf(await Promise.all(told)), { passed: 5, undecided: 0 });
+    assert.deepEqual(passedOf(await Promise.all(outcome)), { passed: 5, undecided: 0 });
     assert.deepEqual(log, []);
   });
 }
@@ -309,25 +312,25 @@ for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(nam
     const client = await clusterClientFor(test, kind, cluster);
     const { limiter, log } = limiterOf(client, { timeout: "100ms", pause: 0.2 });
     const users = Array.from({ length: 30 }, (_, user) => `${user}`);
-    const asked = () => Promise.all(users.map((user) => limiter.take(user, fixed(1000, "1h"))));
-    assert.deepEqual(passedOf(await asked()), { passed: 30, undecided: 0 });
-    const [gone] = cluster.primaries;
-    await gone!.stop();
-    await until(async () => (await asked()).some(({ degraded }) => degraded));
+    const request = () => Promise.all(users.map((user) => limiter.take(user, fixed(1000, "1h"))));
+    assert.deepEqual(passedOf(await request()), { passed: 30, undecided: 0 });
+    const [stopped] = cluster.primaries;
+    await stopped!.stop();
+    await until(async () => (await request()).some(({ degraded }) => degraded));
     for (let round = 0; round < 10; round++) {
-      const { undecided } = passedOf(await asked());
+      const { undecided } = passedOf(await request());
       assert.ok(0 < undecided && undecided < 30, `${undecided}`);
     }
     assert.deepEqual(log.length, 1, JSON.stringify(log));
     assert.ok(
-      log[0]!.line.startsWith(`rate limits: 127.0.0.1:${gone!.port} is away: `),
+      log[0]!.line.startsWith(`rate limits: 127.0.0.1:${stopped!.port} is away: `),
       log[0]!.line,
     );
-    await gone!.start();
+    await stopped!.start();
     const isOver = () => / (is back|decides again)$/.test(log.at(-1)!.line);
-    await until(async () => (await asked(), isOver()));
+    await until(async () => (await request(), isOver()));
     // In between, a node that has just started may report that its cluster is down.
     assert.ok(log.length <= 3, JSON.stringify(log));
-    assert.ok(log.every(({ line }) => line.startsWith(`rate limits: 127.0.0.1:${gone!.port} `)));
+    assert.ok(log.every(({ line }) => line.startsWith(`rate limits: 127.0.0.1:${stopped!.port} `)));
   });
 }

@@ -93,18 +93,18 @@ test("hits, remaining and reset are reported as express-rate-limit does", async 
     client: lookInto(test, server),
     options: { limit: 3 },
   });
-  const told = ({ headers }: Answer) => [headers["ratelimit"], headers["retry-after"]];
-  assert.deepEqual(told(await site.get("/")), ["limit=3, remaining=2, reset=3600", undefined]);
+  const header = ({ headers }: Answer) => [headers["ratelimit"], headers["retry-after"]];
+  assert.deepEqual(header(await site.get("/")), ["limit=3, remaining=2, reset=3600", undefined]);
   clock.advance(60_000);
-  assert.deepEqual(told(await site.get("/")), ["limit=3, remaining=1, reset=3540", undefined]);
+  assert.deepEqual(header(await site.get("/")), ["limit=3, remaining=1, reset=3540", undefined]);
   await site.get("/");
-  assert.deepEqual(told(await site.get("/")), ["limit=3, remaining=0, reset=3540", "3540"]);
+  assert.deepEqual(header(await site.get("/")), ["limit=3, remaining=0, reset=3540", "3540"]);
   assert.equal((await limit.getKey("127.0.0.1"))?.totalHits, 3);
   // A moment before its window ends a request is denied, and then a new window begins.
   clock.advance(HOUR - 60_001);
   assert.equal((await site.get("/")).status, 429);
   clock.advance(1);
-  assert.deepEqual(told(await site.get("/")), ["limit=3, remaining=2, reset=3600", undefined]);
+  assert.deepEqual(header(await site.get("/")), ["limit=3, remaining=2, reset=3600", undefined]);
 
   await store.resetKey("127.0.0.1");
   assert.equal(await limit.getKey("127.0.0.1"), undefined);
@@ -128,8 +128,8 @@ test("any limit: a bucket reports the real wait, and denied requests are not cha
 });
 
 for (const once of [true, false]) {
-  const how = once ? "by their ids" : "without ids";
-  test(`failed requests are given back ${how}, and denied requests are not`, async (test) => {
+  const way = once ? "by their ids" : "without ids";
+  test(`failed requests are given back ${way}, and denied requests are not`, async (test) => {
     const { site } = await siteWith(test, {
       store: { once },
       options: { limit: 5, skipFailedRequests: true },

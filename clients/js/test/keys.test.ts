@@ -223,10 +223,10 @@ test("clients behind a proxy that sends ports are distinguished", async (test) =
 test("requests without an address share a key, which is logged", async (test) => {
   await redis.flushall();
   const log: string[] = [];
-  const told = { ...PATIENT, log: (line: string) => void log.push(line) };
+  const options = { ...PATIENT, log: (line: string) => void log.push(line) };
   const site = await siteOf(test, (app) => {
     app.set("trust proxy", 1);
-    app.use(rateLimit(redis, "2/hour", told));
+    app.use(rateLimit(redis, "2/hour", options));
   });
   const from = (address: string) => site.get("/", { "x-forwarded-for": address });
   const statuses = await site.statuses(4, (turn) => from(`_hidden${turn}`));
@@ -248,18 +248,18 @@ test("ipv6Prefix sets the length of IPv6 networks", async (test) => {
 });
 
 test("limits from a function need a name, unless they are by key", async (test) => {
-  let told: unknown;
+  let failure: unknown;
   const served = (options: RateLimitOptions<Request, Response>, limits: () => never) =>
     siteOf(test, (app) => {
       app.use(rateLimit(redis, limits, { ...PATIENT, ...options }));
       app.use(((error, _request, response, _next) => {
-        told = error;
+        failure = error;
         response.status(500).end();
       }) satisfies express.ErrorRequestHandler);
     });
   const one = () => fixed(9, "1h") as never;
   assert.equal((await (await served({}, one)).get("/")).status, 500);
-  assert.match(`${told}`, /TypeError: limits from a function need a name: .*name: "api"/);
+  assert.match(`${failure}`, /TypeError: limits from a function need a name: .*name: "api"/);
   assert.equal((await (await served({ name: "f" }, one)).get("/")).status, 200);
   assert.equal((await (await served({ prefix: "f:" }, one)).get("/")).status, 200);
   const keyed = () => ({ "{t}:a": fixed(9, "1h") }) as never;

@@ -24,7 +24,7 @@ after(() => redis.disconnect());
 const PATIENT = { timeout: 30, onOutage: "raise" } as const;
 const limiter = new Limiter(redis, PATIENT);
 
-const held = async (key: string) =>
+const holders = async (key: string) =>
   ((await redis.call("RL.PEEK", key, "CONCURRENCY", "10", "1h", "nobody")) as number[])[2]! * -1 +
   10;
 
@@ -38,10 +38,10 @@ test("lease denies others until it is released", async () => {
       assert.ok(error.decision.wait! > 3500);
       return true;
     });
-    assert.equal(await held("pool"), 2);
+    assert.equal(await holders("pool"), 2);
     assert.equal(one.signal.aborted, false);
   }
-  assert.equal(await held("pool"), 0);
+  assert.equal(await holders("pool"), 0);
 });
 
 /** Limiter with timers and a clock of this process that the test moves. */
@@ -58,11 +58,11 @@ function timed(test: TestContext, client: Redis) {
 
 test("lease is renewed while it is held", async (test) => {
   const { server, clock } = await clockedServerFor(test);
-  const there = lookInto(test, server);
-  const { limiter, pass } = timed(test, there);
+  const admin = lookInto(test, server);
+  const { limiter, pass } = timed(test, admin);
   const pool = concurrency(1, "30s");
   const lease = await limiter.lease("pool", pool);
-  for (let turn = 0; turn < 6; turn++) {
+  for (let index = 0; index < 6; index++) {
     clock.advance(10_000);
     pass(10_000);
     // Its reply follows that of the renewal sent before.
@@ -74,13 +74,13 @@ test("lease is renewed while it is held", async (test) => {
   await lease.release();
   clock.advance(10_000);
   pass(10_000);
-  assert.equal(((await there.call("RL.PEEK", "pool", ...pool.words, "x")) as number[])[2], 1);
+  assert.equal(((await admin.call("RL.PEEK", "pool", ...pool.words, "x")) as number[])[2], 1);
 });
 
 test("fencing token is larger than earlier tokens", async () => {
   const lock = concurrency(1, "1h");
   const tokens: number[] = [];
-  for (let turn = 0; turn < 3; turn++) {
+  for (let index = 0; index < 3; index++) {
     await using lease = await limiter.lease("fenced", lock, { fence: true });
     tokens.push(lease.token!);
     const again = limiter.lease("fenced", lock, { holder: lease.holder, fence: true });
@@ -97,7 +97,7 @@ test("lease that had expired is lost, even if there was room", async () => {
   await redis.del("gap");
   await until(() => lease.signal.aborted);
   assert.ok(lease.signal.reason instanceof LeaseLostError);
-  await until(async () => (await held("gap")) === 0);
+  await until(async () => (await holders("gap")) === 0);
 });
 
 test("holder is notified of a lost lease", async () => {
@@ -109,7 +109,7 @@ test("holder is notified of a lost lease", async () => {
   assert.ok(lease.signal.reason instanceof LeaseLostError);
   await lease.release();
   // A lost lease is not released, as another holder has it.
-  assert.equal(await held("lost"), 1);
+  assert.equal(await holders("lost"), 1);
 });
 
 test("lease that cannot be renewed is lost when it expires", async (test) => {
@@ -123,7 +123,7 @@ test("lease that cannot be renewed is lost when it expires", async (test) => {
   const closed = once(client, "end");
   await away.stop();
   await closed;
-  for (let turn = 0; turn < 3; turn++) {
+  for (let index = 0; index < 3; index++) {
     assert.equal(lease.signal.aborted, false);
     pass(9_999);
     await assert.rejects(limiter.check(), UnavailableError);
@@ -142,19 +142,19 @@ test("lock denies a second call of one holder", async () => {
 
 test("units of two processes: exactly the limit, few calls, and the rest is given back", async (test) => {
   const { server } = await clockedServerFor(test);
-  const there = lookInto(test, server);
+  const admin = lookInto(test, server);
   const limits = slidingLog(1000, "1h");
   const processes = [1, 2].map(() =>
-    new Limiter(there, PATIENT).units("hot", limits, { peers: 2, keep: "1h" }),
+    new Limiter(admin, PATIENT).units("hot", limits, { peers: 2, keep: "1h" }),
   );
   const take = async (index: number) => (await processes[index % 2]!.take()).allowed;
   const some = await Promise.all(Array.from({ length: 330 }, (_, index) => take(index)));
   assert.ok(some.every(Boolean));
   // Each has requested a unit for the first take, and then 164 for the waiting takes.
-  assert.equal(await calls(there), 4);
+  assert.equal(await calls(admin), 4);
   await Promise.all(processes.map((units) => units.close()));
-  const left = (await there.call("RL.PEEK", "hot", ...limits.words)) as number[];
-  assert.equal(left[2], 1000 - 330);
+  const remaining = (await admin.call("RL.PEEK", "hot", ...limits.words)) as number[];
+  assert.equal(remaining[2], 1000 - 330);
 
   test.mock.method(Math, "random", () => 0);
   const rest = await Promise.all(Array.from({ length: 2000 }, (_, index) => take(index)));
@@ -171,29 +171,30 @@ test("units are given back when their time is over", async () => {
   const limits = fixed(100, "1h");
   await using units = limiter.units("kept", limits, { peers: 1, keep: "50ms" });
   for (let i = 0; i < 10; i++) await units.take();
-  const left = async () => ((await redis.call("RL.PEEK", "kept", ...limits.words)) as number[])[2];
-  await until(async () => (await left()) === 90);
+  const remaining = async () =>
+    ((await redis.call("RL.PEEK", "kept", ...limits.words)) as number[])[2];
+  await until(async () => (await remaining()) === 90);
   assert.equal((await units.take()).allowed, true);
 });
 
 test("recovered units are not given back again", async (test) => {
   const { server, clock } = await clockedServerFor(test);
-  const there = lookInto(test, server);
+  const admin = lookInto(test, server);
   const bucket = tokenBucket(100, 100, "1m");
-  const units = new Limiter(there, PATIENT).units("hot", bucket, { peers: 1, keep: "1h" });
+  const units = new Limiter(admin, PATIENT).units("hot", bucket, { peers: 1, keep: "1h" });
   for (let i = 0; i < 60; i++) assert.equal((await units.take()).allowed, true);
   clock.advance(30_000);
   // 50 have recovered. Had 60 been charged from the start, 10 would be used now.
   await units.close();
-  const left = (await there.call("RL.PEEK", "hot", ...bucket.words)) as number[];
-  assert.equal(left[2], 90);
+  const remaining = (await admin.call("RL.PEEK", "hot", ...bucket.words)) as number[];
+  assert.equal(remaining[2], 90);
 });
 
 test("denied units are requested again after their wait", async (test) => {
   const { server } = await clockedServerFor(test);
-  const there = lookInto(test, server);
+  const admin = lookInto(test, server);
   let now = 0;
-  const units = new Limiter(there, { ...PATIENT, now: () => now }).units(
+  const units = new Limiter(admin, { ...PATIENT, now: () => now }).units(
     "scarce",
     tokenBucket(10, 1, "1d"),
     { batch: 10, keep: "1h" },
@@ -201,13 +202,13 @@ test("denied units are requested again after their wait", async (test) => {
   for (let i = 0; i < 10; i++) assert.equal((await units.take()).remaining, 9 - i);
   const { allowed, waitMs } = await units.take();
   assert.equal(allowed, false);
-  const asked = await calls(there);
+  const callCount = await calls(admin);
   now += 1000;
   assert.equal((await units.take()).waitMs, waitMs! - 1000);
-  assert.equal(await calls(there), asked);
+  assert.equal(await calls(admin), callCount);
   now += waitMs!;
   await units.take();
-  assert.equal(await calls(there), asked + 1);
+  assert.equal(await calls(admin), callCount + 1);
 });
 
 test("units with a cost above one, and above the limit", async () => {

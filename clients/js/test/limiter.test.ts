@@ -66,16 +66,16 @@ for (const kind of KINDS) {
       fixed(5, "1h", { name: "requests", cost: 1 }),
       tokenBucket(100, 100, "1h", { name: "tokens" }),
     ];
-    const told = await limiter.take("llm", limits, { cost: 60, each: true });
+    const decision = await limiter.take("llm", limits, { cost: 60, each: true });
     assert.deepEqual(
-      told.each.map(({ name, remaining, window }) => [name, remaining, window]),
+      decision.each.map(({ name, remaining, window }) => [name, remaining, window]),
       [
         ["requests", 4, 3600],
         ["tokens", 40, 3600],
       ],
     );
     // The limit that runs out first under calls like this.
-    assert.deepEqual([told.allowed, told.name, told.remaining], [true, "tokens", 40]);
+    assert.deepEqual([decision.allowed, decision.name, decision.remaining], [true, "tokens", 40]);
     const denied = await limiter.take("llm", limits, { cost: 60, each: true });
     assert.deepEqual([denied.allowed, denied.name, denied.remaining], [false, "tokens", 40]);
     assert.equal((await limiter.take("llm", limits, { cost: 60 })).remaining, 40);
@@ -99,10 +99,13 @@ for (const kind of KINDS) {
 
     await assert.rejects(limiter.take("user:42", plan), NoPolicyError);
     const first = await policies.set(pro, fixed(5, "1h", { name: "requests" }));
-    const told = await limiter.take("user:42", plan, { each: true, once: true });
-    assert.deepEqual([told.policy, told.remaining, told.each[0]?.name], [pro, 4, "requests"]);
+    const decision = await limiter.take("user:42", plan, { each: true, once: true });
+    assert.deepEqual(
+      [decision.policy, decision.remaining, decision.each[0]?.name],
+      [pro, 4, "requests"],
+    );
     assert.equal((await limiter.peek("user:42", plan)).remaining, 4);
-    assert.equal((await limiter.settle("user:42", plan, told.id!, 0)).remaining, 5);
+    assert.equal((await limiter.settle("user:42", plan, decision.id!, 0)).remaining, 5);
     assert.equal(await policies.set(pro, fixed(9, "1h"), { nx: true }), first);
     const other = policies.set(pro, fixed(9, "1h"), { version: 7 });
     await assert.rejects(other, new RegExp(`version ${first}, not 7`));
@@ -159,10 +162,10 @@ for (const kind of KINDS) {
       assert.equal((await limiter.policies.get(name))?.version, second);
     }
     for (const node of cluster.primaries) {
-      const there = lookInto(test, node);
-      const known = async () =>
-        (await there.call("RL.POLICYLIST", "MATCH", `${prefix}*`)) as unknown[];
-      await until(async () => (await known()).length === 6);
+      const admin = lookInto(test, node);
+      const version = async () =>
+        (await admin.call("RL.POLICYLIST", "MATCH", `${prefix}*`)) as unknown[];
+      await until(async () => (await version()).length === 6);
     }
     assert.equal(await limiter.policies.delete(prefix + "a", prefix + "b"), 2);
   });
@@ -186,21 +189,21 @@ for (const kind of KINDS) {
     });
     let passed = 0;
     for (let round = 0; round < 20; round++) {
-      const told = await Promise.all(
+      const decision = await Promise.all(
         Array.from({ length: 10 }, () => limiter.take("lossy", LIMIT, { once: true })),
       );
-      passed += told.filter(({ allowed }) => allowed).length;
+      passed += decision.filter(({ allowed }) => allowed).length;
     }
     assert.ok(proxy.count.lost > 10, `only ${proxy.count.lost} replies were lost`);
     assert.equal(passed, 100);
-    const left = await lookInto(test, server).call(
+    const remaining = await lookInto(test, server).call(
       "RL.PEEK",
       `${prefix}lossy`,
       "FIXED",
       "100",
       "1h",
     );
-    assert.equal((left as number[])[2], 0);
+    assert.equal((remaining as number[])[2], 0);
   });
 }
 

@@ -17,7 +17,7 @@ import {
 } from "redis-ratelimit-client";
 
 test("limits have the module's syntax", () => {
-  const said: [Limit, string, number | undefined][] = [
+  const cases: [Limit, string, number | undefined][] = [
     [tokenBucket(200, 100, 60), "TOKENBUCKET 200 100 60", 120],
     [leakyBucket(10, 2, "1m", { cost: 0.5 }), "LEAKYBUCKET 10 2 1m COST 0.5", 300],
     [fixed(5, "1mo", { aligned: true, anchor: 15 }), "FIXED 5 1mo ALIGNED ANCHOR 15", 2_678_400],
@@ -32,7 +32,7 @@ test("limits have the module's syntax", () => {
     [concurrency(5, "30s", { holder: "me", nx: true }), "CONCURRENCY 5 30s me NX", 30],
     [policy("user:42", "plan:pro", "default"), "POLICY user:42 OR plan:pro OR default", undefined],
   ];
-  for (const [limit, words, window] of said) {
+  for (const [limit, words, window] of cases) {
     assert.equal(limit.words.join(" "), words);
     assert.equal(limit.window, window, words);
   }
@@ -69,7 +69,7 @@ test("header fields", () => {
   assert.equal(fields({ ...DECISION, window: 10 })["RateLimit"], '"default";r=7;t=10');
 
   const denied = { ...DECISION, allowed: false, remaining: 0, waitMs: 2100 };
-  const told = fields({
+  const header = fields({
     ...denied,
     each: [
       { ...DECISION, name: "day" },
@@ -77,10 +77,10 @@ test("header fields", () => {
       { ...denied, waitMs: null },
     ],
   });
-  assert.equal(told["RateLimit-Policy"], '"day";q=10, "a \\"name\\"";q=10, "default-3";q=10');
+  assert.equal(header["RateLimit-Policy"], '"day";q=10, "a \\"name\\"";q=10, "default-3";q=10');
   // A denial lists only limits that denied, without a time if it never passes.
-  assert.equal(told["RateLimit"], '"a \\"name\\"";r=0;t=3, "default-3";r=0');
-  assert.equal(told["Retry-After"], "3");
+  assert.equal(header["RateLimit"], '"a \\"name\\"";r=0;t=3, "default-3";r=0');
+  assert.equal(header["Retry-After"], "3");
 
   assert.deepEqual(fields({ ...denied, source: "none", waitMs: 1000 }), { "Retry-After": "1" });
   assert.deepEqual(fields({ ...DECISION, source: "local" }), {});

@@ -49,7 +49,7 @@ function localOf(client: Redis, share = 1) {
 
 test("local bucket decides like the server", async (test) => {
   const { server, clock } = await clockedServerFor(test);
-  const there = new Limiter(lookInto(test, server), {
+  const remote = new Limiter(lookInto(test, server), {
     timeout: 30,
     once: false,
     rememberDenials: false,
@@ -68,35 +68,43 @@ test("local bucket decides like the server", async (test) => {
     const isHuge = capacity >= 1e9 || rate >= 1e9;
     const { limiter: here, state } = localOf(client);
     for (let step = 0; step < 60; step++) {
-      const what = pick(["take", "take", "take", "force", "upto", "peek", "give back"] as const);
+      const operation = pick([
+        "take",
+        "take",
+        "take",
+        "force",
+        "upto",
+        "peek",
+        "give back",
+      ] as const);
       let cost = pick([...COSTS, capacity, capacity / 2]);
-      if (isHuge || what === "upto") cost = Math.floor(cost);
+      if (isHuge || operation === "upto") cost = Math.floor(cost);
       // More would saturate the server's time.
-      if (what === "force" && !isHuge) cost = Math.min(cost, 1e5);
-      if (what === "upto" || what === "give back") cost = cost || 1;
+      if (operation === "force" && !isHuge) cost = Math.min(cost, 1e5);
+      if (operation === "upto" || operation === "give back") cost = cost || 1;
       const decide = (limiter: Limiter) => {
-        if (what === "peek") return limiter.peek(`${seed}`, limit, { cost });
-        if (what === "give back") return limiter.giveBack(`${seed}`, limit, cost);
+        if (operation === "peek") return limiter.peek(`${seed}`, limit, { cost });
+        if (operation === "give back") return limiter.giveBack(`${seed}`, limit, cost);
         return limiter.take(`${seed}`, limit, {
           cost,
-          upto: what === "upto",
-          force: what === "force",
+          upto: operation === "upto",
+          force: operation === "force",
         });
       };
-      const [expected, found] = [await decide(there), await decide(here)];
-      const place = JSON.stringify({ seed, step, words: limit.words, what, cost });
+      const [expected, found] = [await decide(remote), await decide(here)];
+      const place = JSON.stringify({ seed, step, words: limit.words, operation, cost });
       assert.deepEqual(
         [expected.source, found.source],
         ["server", "local"],
         `${place} ${expected.error}`,
       );
-      const told = ({ allowed, limit, remaining, granted }: Decision) => [
+      const facts = ({ allowed, limit, remaining, granted }: Decision) => [
         allowed,
         limit,
         remaining,
         granted,
       ];
-      assert.deepEqual(told(found), told(expected), place);
+      assert.deepEqual(facts(found), facts(expected), place);
       const off = Math.abs(found.resetMs! - expected.resetMs!);
       assert.ok(off <= Math.max(1, expected.resetMs! * 1e-6), `${place}: off by ${off} ms`);
       if (isHuge || random() < 0.5) continue;

@@ -231,13 +231,13 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
   test(`${name}: key, limits and UNLIMITED from functions`, async (test) => {
     const limiter = new Limiter(redis, { timeout: 30, prefix: `test:${prefixes++}:` });
     await limiter.policies.set("plan:free", fixed(2, "1h"));
-    const told: boolean[] = [];
+    const failures: boolean[] = [];
     const site = await serve(test, {
       client: limiter,
       key: (request) => user(request) ?? UNLIMITED,
       limits: (request) => (user(request) === "ann" ? fixed(4, "1h") : policy("plan:free")),
       headers: false,
-      report: ({ allowed }) => told.push(allowed),
+      report: ({ allowed }) => failures.push(allowed),
     });
     for (const [who, limit] of [
       ["ann", 4],
@@ -246,7 +246,7 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
       const counts = await site.statuses(50, () => site.get("/", { "x-user": who }));
       assert.deepEqual(counts, { 200: limit, 429: 50 - limit });
     }
-    assert.equal(told.filter(Boolean).length, 6);
+    assert.equal(failures.filter(Boolean).length, 6);
     const free = await site.get("/");
     assert.deepEqual([free.status, free.body], [200, "null"]);
     assert.equal(free.headers["ratelimit"], undefined);

@@ -69,10 +69,10 @@ test("local share of a limit recovers", async (test) => {
   await away.stop();
   const { limiter, state } = limiterWith(client, { onOutage: { share: 0.5 } });
   const bucket = tokenBucket(10, 10, "10s", { name: "bucket" });
-  const told = [];
-  for (let i = 0; i < 7; i++) told.push(await limiter.take("k", bucket));
-  assert.equal(told.filter(({ allowed }) => allowed).length, 5);
-  const { source, limit, wait, remaining, name } = told[6]!;
+  const decisions = [];
+  for (let i = 0; i < 7; i++) decisions.push(await limiter.take("k", bucket));
+  assert.equal(decisions.filter(({ allowed }) => allowed).length, 5);
+  const { source, limit, wait, remaining, name } = decisions[6]!;
   assert.deepEqual([source, limit, remaining, name], ["local", 5, 0, "bucket"]);
   // The rest of the pause, after which the server is tried again.
   assert.ok(0 < wait! && wait! <= 1, `${wait}`);
@@ -101,9 +101,9 @@ test("local policy uses otherwise, or passes", async (test) => {
   assert.ok((await passing.lease("pool", concurrency(1, "1h"))).decision.allowed);
   const otherwise = fixed(2, "1h");
   const { limiter } = limiterWith(client, { onOutage: { share: 1, otherwise } });
-  const told = await Promise.all([1, 2, 3].map(() => limiter.take("k", plan)));
+  const decisions = await Promise.all([1, 2, 3].map(() => limiter.take("k", plan)));
   assert.deepEqual(
-    told.map(({ allowed }) => allowed),
+    decisions.map(({ allowed }) => allowed),
     [true, true, false],
   );
   assert.throws(() => new Limiter(client, { onOutage: { share: 2 } }), RangeError);
@@ -158,9 +158,9 @@ test("breaker opens for a hanging server", async (test) => {
     assert.equal((await limiter.take("k", LIMIT)).source, "server");
     server.pause();
     for (let i = 0; i < 10; i++) {
-      const told = await limiter.take("k", LIMIT);
-      assert.equal(told.source, "none");
-      assert.match(`${told.error}`, i < 2 ? /no answer within 100 ms/ : /lately/);
+      const decisions = await limiter.take("k", LIMIT);
+      assert.equal(decisions.source, "none");
+      assert.match(`${decisions.error}`, i < 2 ? /no answer within 100 ms/ : /lately/);
     }
     server.resume();
   }
@@ -229,33 +229,33 @@ test("malformed call is an error, not an outage", async (test) => {
 test("key full of ids is charged without an id", async (test) => {
   const server = await serverFor(test, {}, ["max-ids", "3"]);
   const { limiter } = limiterWith(lookInto(test, server));
-  const told = [];
-  for (let i = 0; i < 12; i++) told.push(await limiter.take("k", LIMIT));
-  assert.equal(told.filter(({ allowed }) => allowed).length, 10);
+  const decisions = [];
+  for (let i = 0; i < 12; i++) decisions.push(await limiter.take("k", LIMIT));
+  assert.equal(decisions.filter(({ allowed }) => allowed).length, 10);
   // Only recorded charges can be settled.
-  assert.equal(told.filter(({ id }) => id !== undefined).length, 3);
+  assert.equal(decisions.filter(({ id }) => id !== undefined).length, 3);
   await assert.rejects(limiter.take("other", fixed(9, "1h"), { once: "" }), CallError);
 });
 
 test("call without an id is not resent, and its key stays small", async (test) => {
-  const there = lookInto(test, server);
+  const admin = lookInto(test, server);
   const proxy = await lossyProxyFor(test, server, 1);
   const client = createClient({ url: `redis://127.0.0.1:${proxy.port}` });
   client.on("error", () => {});
   await client.connect();
   test.after(() => client.destroy());
-  const before = await calls(there);
+  const before = await calls(admin);
   const { limiter } = limiterWith(client, { once: false, resends: 3, onOutage: "raise" });
   await assert.rejects(limiter.take("small", LIMIT), UnavailableError);
-  assert.equal((await calls(there)) - before, 1);
-  assert.equal(await there.call("TYPE", "small"), "rl-window");
+  assert.equal((await calls(admin)) - before, 1);
+  assert.equal(await admin.call("TYPE", "small"), "rl-window");
   // Also for a single call.
   const { limiter: dogged } = limiterWith(client, { resends: 3, onOutage: "raise" });
-  const sent = await calls(there);
+  const sent = await calls(admin);
   await assert.rejects(dogged.take("small", fixed(1000, "1h"), { once: false }), UnavailableError);
-  assert.equal((await calls(there)) - sent, 1);
+  assert.equal((await calls(admin)) - sent, 1);
   await assert.rejects(dogged.take("small", fixed(1000, "1h")), UnavailableError);
-  assert.equal((await calls(there)) - sent, 5);
+  assert.equal((await calls(admin)) - sent, 5);
 });
 
 test("id of the caller is charged once and settled once", async (test) => {

@@ -64,8 +64,8 @@ test("every block of TypeScript compiles, runs and prints the shown output", asy
   const scripts = blocks().filter(({ language }) => language === "ts");
   assert.ok(scripts.length >= 10, `${scripts.length} blocks`);
   for (const { line, code } of scripts) {
-    const here = code.replaceAll("localhost:6379", `127.0.0.1:${server.port}`);
-    writeFileSync(join(folder, `line${line}.ts`), here);
+    const local = code.replaceAll("localhost:6379", `127.0.0.1:${server.port}`);
+    writeFileSync(join(folder, `line${line}.ts`), local);
   }
   const tsc = join(PACKAGE, "node_modules/.bin/tsc");
   const compiled = spawnSync(tsc, ["--project", folder], { encoding: "utf8" });
@@ -77,8 +77,8 @@ test("every block of TypeScript compiles, runs and prints the shown output", asy
     await redis.flushall();
     // Clients keep a script running, so it ends after its last line of output.
     const file = join(folder, "out", `line${line}.js`);
-    const whole = `await import(${JSON.stringify(file)}); process.exit(0);`;
-    const child = spawn(process.execPath, ["--input-type=module", "--eval", whole]);
+    const script = `await import(${JSON.stringify(file)}); process.exit(0);`;
+    const child = spawn(process.execPath, ["--input-type=module", "--eval", script]);
     const [out, errors, [code]] = await Promise.all([
       text(child.stdout),
       text(child.stderr),

@@ -74,14 +74,14 @@ function limiterOf(client: Client, options: LimiterOptions = {}) {
 test("table has every error of the module", () => {
   const documents = readFileSync(resolve(CLIENTS, "../docs/commands.md"), "utf8");
   const lines = documents.split("\n## Errors\n")[1]!.split("\n");
-  const told = lines.flatMap((line) => /^\| `([^`]+)` \|/.exec(line)?.[1] ?? []);
-  const known = new Set(ROWS.map(({ reply }) => reply));
+  const listed = lines.flatMap((line) => /^\| `([^`]+)` \|/.exec(line)?.[1] ?? []);
+  const table = new Set(ROWS.map(({ reply }) => reply));
   // The list of syntax errors is open-ended.
   const wording = /^ERR (syntax error|wrong number|(a )?\w+ (must be|is missing))/;
-  const ofTheModule = told.filter((one) => !wording.test(one));
+  const ofTheModule = listed.filter((one) => !wording.test(one));
   assert.ok(ofTheModule.length >= 15);
   assert.deepEqual(
-    ofTheModule.filter((one) => !known.has(one)),
+    ofTheModule.filter((one) => !table.has(one)),
     [],
   );
 });
@@ -143,9 +143,9 @@ test("key full of ids is charged without a generated id", async (test) => {
   for (const { reply, kind, passesWithoutId = false } of ROWS) {
     if (kind !== "full") continue;
     proxy.error = reply;
-    const told = await limiter.take("k", LIMIT, { once: true });
+    const decision = await limiter.take("k", LIMIT, { once: true });
     assert.deepEqual(
-      [told.allowed, told.source, told.id],
+      [decision.allowed, decision.source, decision.id],
       [passesWithoutId, passesWithoutId ? "server" : "none", undefined],
     );
     const both = await limiter.takeAll({ "{a}1": LIMIT, "{a}2": LIMIT }, { once: true });
@@ -290,15 +290,15 @@ test("missing permission is a setup error", async (test) => {
 test("cluster reached by a client of one server is a setup error", async (test) => {
   const cluster = await clusterFor(test);
   const { limiter } = limiterOf(lookInto(test, cluster.primaries[0]!));
-  const told = new Set<string>();
+  const outcomes = new Set<string>();
   for (let i = 0; i < 20; i++) {
     const name = await limiter.take(`k${i}`, LIMIT).then(
       ({ source }) => source,
       (error: Error) => `${error.name}: ${error.message.split(": ").at(-1)}`,
     );
-    told.add(name);
+    outcomes.add(name);
   }
-  assert.deepEqual([...told].sort(), ["SetupError: use a client for clusters", "server"]);
+  assert.deepEqual([...outcomes].sort(), ["SetupError: use a client for clusters", "server"]);
 });
 
 test("invalid key, amount or word is rejected before anything is sent", async (test) => {

@@ -112,17 +112,17 @@ const isFailure = ({ status, statusCode }: { status?: unknown; statusCode?: unkn
 for (const [name, serveApp] of Object.entries(FRAMEWORKS)) {
   test(`${name}: requests are refunded by their responses`, async (test) => {
     const limit = bound();
-    const seen: number[] = [];
+    const statuses: number[] = [];
     const site = await serveApp(test, limit, {
       refund: (response) => {
-        seen.push(1);
+        statuses.push(1);
         return isFailure(response);
       },
     });
     for (const status of [200, 503, 404, 500]) {
       assert.equal((await site.get(`/${status}`)).status, status);
     }
-    await until(() => seen.length === 4);
+    await until(() => statuses.length === 4);
     await until(async () => (await limit.peek("127.0.0.1")).remaining === 998);
   });
 
@@ -141,9 +141,9 @@ for (const [name, serveApp] of Object.entries(FRAMEWORKS)) {
     assert.match(`${headers["content-type"]}`, /^application\/json/);
     assert.match(`${headers["retry-after"]}`, /^3[56]\d\d$/);
     const plain = await serveApp(test, limit, { deny: () => ({ body: "slow down" }) });
-    const told = await plain.get("/200");
-    assert.deepEqual([told.status, told.body], [429, "slow down"]);
-    assert.match(`${told.headers["content-type"]}`, /^text\/plain/);
+    const response = await plain.get("/200");
+    assert.deepEqual([response.status, response.body], [429, "slow down"]);
+    assert.match(`${response.headers["content-type"]}`, /^text\/plain/);
     const usual = await serveApp(test, limit, { deny: () => ({ headers: { "X-Calm": "no" } }) });
     assert.match(`${(await usual.get("/200")).headers["content-type"]}`, /problem\+json/);
   });

@@ -47,7 +47,7 @@ async function served(test: Scope, listener: RequestListener): Promise<string> {
   return `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
 }
 
-async function ask(url: string, times = 3): Promise<Response[]> {
+async function send(url: string, times = 3): Promise<Response[]> {
   const answers = [];
   for (let i = 0; i < times; i++) answers.push(await fetch(url));
   return answers;
@@ -77,7 +77,7 @@ test("Koa middleware", async (test) => {
   app.use((context) => {
     context.body = "hello";
   });
-  await deniesTheThird(await ask(await served(test, app.callback())));
+  await deniesTheThird(await send(await served(test, app.callback())));
   assert.equal(await admin.exists(`${api.name}:127.0.0.1`), 1);
 });
 
@@ -90,7 +90,7 @@ test("Hono middleware", async (test) => {
   await once(http, "listening");
   test.after(() => http.close());
   const { port } = http.address() as AddressInfo;
-  await deniesTheThird(await ask(`http://127.0.0.1:${port}/`));
+  await deniesTheThird(await send(`http://127.0.0.1:${port}/`));
   assert.equal(await admin.exists(`${api.name}:127.0.0.1`), 1);
 });
 
@@ -160,7 +160,7 @@ test("NestJS storage", async (test) => {
   const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
   const app = await nestOf(storage, 2);
   test.after(() => app.close());
-  const answers = await ask(await app.getUrl());
+  const answers = await send(await app.getUrl());
   assert.deepEqual(
     answers.map(({ status }) => status),
     [200, 200, 429],
@@ -252,8 +252,8 @@ test("rate-limiter-flexible: recipe for logins locks", async () => {
     const limiter = new RateLimiter({ ...options, ...more, keyPrefix: `login${names++}` });
     let tried = 0;
     const login = async () => {
-      const known = await limiter.get("ann");
-      if (known !== null && known.consumedPoints > limiter.points) return "locked";
+      const result = await limiter.get("ann");
+      if (result !== null && result.consumedPoints > limiter.points) return "locked";
       tried++;
       // The password is wrong.
       return limiter.consume("ann").then(
@@ -278,7 +278,7 @@ test("rate-limiter-flexible: set points, windows of a call and points as text", 
   assert.equal((await limiter.set("k", "4")).msBeforeNext, 3_600_000);
   assert.equal((await limiter.consume("k", "1")).remainingPoints, 0);
   await limiter.set("k", 9, 7200);
-  const denied: unknown = await limiter.consume("k").catch((told: unknown) => told);
+  const denied: unknown = await limiter.consume("k").catch((rejection: unknown) => rejection);
   assert.ok(denied instanceof RateLimiterRes && denied.msBeforeNext > 7_000_000);
   await limiter.set("k", 0);
   assert.equal(await limiter.get("k"), null);
@@ -301,7 +301,7 @@ test("rate-limiter-flexible: key is blocked in memory, without calls", async () 
   await limiter.consume("k");
   assert.equal((await limiter.consume("k")).remainingPoints, 0);
   const before = await calls(admin);
-  const denied: unknown = await limiter.consume("k").catch((told: unknown) => told);
+  const denied: unknown = await limiter.consume("k").catch((rejection: unknown) => rejection);
   assert.ok(denied instanceof RateLimiterRes && denied.msBeforeNext > 3_000_000);
   assert.equal(await calls(admin), before);
   await limiter.delete("k");
@@ -317,7 +317,7 @@ test("rate-limiter-flexible: key is blocked in memory, without calls", async () 
     inMemoryBlockDuration: 7200,
   });
   await longer.consume("k", 2);
-  const blocked: unknown = await longer.consume("k").catch((told: unknown) => told);
+  const blocked: unknown = await longer.consume("k").catch((rejection: unknown) => rejection);
   assert.ok(blocked instanceof RateLimiterRes && blocked.msBeforeNext === 7_200_000);
   await longer.delete("k");
   await longer.consume("k", 2);
@@ -338,7 +338,7 @@ test("rate-limiter-flexible: endless block, and unknown options", async () => {
   const options = { storeClient: admin, keyPrefix: `rlf${names++}`, timeout: 30 };
   const strict = new RateLimiter({ ...options, points: 1, duration: 1, blockDuration: 3600 });
   for (const points of [2, 1]) {
-    const denied = await strict.consume("k", points).catch((told: unknown) => told);
+    const denied = await strict.consume("k", points).catch((rejection: unknown) => rejection);
     assert.ok(denied instanceof RateLimiterRes && denied.msBeforeNext > 3_500_000, `${points}`);
   }
   for (const option of ["insuranceLimiter", "execEvenly"]) {
@@ -370,7 +370,7 @@ test("express-slow-down store", async (test) => {
   };
   app.use(slowDown({ windowMs: 3_600_000, delayAfter: 2, delayMs, store }));
   app.get("/", (_, response) => void response.send("hello"));
-  const answers = await ask(await served(test, app), 5);
+  const answers = await send(await served(test, app), 5);
   assert.deepEqual(
     answers.map(({ status }) => status),
     [200, 200, 200, 200, 200],
@@ -382,65 +382,68 @@ test("express-slow-down store", async (test) => {
  * Runs an application as a new user writes it. Returns its responses, and the error of its first
  * request.
  */
-type First = (test: Scope, client: Redis) => Promise<{ statuses: number[]; told: unknown }>;
+type First = (test: Scope, client: Redis) => Promise<{ statuses: number[]; rejection: unknown }>;
 
 const THREE = fixed(3, "1h");
 const QUIET = { log: () => {} };
-const statusesOf = async (url: string) => (await ask(url, 5)).map(({ status }) => status);
+const statusesOf = async (url: string) => (await send(url, 5)).map(({ status }) => status);
 
 const FIRST: Record<string, First> = {
   Koa: async (test, client) => {
-    let told: unknown;
-    const app = new Koa().on("error", (error: unknown) => (told = error));
+    let rejection: unknown;
+    const app = new Koa().on("error", (error: unknown) => (rejection = error));
     app.use(rateLimitOfKoa(new Limiter(client, QUIET).limit("koa", THREE)));
     app.use((context) => void (context.body = "hello"));
-    return { statuses: await statusesOf(await served(test, app.callback())), told };
+    return { statuses: await statusesOf(await served(test, app.callback())), rejection };
   },
   Express: async (test, client) => {
-    let told: unknown;
+    let rejection: unknown;
     const app = express();
     app.use(rateLimitOfExpress(client, THREE, QUIET));
     app.get("/", (_request, response) => void response.send("hello"));
     app.use(((error, _request, response, _next) => {
-      told = error;
+      rejection = error;
       response.status(500).end();
     }) satisfies express.ErrorRequestHandler);
-    return { statuses: await statusesOf(await served(test, app)), told };
+    return { statuses: await statusesOf(await served(test, app)), rejection };
   },
   Fastify: async (test, client) => {
-    let told: unknown;
+    let rejection: unknown;
     const app = fastify();
     test.after(() => app.close());
     app.addHook("onRequest", rateLimitOfFastifyHook(client, THREE, QUIET));
-    app.addHook("onError", async (_request, _reply, error) => void (told = error));
+    app.addHook("onError", async (_request, _reply, error) => void (rejection = error));
     app.get("/", () => "hello");
     const statuses = [];
     for (let i = 0; i < 5; i++) statuses.push((await app.inject("/")).statusCode);
-    return { statuses, told };
+    return { statuses, rejection };
   },
   NestJS: async (test, client) => {
-    let told: unknown;
+    let rejection: unknown;
     const storage = new ThrottlerStorage(client, {
       prefix: `nest${names++}:`,
-      log: (line) => (told = new SetupError(line)),
+      log: (line) => (rejection = new SetupError(line)),
     });
     const app = await nestOf(storage, 3);
     test.after(() => app.close());
-    return { statuses: await statusesOf(await app.getUrl()), told };
+    return { statuses: await statusesOf(await app.getUrl()), rejection };
   },
 };
 
 for (const [name, first] of Object.entries(FIRST)) {
   test(`${name}: first application has a limit, and a wrong password is reported at its first request`, async (test) => {
-    const there = await serverFor(test);
-    const right = lookInto(test, there);
+    const stopped = await serverFor(test);
+    const right = lookInto(test, stopped);
     const { statuses } = await first(test, right);
     assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
     const options = { username: "shop", password: "wrong", retryStrategy: () => 100 };
-    const wrong = new Redis({ port: there.port, ...options }).on("error", () => {});
+    const wrong = new Redis({ port: stopped.port, ...options }).on("error", () => {});
     test.after(() => wrong.disconnect());
-    const { statuses: refused, told } = await first(test, wrong);
+    const { statuses: refused, rejection } = await first(test, wrong);
     assert.deepEqual(refused, [500, 500, 500, 500, 500]);
-    assert.ok(told instanceof SetupError && /WRONGPASS .*password/.test(told.message), `${told}`);
+    assert.ok(
+      rejection instanceof SetupError && /WRONGPASS .*password/.test(rejection.message),
+      `${rejection}`,
+    );
   });
 }

@@ -21,14 +21,14 @@ test("exhausted limit denies at once, and is granted in full", async (test) => {
   const [seconds, perSecond] = [20, 400];
   let longest = 0;
   const counts = { allowed: 0, denied: 0 };
-  const told = (since: number) => (decision: Decision) => {
+  const logged = (since: number) => (decision: Decision) => {
     longest = Math.max(longest, simulation.now - since);
     counts[decision.allowed ? "allowed" : "denied"]++;
     if (!decision.allowed) assert.ok(decision.waitMs! > 0);
   };
   const takes = [];
   for (let ms = 0; ms < seconds * 1000; ms += 5) {
-    for (let i = 0; i < perSecond / 200; i++) takes.push(units.take().then(told(simulation.now)));
+    for (let i = 0; i < perSecond / 200; i++) takes.push(units.take().then(logged(simulation.now)));
     await simulation.pass(5);
   }
   await simulation.pass(100);

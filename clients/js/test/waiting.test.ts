@@ -58,13 +58,13 @@ for (const kind of KINDS) {
     // The timeout of a call may be shorter than the wait.
     const client = await clientFor(test, kind, server.port);
     const limiter = new Limiter(client, { ...PATIENT, timeout: "20s" });
-    const asked = await take(admin, key);
+    const waits = await take(admin, key);
     const lease = limiter.lease(key, PLACE, { wait: Infinity });
     await isWaitedFor(admin);
     assert.equal((await limiter.take(`other:${kind.name}`, fixed(1, 60))).source, "server");
     await release(admin, key);
     await (await lease).release();
-    assert.equal(await asked(), 1);
+    assert.equal(await waits(), 1);
     // The connection is kept for the next call.
     const connections = await total(admin);
     await take(admin, key);
@@ -78,12 +78,12 @@ for (const kind of KINDS) {
   test(`${kind.name}: waiter reconnects after a lost connection`, async (test) => {
     const key = `lost:${kind.name}`;
     const limiter = new Limiter(await clientFor(test, kind, server.port), PATIENT);
-    const asked = await take(admin, key);
+    const waits = await take(admin, key);
     const lease = limiter.lease(key, PLACE, { wait: Infinity });
     for (const times of [2, 3]) {
       await isWaitedFor(admin);
       await killAll(admin);
-      await until(async () => (await asked()) === times);
+      await until(async () => (await waits()) === times);
     }
     await isWaitedFor(admin);
     await release(admin, key);
@@ -110,12 +110,12 @@ for (const kind of KINDS) {
     const limiter = new Limiter(client, PATIENT);
     for (const name of ["a", "b", "c", "d"]) {
       const key = `${kind.name}:${name}`;
-      const held = await limiter.lease(key, PLACE);
-      const lease = limiter.lease(key, PLACE, { wait: "1h" });
+      const first = await limiter.lease(key, PLACE);
+      const second = limiter.lease(key, PLACE, { wait: "1h" });
       const nodes = cluster.primaries.map((primary) => lookInto(test, primary));
       await until(async () => (await Promise.all(nodes.map(waiting))).includes(1));
-      await held.release();
-      await (await lease).release();
+      await first.release();
+      await (await second).release();
     }
   });
 }
@@ -143,43 +143,43 @@ test("waiters of a node-redis pool", async (test) => {
 
 test("waiters are granted in order, by one call each", async (test) => {
   const limiter = new Limiter(lookInto(test, server), PATIENT);
-  const asked = await take(admin, "order");
+  const waits = await take(admin, "order");
   const order: number[] = [];
-  const turns: Promise<void>[] = [];
-  for (let turn = 0; turn < 6; turn++) {
+  const waiters: Promise<void>[] = [];
+  for (let index = 0; index < 6; index++) {
     const work = async () => {
       const lease = await limiter.lease("order", PLACE, { wait: Infinity });
-      order.push(turn);
+      order.push(index);
       await lease.release();
     };
-    turns.push(work());
-    await isWaitedFor(admin, turn + 1);
+    waiters.push(work());
+    await isWaitedFor(admin, index + 1);
   }
   await release(admin, "order");
-  await Promise.all(turns);
+  await Promise.all(waiters);
   assert.deepEqual(order, [0, 1, 2, 3, 4, 5]);
-  assert.equal(await asked(), 6);
+  assert.equal(await waits(), 6);
 });
 
 test("waiter is denied after its timeout", async (test) => {
   const { server, clock } = await clockedServerFor(test);
-  const there = lookInto(test, server);
+  const admin = lookInto(test, server);
   // The client has a command timeout of its own.
   const client = new Redis({ port: server.port, host: "127.0.0.1", commandTimeout: 5000 });
   test.after(() => client.disconnect());
   const limiter = new Limiter(client, PATIENT);
-  const asked = await take(there, "pool");
+  const waits = await take(admin, "pool");
   const lease = limiter.lease("pool", PLACE, { wait: "10m" });
-  await isWaitedFor(there);
+  await isWaitedFor(admin);
   clock.advance(599_000);
-  assert.equal(await waiting(there), 1);
+  assert.equal(await waiting(admin), 1);
   clock.advance(2_000);
   await assert.rejects(lease, (error) => {
     assert.ok(error instanceof DeniedError);
     assert.ok(error.decision.wait! > 2990 && error.decision.wait! < 3000);
     return true;
   });
-  assert.equal(await asked(), 1);
+  assert.equal(await waits(), 1);
 });
 
 test("wait may exceed the timeout of a call", async (test) => {
@@ -187,7 +187,7 @@ test("wait may exceed the timeout of a call", async (test) => {
   client.on("error", () => {});
   test.after(() => client.disconnect());
   const limiter = new Limiter(client, { ...PATIENT, timeout: 0.05 });
-  const asked = await take(admin, "longer");
+  const waits = await take(admin, "longer");
   const lease = limiter.lease("longer", PLACE, { wait: "1h" });
   await isWaitedFor(admin);
   // At least this long, however busy the machine is.
@@ -195,7 +195,7 @@ test("wait may exceed the timeout of a call", async (test) => {
   assert.equal(await waiting(admin), 1);
   await release(admin, "longer");
   assert.equal((await lease).decision.source, "server");
-  assert.equal(await asked(), 1);
+  assert.equal(await waits(), 1);
 });
 
 test("cost above the limit does not wait", async (test) => {
@@ -206,29 +206,29 @@ test("cost above the limit does not wait", async (test) => {
 
 test("waiter continues with the remaining time on the next connection", async (test) => {
   const { server, clock } = await clockedServerFor(test);
-  const there = lookInto(test, server);
+  const admin = lookInto(test, server);
   let now = 0;
   const limiter = new Limiter(lookInto(test, server), { ...PATIENT, now: () => now });
-  const asked = await take(there, "pool");
+  const waits = await take(admin, "pool");
   const lease = limiter.lease("pool", PLACE, { wait: 10 });
-  await isWaitedFor(there);
+  await isWaitedFor(admin);
   now += 7000;
   clock.advance(7000);
-  await killAll(there);
-  await until(async () => (await asked()) === 2 && (await waiting(there)) === 1);
+  await killAll(admin);
+  await until(async () => (await waits()) === 2 && (await waiting(admin)) === 1);
   clock.advance(2900);
-  assert.equal(await waiting(there), 1);
+  assert.equal(await waiting(admin), 1);
   clock.advance(200);
   await assert.rejects(lease, DeniedError);
 });
 
 test("silent server is an outage after the wait", async (test) => {
   const silent = await serverFor(test);
-  const there = lookInto(test, silent);
+  const admin = lookInto(test, silent);
   const limiter = new Limiter(lookInto(test, silent), { ...PATIENT, timeout: 0.1, resends: 0 });
-  await take(there, "pool");
+  await take(admin, "pool");
   const lease = limiter.lease("pool", PLACE, { wait: 0.5 });
-  await isWaitedFor(there);
+  await isWaitedFor(admin);
   silent.pause();
   try {
     await assert.rejects(lease, UnavailableError);
@@ -239,18 +239,18 @@ test("silent server is an outage after the wait", async (test) => {
 
 test("demoted primary is an outage", async (test) => {
   const demoted = await serverFor(test);
-  const there = lookInto(test, demoted);
+  const admin = lookInto(test, demoted);
   const limiter = new Limiter(lookInto(test, demoted), PATIENT);
-  await take(there, "pool");
+  await take(admin, "pool");
   const lease = limiter.lease("pool", PLACE, { wait: Infinity });
-  await isWaitedFor(there);
+  await isWaitedFor(admin);
   const refused = assert.rejects(lease, (error) => {
     assert.ok(error instanceof UnavailableError);
     // It was sent away and resent once.
     assert.match(error.message, /^READONLY /);
     return true;
   });
-  await there.call("REPLICAOF", "127.0.0.1", "1");
+  await admin.call("REPLICAOF", "127.0.0.1", "1");
   await refused;
 });
 
@@ -268,13 +268,13 @@ test("CLIENT UNBLOCK denies the waiter", async (test) => {
 test("lease granted after half its ttl is renewed first", async (test) => {
   let now = 0;
   const limiter = new Limiter(lookInto(test, server), { ...PATIENT, now: () => now });
-  const asked = await take(admin, "late");
+  const waits = await take(admin, "late");
   const lease = limiter.lease("late", concurrency(1, "30s"), { wait: Infinity, nx: true });
   await isWaitedFor(admin);
   now += 15_000;
   await release(admin, "late");
   await (await lease).release();
-  assert.equal(await asked(), 2);
+  assert.equal(await waits(), 2);
 });
 
 for (const kind of KINDS) {
@@ -305,7 +305,7 @@ for (const kind of KINDS) {
     const client = await clientFor(test, kind, server.port);
     const limiter = new Limiter(client, PATIENT);
     const other = new Limiter(client, PATIENT);
-    const asked = await take(admin, key);
+    const waits = await take(admin, key);
     const leases = [limiter, limiter, other].map((one) => one.lease(key, PLACE, { wait: "1h" }));
     const [first, second, others] = leases.map((lease) => lease.catch((error: Error) => error));
     await isWaitedFor(admin, 3);
@@ -320,7 +320,7 @@ for (const kind of KINDS) {
     const lease = await others;
     assert.ok(lease instanceof Lease);
     await lease.release();
-    assert.ok((await asked()) >= 3);
+    assert.ok((await waits()) >= 3);
     other.close();
     // The client itself keeps working, and so do later calls.
     await until(async () => (await connected(admin)) <= before + 1);

@@ -20,15 +20,15 @@ const sleeping = (test: { after: (end: () => void) => void }) => {
 
 test("each caller of a bucket sends one call and sleeps until its reservation", async (test) => {
   const { server, clock } = await clockedServerFor(test);
-  const there = lookInto(test, server);
-  const limiter = new Limiter(there, { timeout: 30 });
+  const admin = lookInto(test, server);
+  const limiter = new Limiter(admin, { timeout: 30 });
   for (const limits of [
     tokenBucket(1, 1, "100ms"),
     [tokenBucket(1, 1, "100ms", { name: "a" }), tokenBucket(20, 20, "100ms", { name: "b" })],
   ]) {
     const key = `bucket${Array.isArray(limits)}`;
     assert.ok((await limiter.take(key, limits)).allowed);
-    const before = await calls(there);
+    const before = await calls(admin);
     sleeping(test);
     let passed = 0;
     const callers = Array.from({ length: CALLERS }, async () => {
@@ -36,14 +36,14 @@ test("each caller of a bucket sends one call and sleeps until its reservation", 
       assert.deepEqual([decision.allowed, decision.waitMs], [true, 0]);
       passed++;
     });
-    await until(async () => (await calls(there)) - before >= CALLERS);
-    for (let turn = 1; turn <= CALLERS; turn++) {
+    await until(async () => (await calls(admin)) - before >= CALLERS);
+    for (let index = 1; index <= CALLERS; index++) {
       clock.advance(100);
       mock.timers.tick(100);
-      await until(() => passed === turn);
+      await until(() => passed === index);
     }
     await Promise.all(callers);
-    assert.equal((await calls(there)) - before, CALLERS);
+    assert.equal((await calls(admin)) - before, CALLERS);
     mock.timers.reset();
   }
 });

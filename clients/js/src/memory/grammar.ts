@@ -4,7 +4,7 @@ import { Clocks, isCalendar } from "./calendar.js";
 import { Concurrency } from "./leases.js";
 import {
   durationOf,
-  looks,
+  isPeekRequest,
   NOTHING,
   Options,
   refused,
@@ -34,15 +34,15 @@ const OF_ACQUIRE = new Set([...OF_LEASES, "FENCE"]);
 
 /** Throws an error for commands and words of features that need a server. */
 export function refuseWhatNeedsAServer(word: string): void {
-  const what = /^(POLICY|RL\.LIMIT|RL\.DELAY|RL\.POLICY.*)$/.test(word)
+  const feature = /^(POLICY|RL\.LIMIT|RL\.DELAY|RL\.POLICY.*)$/.test(word)
     ? "policies"
     : /^(BAN|RL\.BAN)$/.test(word)
       ? "bans"
       : word === "SKETCH"
         ? "sketches"
         : undefined;
-  if (what === undefined) return;
-  throw refused(`a limiter in memory has no ${what}: they need a server with the module`);
+  if (feature === undefined) return;
+  throw refused(`a limiter in memory has no ${feature}: they need a server with the module`);
 }
 
 /** Limit and the request to it. KEEP lowers the limit. */
@@ -107,7 +107,7 @@ class Common {
     const keeping = own.keep || (isApart && !this.options.keepsShare) ? own : this.options;
     refuseKeep(keeping, request, this.purpose);
     const keep = keeping.keep?.(rule.limit) ?? 0n;
-    if (keep > rule.limit && looks(request)) request = { ...NOTHING, mode: "PAST" };
+    if (keep > rule.limit && isPeekRequest(request)) request = { ...NOTHING, mode: "PAST" };
     const kept = keep < rule.limit ? keep : rule.limit;
     rule.limit -= kept;
     if (rule instanceof Concurrency) rule.isFirst = own.flags.has("NX");
@@ -236,7 +236,7 @@ function callOf(
   const once = isPeek ? undefined : options.once;
   const { settle } = options;
   const [{ request, name }] = specs as [Spec];
-  const own = request.mode === "BACK" ? "BACK" : looks(request) ? "CHECK" : "CHARGE";
+  const own = request.mode === "BACK" ? "BACK" : isPeekRequest(request) ? "CHECK" : "CHARGE";
   return {
     specs,
     purpose: whole ?? (purpose === "CHARGE" ? own : purpose),
@@ -258,10 +258,10 @@ function refuseTwins(specs: readonly Spec[]): void {
   if (specs.length > MOST_SPECS) {
     throw refused(`syntax error: a call has at most ${MOST_SPECS} specs`);
   }
-  const known = new Set(
+  const identities = new Set(
     specs.map((spec) => spec.rule.kind + (spec.rule.key === undefined ? "" : identityOf(spec))),
   );
-  if (known.size < specs.length) {
+  if (identities.size < specs.length) {
     throw refused("specs of one kind must have different windows or different names");
   }
 }

@@ -155,8 +155,8 @@ export class Key {
 
   /** Returns the record of the call's id, if it has not expired. */
   recall({ once, settle }: KeyCall, now: bigint): Remembered | undefined {
-    const known = this.remembered.get((once ?? settle)?.id ?? "");
-    return known && now < known.expiresAt ? known : undefined;
+    const repeated = this.remembered.get((once ?? settle)?.id ?? "");
+    return repeated && now < repeated.expiresAt ? repeated : undefined;
   }
 
   /** Returns how far the clock was set back since the last change, or 0. */
@@ -193,8 +193,8 @@ export class Key {
       // A plain key stores its time of recovery only as its expiry.
       this.isPlain = false;
       this.written = now;
-      const left = max(this.expiresAt - now / 1000n, 0n) * 1000n;
-      this.parts[0]!.recoversAt = min(now + left, LATEST);
+      const remaining = max(this.expiresAt - now / 1000n, 0n) * 1000n;
+      this.parts[0]!.recoversAt = min(now + remaining, LATEST);
     }
     for (const [id, call] of this.remembered) {
       if (call.expiresAt > now) continue;

@@ -34,10 +34,10 @@ export class Leases implements Usage {
   /** Releases leases. Returns how many were held. */
   release(holders: readonly string[], now: bigint): number {
     const live = this.live(now);
-    const held = [...new Set(holders)].filter((holder) => live.has(holder));
-    for (const holder of held) this.leases.delete(holder);
-    if (held.length > 0) this.tidy(now);
-    return held.length;
+    const present = [...new Set(holders)].filter((holder) => live.has(holder));
+    for (const holder of present) this.leases.delete(holder);
+    if (present.length > 0) this.tidy(now);
+    return present.length;
   }
 
   recoversIn(now: bigint): bigint {
@@ -57,7 +57,7 @@ export class Leases implements Usage {
     const back = this.ahead(now);
     const live = [...this.live(this.written)];
     this.leases = new Map(
-      live.map(([holder, held]) => [holder, { ...held, ends: held.ends - back }]),
+      live.map(([holder, lease]) => [holder, { ...lease, ends: lease.ends - back }]),
     );
     this.written = min(this.written, now);
   }

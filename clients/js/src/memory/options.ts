@@ -134,7 +134,7 @@ export interface Request {
 
 export const NOTHING: Request = { mode: "TAKE", cost: 0n, maxWait: 0n };
 
-export function looks({ mode, cost }: Request): boolean {
+export function isPeekRequest({ mode, cost }: Request): boolean {
   return mode === "PAST" || (cost === 0n && mode !== "UPTO" && mode !== "BACK");
 }
 

@@ -133,13 +133,13 @@ export class Memory {
   #keyReply(name: string, call: KeyCall, now: bigint, isPeek: boolean): unknown[] {
     const [visit] = this.#visit([[name, call]], now, isPeek) as [Visit];
     const each = visit.decisions();
-    const whole = visit.whole(each);
-    if (!call.each) return rowOf(whole);
+    const combined = visit.combined(each);
+    if (!call.each) return rowOf(combined);
     const rows = each.map((decision, index) => {
       const { name: as } = call.specs[index]!;
       return as === undefined ? rowOf(decision) : [...rowOf(decision), as];
     });
-    return [whole.verdict.kind === "allowed" ? 1 : 0, waitOf(whole.verdict), rows];
+    return [combined.verdict.kind === "allowed" ? 1 : 0, waitOf(combined.verdict), rows];
   }
 
   #keysReply(keys: [string, KeyCall][], now: bigint, isPeek: boolean): unknown[] {
@@ -147,7 +147,7 @@ export class Memory {
     const allowed = isAllowed(visits);
     let wait = AT_ONCE;
     const rows = visits.map((visit) => {
-      const { verdict, ...rest } = visit.whole(visit.decisions());
+      const { verdict, ...rest } = visit.combined(visit.decisions());
       const counts = allowed
         ? verdict.kind === "allowed"
         : visit.call.settle !== undefined || visit.denies;
@@ -163,8 +163,8 @@ export class Memory {
     if (fences) rule.token = this.#lastToken = max(now, this.#lastToken + 1n);
     const row = this.#keyReply(name, call, now, false);
     if (!fences) return row;
-    const held = this.#keys.get(name)?.leases?.live(now).get(rule.holder);
-    return [...row, row[0] === 1 ? Number(held?.token ?? 0n) : 0];
+    const lease = this.#keys.get(name)?.leases?.live(now).get(rule.holder);
+    return [...row, row[0] === 1 ? Number(lease?.token ?? 0n) : 0];
   }
 
   #release(name: string, words: Words, now: bigint): number {

@@ -49,7 +49,7 @@ export class Visit {
   readonly key: Key;
   readonly outcome: Outcome;
   readonly #now: bigint;
-  readonly #known: Remembered | undefined;
+  readonly #repeated: Remembered | undefined;
   readonly #evaluations: Evaluation[];
   /** Units granted to a call with UPTO: the minimum over all limits. */
   readonly #granted: bigint | undefined;
@@ -63,7 +63,7 @@ export class Visit {
     this.call = call;
     this.key = key;
     this.#now = now;
-    this.#known = key.recall(call, now);
+    this.#repeated = key.recall(call, now);
     const parts = key.find(call.specs);
     this.#evaluations = call.specs.map((spec, index) => this.#evaluate(spec, parts[index]));
     for (const { granted } of this.#evaluations) {
@@ -81,7 +81,7 @@ export class Visit {
   }
 
   get knows(): boolean {
-    return this.#known !== undefined;
+    return this.#repeated !== undefined;
   }
 
   get changes(): boolean {
@@ -138,7 +138,7 @@ export class Visit {
   }
 
   /** Returns the combined decision of all limits. */
-  whole(each: readonly LimitDecision[]): LimitDecision {
+  combined(each: readonly LimitDecision[]): LimitDecision {
     const denies = ({ verdict }: LimitDecision, index: number) =>
       this.denies ? this.#denies(this.#evaluations[index]!) : verdict.kind !== "allowed";
     const denying = each.filter(denies);
@@ -164,7 +164,7 @@ export class Visit {
   }
 
   #evaluate({ rule, request }: Spec, part: Part | undefined): Evaluation {
-    const isKnown = this.#known !== undefined;
+    const isKnown = this.#repeated !== undefined;
     const { mode, cost, maxWait } = isKnown ? NOTHING : request;
     if (isKnown && rule instanceof Concurrency) rule.isFirst = false;
     const usage: Usage = part?.usage ?? rule.unused();
@@ -189,9 +189,9 @@ export class Visit {
   }
 
   #decide(): Outcome {
-    const known = this.#known;
-    if (this.call.settle) return known ? (known.settled ? "SETTLED" : "SETTLES") : "UNKNOWN";
-    if (known) return "REPEATED";
+    const repeated = this.#repeated;
+    if (this.call.settle) return repeated ? (repeated.settled ? "SETTLED" : "SETTLES") : "UNKNOWN";
+    if (repeated) return "REPEATED";
     const isDenied = this.call.purpose !== "BACK" && this.#evaluations.some(this.#denies);
     return isDenied ? "DENIED" : "PASSES";
   }
@@ -223,10 +223,10 @@ export class Visit {
       charges.push([part, charge]);
     }
     if (!this.#remembers || !call.once) return;
-    const held = this.#evaluations.filter(({ verdict }) => verdict.kind === "allowed");
+    const allowed = this.#evaluations.filter(({ verdict }) => verdict.kind === "allowed");
     key.remembered.set(call.once.id, {
       expiresAt: min(now + call.once.ttl, LATEST),
-      holdUntil: min(now + held.map(({ verdict }) => verdict.time).reduce(max, 0n), LATEST),
+      holdUntil: min(now + allowed.map(({ verdict }) => verdict.time).reduce(max, 0n), LATEST),
       forced: this.#evaluations.some(({ isForced }) => isForced),
       granted: this.#granted,
       charges,
@@ -236,9 +236,9 @@ export class Visit {
 
   #settle(): void {
     const { id, cost } = this.call.settle!;
-    const known = this.#known!;
-    this.key.remembered.set(id, { ...known, charges: [], settled: true });
-    for (const [part, charge] of known.charges) {
+    const repeated = this.#repeated!;
+    this.key.remembered.set(id, { ...repeated, charges: [], settled: true });
+    for (const [part, charge] of repeated.charges) {
       const found = this.#pairs().find(([, one]) => one.part === part);
       if (!found || found[0].hasOwnCost || cost === charge.cost) part.forget(charge);
       else part.settle(found[0].rule, charge, cost, this.#now);
@@ -279,7 +279,7 @@ export class Visit {
       case "SETTLED":
         return AT_ONCE;
       case "REPEATED": {
-        const { forced, holdUntil } = this.#known!;
+        const { forced, holdUntil } = this.#repeated!;
         const forces = this.call.specs.some((spec) => spec.request.mode === "FORCE");
         const isPast = request.mode === "FORCE" || !forces;
         if (forced && verdict.kind !== "allowed" && isPast) return verdict;
@@ -303,6 +303,6 @@ export class Visit {
   }
 
   #grantedBefore(most: bigint, verdict: Verdict): bigint {
-    return this.#known?.granted ?? (verdict.kind === "allowed" ? most : 0n);
+    return this.#repeated?.granted ?? (verdict.kind === "allowed" ? most : 0n);
   }
 }

@@ -242,10 +242,10 @@ export class Strict extends Rule<Slots> {
 
   verdict(usage: Slots, now: bigint, cost: bigint): Verdict {
     if (cost > this.limit) return NEVER;
-    let held = 0n;
+    let total = 0n;
     for (const [slot, count] of usage.counting(now)) {
-      held += count;
-      if (held + cost > this.limit) return after(usage.leaves(slot) - now);
+      total += count;
+      if (total + cost > this.limit) return after(usage.leaves(slot) - now);
     }
     return AT_ONCE;
   }

@@ -41,7 +41,7 @@ export class Site {
 
   /** Sends a request from the address `from`. On Linux, all of 127.0.0.0/8 is this machine. */
   async get(path: string, headers: Record<string, string> = {}, from?: string): Promise<Answer> {
-    const asked = request({
+    const outgoing = request({
       port: this.#port,
       host: "127.0.0.1",
       path,
@@ -49,17 +49,17 @@ export class Site {
       agent: this.#agent,
       ...(from === undefined ? {} : { localAddress: from }),
     }).end();
-    const [answer] = await once(asked, "response");
+    const [answer] = await once(outgoing, "response");
     return { status: answer.statusCode, headers: answer.headers, body: await text(answer) };
   }
 
   /** Sends `count` requests, 50 at a time, and counts their statuses. */
-  async statuses(count: number, one: (turn: number) => Promise<Answer>) {
+  async statuses(count: number, one: (next: number) => Promise<Answer>) {
     const counts: Record<number, number> = {};
-    let turn = 0;
+    let next = 0;
     const client = async () => {
-      while (turn < count) {
-        const { status } = await one(turn++);
+      while (next < count) {
+        const { status } = await one(next++);
         counts[status] = (counts[status] ?? 0) + 1;
       }
     };

@@ -23,8 +23,8 @@ export function bucketOf(capacity: number, perMs: number): Counter {
       const granted = upto ? Math.min(free, cost) : free >= cost ? cost : 0;
       used += granted;
       const wait = granted > 0 ? 0 : Math.ceil(((upto ? 1 : cost) - (capacity - used)) / perMs);
-      const told = [granted > 0 ? 1 : 0, capacity, Math.floor(capacity - used), wait];
-      return [...told, Math.ceil(used / perMs), ...(upto ? [granted] : [])];
+      const reply = [granted > 0 ? 1 : 0, capacity, Math.floor(capacity - used), wait];
+      return [...reply, Math.ceil(used / perMs), ...(upto ? [granted] : [])];
     },
     giveBack(cost) {
       used = Math.max(0, used - cost);
