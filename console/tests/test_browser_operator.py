@@ -310,8 +310,8 @@ def test_cluster_of_three_nodes_is_shown_and_changed(
     admins = [server.client(decode_responses=True) for server in cluster.servers]
     admins[0].execute_command("RL.POLICYSET", "web", "FIXED", "1", "1d")
     for admin in admins:
-        known = lambda admin=admin: admin.execute_command("RL.POLICYGET", "web")  # noqa: E731
-        poll.until(known, "the policy is known on each node")
+        stored = lambda admin=admin: admin.execute_command("RL.POLICYGET", "web")  # noqa: E731
+        poll.until(stored, "the policy is known on each node")
     for n in range(30):
         for _ in range(2):
             cluster.owner(f"user:{n}").client().execute_command("RL.LIMIT", f"user:{n}", "web")

@@ -265,11 +265,11 @@ def compare(redis: Redis, words: argparse.Namespace) -> int:
     if not words.apply:
         return DIFFERENT if plan else SAME
     failed = apply_all(redis, plan)
-    left = {change.name for change in changes(wanted, read_server(redis), prune=words.prune)}
-    for name in sorted(left | failed.keys()):
+    unapplied = {change.name for change in changes(wanted, read_server(redis), prune=words.prune)}
+    for name in sorted(unapplied | failed.keys()):
         print(f"{shown(name)}: {failed.get(name, 'still different')}", file=sys.stderr)
-    print(f"{len(plan) - len(failed.keys() | left)} of {len(plan)} applied")
-    return ERROR if left or failed else SAME
+    print(f"{len(plan) - len(failed.keys() | unapplied)} of {len(plan)} applied")
+    return ERROR if unapplied or failed else SAME
 
 
 def main() -> int:

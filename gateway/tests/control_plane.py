@@ -90,7 +90,7 @@ def _messages() -> dict[str, Any]:
     pool = descriptor_pool.Default()
     pool.Add(file)
     found = (pool.FindMessageTypeByName(f"test.{name}") for name in FIELDS)
-    return {it.name: message_factory.GetMessageClass(it) for it in found}
+    return {one.name: message_factory.GetMessageClass(one) for one in found}
 
 
 _MESSAGES = _messages()
@@ -215,7 +215,7 @@ class ControlPlane:
     def accepted(self) -> str | None:
         """Return the version that the last ACK or NACK names as accepted."""
         with self._changed:
-            answers = [it for it in self.requests if it.response_nonce]
+            answers = [one for one in self.requests if one.response_nonce]
             return answers[-1].version_info if answers else None
 
     def _serve(self, requests: Iterable[Any], context: grpc.ServicerContext) -> Iterator[Any]:

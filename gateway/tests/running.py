@@ -109,9 +109,9 @@ class Gateway:
     def pid(self) -> int:
         return self._process.pid
 
-    def end(self, how: int = signal.SIGTERM) -> int:
+    def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit status. `log` has the log then."""
-        self._process.send_signal(how)
+        self._process.send_signal(number)
         return self.ended()
 
     def ended(self) -> int:
@@ -219,9 +219,13 @@ def descriptor(
     *, hits: int | None = None, negative: bool = False, limit: object = None, **entries: str
 ) -> common.RateLimitDescriptor:
     """Create a descriptor of named entries; `rl_id` and `rl_settle` are `rl.id` and `rl.settle`."""
-    named = {f"rl.{key[3:]}" if key.startswith("rl_") else key: it for key, it in entries.items()}
+    named = {
+        f"rl.{key[3:]}" if key.startswith("rl_") else key: value for key, value in entries.items()
+    }
     return common.RateLimitDescriptor(
-        entries=[common.RateLimitDescriptorEntry(key=key, value=it) for key, it in named.items()],
+        entries=[
+            common.RateLimitDescriptorEntry(key=key, value=value) for key, value in named.items()
+        ],
         hits_addend=hits,
         is_negative_hits=negative,
         limit=limit,

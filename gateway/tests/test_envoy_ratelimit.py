@@ -121,8 +121,8 @@ def test_replacing_limit_is_larger_and_leaves_the_replaced_one(envoy: Proxy) -> 
     both = once | {"from": "proxy", "to": "twice", "category": "account"}
     assert statuses(5, **both) == [200] * 4 + [429]
     assert statuses(2, foo="b", bar="once") == [200, 429]
-    rest = {"foo": "c", "bar": "c", "from": "proxy", "to": "twice"}
-    assert statuses(3, **rest) == [200, 200, 429]
+    twice = {"foo": "c", "bar": "c", "from": "proxy", "to": "twice"}
+    assert statuses(3, **twice) == [200, 200, 429]
     assert statuses(1, **both) == [429]
 
 

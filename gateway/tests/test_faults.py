@@ -38,7 +38,9 @@ def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
 @contextlib.contextmanager
 def load(gateway: Gateway, **options: object) -> Iterator[Callable[[], dict]]:
     """Sends requests meanwhile. Yields a function that waits for the end and returns figures."""
-    words = [word for name, it in options.items() for word in (f"--{name}".replace("_", "-"), it)]
+    words = [
+        word for name, value in options.items() for word in (f"--{name}".replace("_", "-"), value)
+    ]
     target = f"http://127.0.0.1:{gateway.grpc}"
     with subprocess.Popen(
         [LOAD, "load", target, *map(str, words)], stdout=subprocess.PIPE, text=True
@@ -64,10 +66,10 @@ def test_server_killed_under_load_loses_no_charges(stoppable_server: Server, sta
     remaining = (
         gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
     )
-    late = gateway.metric("ratelimit_gateway_late_total")
+    late_replies = gateway.metric("ratelimit_gateway_late_total")
     used = 10**9 - remaining
     # Calls in flight at the kill may be charged and in the file without a reply in time.
-    assert result["decided"] <= used <= result["decided"] + late + 64
+    assert result["decided"] <= used <= result["decided"] + late_replies + 64
 
 
 def test_file_is_reloaded_under_load(stoppable_server: Server, start: Start, file: Path) -> None:

@@ -246,8 +246,8 @@ def test_json_accepts_the_number_forms_of_proto3(gateway: Gateway) -> None:
     """Numbers may be strings, units may be numbers, and null means absent."""
     entries = [{"key": "user", "value": "1"}]
     day = {"requestsPerUnit": "9", "unit": 4}
-    given = {"entries": entries, "limit": day, "hitsAddend": None, "isNegativeHits": None}
-    request = {"domain": "api", "descriptors": [given], "hitsAddend": "2"}
+    body = {"entries": entries, "limit": day, "hitsAddend": None, "isNegativeHits": None}
+    request = {"domain": "api", "descriptors": [body], "hitsAddend": "2"}
     (decision,) = json.loads(gateway.get("/json", method="POST", data=request).body)["statuses"]
     assert decision["limitRemaining"] == 7
 

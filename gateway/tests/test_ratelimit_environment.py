@@ -71,8 +71,8 @@ def test_probes_and_the_debug_port_answer(begin: Callable[..., Ratelimit]) -> No
     answer = ratelimit.ask(descriptor(user="1"), domain="rl")
     assert not answer.response_headers_to_add, "headers are off, as there"
     body = {"domain": "rl", "descriptors": [{"entries": [{"key": "user", "value": "1"}]}]}
-    asked = [ratelimit.get("/json", method="POST", data=body).status for _ in range(2)]
-    assert asked == [200, 429]
+    statuses = [ratelimit.get("/json", method="POST", data=body).status for _ in range(2)]
+    assert statuses == [200, 429]
 
 
 def test_settings_without_effect_are_logged(begin: Callable[..., Ratelimit]) -> None:
@@ -187,8 +187,8 @@ def test_server_is_reached_by_its_socket_with_a_user(
         variables = {"REDIS_SOCKET_TYPE": "unix", "REDIS_URL": socket, "REDIS_AUTH": "me:a:b"}
         limits = {"limits.yaml": LIMITS}
         with Ratelimit(server.port, tmp_path, limits, **variables) as ratelimit:
-            told = [ratelimit.passes(descriptor(user="1"), domain="rl") for _ in range(3)]
-            assert told == [True, True, False]
+            passed = [ratelimit.passes(descriptor(user="1"), domain="rl") for _ in range(3)]
+            assert passed == [True, True, False]
             assert "me" in {client["user"] for client in server.client().client_list()}
 
 
@@ -198,8 +198,8 @@ def test_nodes_of_a_cluster_are_reached(cluster: Cluster, tmp_path: Path) -> Non
     limits = {"limits.yaml": LIMITS}
     with Ratelimit(cluster.servers[0].port, tmp_path, limits, **variables) as ratelimit:
         users = [descriptor(user=str(number)) for number in range(10)]
-        told = [[ratelimit.passes(user, domain="rl") for _ in range(3)] for user in users]
-        assert told == [[True, True, False]] * 10
+        passed = [[ratelimit.passes(user, domain="rl") for _ in range(3)] for user in users]
+        assert passed == [[True, True, False]] * 10
 
 
 @pytest.mark.long
@@ -213,8 +213,8 @@ def test_primary_is_found_by_sentinels(
             variables = {"REDIS_TYPE": "SENTINEL", "REDIS_URL": f"{NAME},{hosts}"}
             limits = {"limits.yaml": LIMITS}
             with Ratelimit(primary.port, tmp_path, limits, **variables) as ratelimit:
-                told = [ratelimit.passes(descriptor(user="1"), domain="rl") for _ in range(3)]
-                assert told == [True, True, False]
+                passed = [ratelimit.passes(descriptor(user="1"), domain="rl") for _ in range(3)]
+                assert passed == [True, True, False]
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
@@ -260,8 +260,8 @@ def test_environment_of_envoy_gateway_serves_its_limits(
         assert ratelimit.get("/healthcheck").status == 200, "there is no configuration yet"
         plane.apply(resource("shop", entry("user", limit=limit(2))))
         body = {"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "1"}]}]}
-        asked = [ratelimit.get("/json", method="POST", data=body).status for _ in range(3)]
-        assert asked == [200, 200, 429]
+        statuses = [ratelimit.get("/json", method="POST", data=body).status for _ in range(3)]
+        assert statuses == [200, 200, 429]
         channel = grpc.secure_channel(
             f"localhost:{ratelimit.grpc}", grpc.ssl_channel_credentials(roots)
         )

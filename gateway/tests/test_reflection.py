@@ -16,9 +16,9 @@ def test_client_without_the_protocol_sends_a_request(
     gateway: Gateway, policy: Callable[..., int]
 ) -> None:
     policy("api|user", "FIXED 1 1h")
-    known = ProtoReflectionDescriptorDatabase(gateway.channel)
-    assert {SERVICE, "grpc.health.v1.Health"} <= set(known.get_services())
-    method = DescriptorPool(known).FindServiceByName(SERVICE).FindMethodByName("ShouldRateLimit")
+    database = ProtoReflectionDescriptorDatabase(gateway.channel)
+    assert {SERVICE, "grpc.health.v1.Health"} <= set(database.get_services())
+    method = DescriptorPool(database).FindServiceByName(SERVICE).FindMethodByName("ShouldRateLimit")
     request_type = message_factory.GetMessageClass(method.input_type)
     answer_type = message_factory.GetMessageClass(method.output_type)
     ask = gateway.channel.unary_unary(

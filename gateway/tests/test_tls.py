@@ -180,8 +180,8 @@ def listener_options(folder: Path) -> list[str | Path]:
     return [
         word
         for at in LISTENERS
-        for name, it in files.items()
-        for word in (f"--{at}-{name}", folder / it)
+        for name, file in files.items()
+        for word in (f"--{at}-{name}", folder / file)
     ]
 
 

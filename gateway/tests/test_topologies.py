@@ -28,8 +28,8 @@ def test_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -> 
     users = [descriptor(user=str(n)) for n in range(20)]
     passed = [gateway.passes(user, descriptor(tenant="a")) for user in users]
     assert passed == [True] * 2 + [False] * 18
-    left = [gateway.ask(descriptor(user=str(n), hits=0)).statuses[0] for n in range(20)]
-    assert [one.limit_remaining for one in left] == [99] * 2 + [100] * 18
+    statuses = [gateway.ask(descriptor(user=str(n), hits=0)).statuses[0] for n in range(20)]
+    assert [one.limit_remaining for one in statuses] == [99] * 2 + [100] * 18
 
 
 def test_calls_follow_a_moving_slot(cluster: Cluster, start: Start) -> None:
@@ -37,19 +37,19 @@ def test_calls_follow_a_moving_slot(cluster: Cluster, start: Start) -> None:
     gateway = start(cluster.servers[0].port)
     key = "rl:api|user=1"
 
-    def left() -> int:
+    def remaining() -> int:
         answer = gateway.ask(descriptor(user="1"))
         assert answer.statuses[0].current_limit is not None, "it was decided"
         return answer.statuses[0].limit_remaining
 
-    assert left() == 99
+    assert remaining() == 99
     owner = cluster.owner(key)
     target = next(server for server in cluster.primaries() if server is not owner)
     with SlotMove(cluster, key, target) as moving:
-        assert left() == 98, "the key has not moved yet"
+        assert remaining() == 98, "the key has not moved yet"
         moving.carry(key)
-        assert left() == 97, "during the move: the old owner replies ASK"
-    assert [left(), left()] == [96, 95], "the old owner replies MOVED"
+        assert remaining() == 97, "during the move: the old owner replies ASK"
+    assert [remaining(), remaining()] == [96, 95], "the old owner replies MOVED"
 
 
 @pytest.mark.long

@@ -56,9 +56,9 @@ def users(requests: int, domain: str = "api", **more: object) -> any_pb2.Any:
     return resource(domain, entry("user", limit=limit(requests, **more)))
 
 
-def passed(gateway: Gateway, asked: common.RateLimitDescriptor, domain: str = "api") -> int:
+def passed(gateway: Gateway, descriptor: common.RateLimitDescriptor, domain: str = "api") -> int:
     """Return how many of 8 requests pass."""
-    return sum(gateway.passes(asked, domain=domain) for _ in range(8))
+    return sum(gateway.passes(descriptor, domain=domain) for _ in range(8))
 
 
 def test_push_applies_and_unchanged_limits_keep_their_usage(
@@ -76,12 +76,12 @@ def test_calls_during_pushes_see_one_configuration(gateway: Gateway, plane: Cont
 
     plane.apply(rules(0))
     both = described(("a", "1")), described(("b", "1"))
-    seen, is_done = set(), threading.Event()
+    limits, is_done = set(), threading.Event()
 
     def call() -> None:
         while not is_done.is_set():
             statuses = gateway.ask(*both).statuses
-            seen.add(tuple(status.current_limit.requests_per_unit for status in statuses))
+            limits.add(tuple(status.current_limit.requests_per_unit for status in statuses))
 
     with ThreadPoolExecutor(4) as pool:
         callers = [pool.submit(call) for _ in range(4)]
@@ -90,8 +90,8 @@ def test_calls_during_pushes_see_one_configuration(gateway: Gateway, plane: Cont
         is_done.set()
         for caller in callers:
             caller.result()
-    assert seen == {(round_, round_) for round_ in range(20)} & seen
-    assert len(seen) > 1
+    assert limits == {(round_, round_) for round_ in range(20)} & limits
+    assert len(limits) > 1
 
 
 def test_first_request_has_the_node_and_every_push_is_acknowledged(
@@ -104,11 +104,11 @@ def test_first_request_has_the_node_and_every_push_is_acknowledged(
     assert (first.node.id, first.node.user_agent_name) == (NODE, "ratelimit-gateway")
     assert (first.type_url, list(first.resource_names)) == (TYPE_URL, [])
     assert (first.version_info, first.response_nonce) == ("", "")
-    assert [(it.version_info, it.response_nonce) for it in others] == [
+    assert [(one.version_info, one.response_nonce) for one in others] == [
         (versions[0], "1"),
         (versions[1], "2"),
     ]
-    assert not any(it.HasField("error_detail") for it in others)
+    assert not any(one.HasField("error_detail") for one in others)
     assert gateway.metric("ratelimit_gateway_xds_pushes_total", result="applied") == 2
 
 
@@ -250,7 +250,7 @@ def test_rules_on_one_network_are_merged(gateway: Gateway, plane: ControlPlane, 
     plane.apply(resource("api", entry(ROUTE, ROUTE, *rules[::order])))
     network = (ROUTE, ROUTE), (masked, cidr)
     addresses = [("remote_address", f"192.168.0.{number}") for number in (1, 2)]
-    assert [passed(gateway, described(*network, it)) for it in addresses] == [2, 2]
+    assert [passed(gateway, described(*network, one)) for one in addresses] == [2, 2]
     assert passed(gateway, described(*network)) == 5
     assert passed(gateway, described(*network, (query, query))) == 3
 
@@ -268,8 +268,8 @@ def test_request_may_have_as_many_rules_as_a_route(gateway: Gateway, plane: Cont
     names = [f"rule-{number}-match-0" for number in range(256)]
     rules = [entry(name, name, limit=limit(1)) for name in names]
     plane.apply(resource("api", entry(ROUTE, ROUTE, *rules)))
-    asked = [described((ROUTE, ROUTE), (name, name)) for name in names]
-    answers = [gateway.ask(*asked) for _ in range(2)]
+    descriptors = [described((ROUTE, ROUTE), (name, name)) for name in names]
+    answers = [gateway.ask(*descriptors) for _ in range(2)]
     assert [answer.overall_code for answer in answers] == [OK, OVER]
     assert [{status.code for status in answer.statuses} for answer in answers] == [{OK}, {OVER}]
 
@@ -326,8 +326,8 @@ def test_denied_requests_are_charged(
     plane.apply(users(10))
 
     def codes(gateway: Gateway, value: str) -> list[object]:
-        asked = [described(("user", value), hits_addend=hits) for hits in (12, 0)]
-        return [gateway.ask(one).overall_code for one in asked]
+        descriptors = [described(("user", value), hits_addend=hits) for hits in (12, 0)]
+        return [gateway.ask(one).overall_code for one in descriptors]
 
     assert codes(gateway, "1") == [OVER, OVER]
     other = start(server.port, "--xds", plane.address, "--charge", "all-or-none")
@@ -355,7 +355,7 @@ def as_yaml(descriptor: dict) -> str:
         words += ["unlimited: true"] if rate_limit.get("unlimited") else []
         words += [f"name: {rate_limit['name']}"] if "name" in rate_limit else []
         if "replaces" in rate_limit:
-            names = [f"{{name: {it['name']}}}" if it else "{}" for it in rate_limit["replaces"]]
+            names = [f"{{name: {one['name']}}}" if one else "{}" for one in rate_limit["replaces"]]
             words.append(f"replaces: [{', '.join(names)}]")
         fields.append(f"rate_limit: {{{', '.join(words)}}}")
     children = ", ".join(as_yaml(child) for child in descriptor["descriptors"])
@@ -389,8 +389,8 @@ def test_domain_of_two_resources_needs_merge_domains(
     server: Server, start: Start, gateway: Gateway, plane: ControlPlane
 ) -> None:
     both = users(2), resource("api", entry("plan", limit=limit(3)), name="second")
-    told = "second: the domain is there twice: api is in api (--merge-domains allows it)"
-    assert plane.refusal(*both) == told
+    conflict = "second: the domain is there twice: api is in api (--merge-domains allows it)"
+    assert plane.refusal(*both) == conflict
     assert plane.refusal(resource("", name="x")) == "x: the domain must have a name"
     gateway.end()
     plane.push(*both)

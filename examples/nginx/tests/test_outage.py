@@ -106,12 +106,12 @@ def test_only_consecutive_failures_begin_an_outage(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     gateway = gateways(server, ONE_WORKER, LONG_PAUSE)
-    for left in range(6):
+    for remaining in range(6):
         server.stop()
         assert fields(gateway.get()) == {}
         server.start()
-        policy(redis, "plan:pro", f"FIXED {left + 1} 1m")
-        assert gateway.get().headers["x-ratelimit-remaining"] == str(left)
+        policy(redis, "plan:pro", f"FIXED {remaining + 1} 1m")
+        assert gateway.get().headers["x-ratelimit-remaining"] == str(remaining)
 
 
 def test_missing_policy_is_logged_and_affects_no_other_limit(
