@@ -87,7 +87,7 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
 
 def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
     """Counts the calls on one server, which is flushed and warmed up before each kind of call."""
-    with _counting(binary, setup) as counting:
+    with counting_server(binary, setup) as counting:
         return {call.name: _count(counting, call) for call in calls}
 
 
@@ -99,14 +99,18 @@ class Counting:
     folder: Path
 
     def since_last_dump(self) -> Counter[Line]:
-        """Returns the instructions since the last call of this method, by cache line."""
+        """Returns the instructions since the last dump, by cache line."""
+        return _lines(self.dump())
+
+    def dump(self) -> str:
+        """Returns callgrind's output for all that was executed since the last dump."""
         words = ["vgdb", f"--pid={self.server.pid}", "dump"]
         nameless = {name: value for name, value in os.environ.items() if name not in NAMES_OF_PIPES}
         subprocess.run(words, check=True, capture_output=True, timeout=120, env=nameless)
         (dump,) = self.folder.glob(f"count.{self.server.pid}.*")
-        lines = _lines(dump.read_text())
+        text = dump.read_text()
         dump.unlink()
-        return lines
+        return text
 
 
 def _lines(dump: str) -> Counter[Line]:
@@ -127,7 +131,8 @@ def _lines(dump: str) -> Counter[Line]:
 
 
 @contextmanager
-def _counting(binary: Binary, setup: Setup) -> Iterator[Counting]:
+def counting_server(binary: Binary, setup: Setup) -> Iterator[Counting]:
+    """Starts a server under callgrind."""
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         folder = Path(directory)
         wrapper = folder / "server"

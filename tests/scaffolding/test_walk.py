@@ -1,0 +1,77 @@
+"""A call crosses few source files between its words and its reply, with an AOF as in production.
+
+The files are those of core/ and src/ whose lines every call executes, as callgrind sees them. Those
+of numbers, words and algorithms are not counted, and core/src/syntax counts as one.
+"""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bench import calls, valgrind
+from bench.calls import Call, prepare
+from bench.servers import AOF
+from bench.wire import Pipe
+from support import binaries
+
+REPOSITORY = Path(__file__).parents[2]
+NOT_COUNTED = re.compile(r"core/src/(number|wire|algorithm)\b")
+BEFORE, COUNTED = 100, 200
+FILE = re.compile(r"c?f[lie]=\((\d+)\)(?: (.*))?")
+
+# The goal is 10: each file is one more that a reader has to open.
+MAX_FILES = {
+    calls.ADMITTED: 22,
+    calls.LIMIT: 26,
+    calls.LIMITS: 40,
+    calls.MTAKE: 31,
+}
+
+
+@pytest.mark.skipif(not valgrind.is_installed(), reason="valgrind is not installed")
+@pytest.mark.parametrize("call", MAX_FILES, ids=lambda call: call.name)
+def test_a_call_crosses_few_files(call: Call) -> None:
+    files = files_of(call.on(AOF))
+    assert files, "the module has no line tables"
+    assert len(files) <= MAX_FILES[call], sorted(files)
+
+
+def files_of(call: Call) -> set[str]:
+    with valgrind.counting_server(binaries.chosen(), call.setup) as counting:
+        prepare(counting.server, call)
+        with Pipe(counting.server.port) as pipe:
+            pipe.run(call.batch(0, BEFORE), call.lines * BEFORE, call.begins)
+            counting.dump()
+            pipe.run(call.batch(BEFORE, COUNTED), call.lines * COUNTED, call.begins)
+            executed = instructions_by_file(counting.dump())
+    return {file for path, count in executed.items() if count >= COUNTED and (file := source(path))}
+
+
+def instructions_by_file(dump: str) -> Counter[str]:
+    names: dict[str, str] = {}
+    executed: Counter[str] = Counter()
+    file, is_of_callee = "", False
+    for line in dump.splitlines():
+        if found := FILE.match(line):
+            number, name = found.groups()
+            names[number] = name or names[number]
+            if not line.startswith("c"):
+                file = names[number]
+        elif line.startswith("calls="):
+            is_of_callee = True
+        elif line.startswith("0x"):
+            executed[file] += 0 if is_of_callee else int(line.split()[-1])
+            is_of_callee = False
+    return executed
+
+
+def source(path: str) -> str | None:
+    """Returns a file of core/ or src/ that is counted."""
+    relative = re.search(r"(?:core/)?src/.*", path)
+    if relative is None or "/registry/" in path or NOT_COUNTED.match(relative[0]):
+        return None
+    if not (REPOSITORY / relative[0]).exists():
+        return None
+    return re.sub(r"^core/src/syntax\b.*", "core/src/syntax", relative[0])
