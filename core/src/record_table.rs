@@ -1,9 +1,8 @@
-//! Records by name and by instant: leases, which are known by their holders, and calls, by their ids.
+//! Table of records, ordered by instant and found by name: leases by their holders, and recorded calls by their ids.
 //!
-//! The records lie in blocks of bytes of some 2 KB, in order, so that many take little memory and are copied and freed
-//! block by block. Where there are more than a few, an index tells the instant of each name by the name's hash; with
-//! both, the record is found among the blocks. Cost: a search through the blocks' first records, and a walk through one
-//! block.
+//! Records are stored in order, in blocks of about 2 KB. So many records take little memory, and are copied and freed
+//! block by block. A table with more than a few records has an index from the hash of a name to the record's instant,
+//! by which the block is found. **Cost:** a binary search in the first records of all blocks, and a scan of one block.
 
 mod block;
 
@@ -16,28 +15,28 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// The most records that are found without an index.
+/// Maximum number of records without an index.
 pub const UNINDEXED: usize = 16;
 
-/// Records, no two of which have one name.
+/// Table of records with distinct names.
 #[derive(Clone, Debug, Default)]
 pub struct RecordTable {
     blocks: VecDeque<Block>,
-    /// The instants of all records by the hashes of their names; empty while there have been few.
+    /// Instants of all records by the hashes of their names. Empty while there have been few records.
     index: HashTable<IndexEntry>,
     len: usize,
-    /// The latest instant of all records.
+    /// Latest instant of all records.
     latest: Mark,
 }
 
-/// Place of a record, until the table is changed.
+/// Position of a record. Invalid after the next change of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     block: usize,
     byte: usize,
 }
 
-/// A part of the hash of a name, and the bits of the record's instant: in halves, so that an entry takes 12 bytes.
+/// Part of the hash of a name, and the bits of the record's instant, in halves so that an entry takes 12 bytes.
 #[derive(Clone, Copy, Debug)]
 struct IndexEntry {
     hash: u32,
@@ -58,19 +57,19 @@ impl IndexEntry {
     }
 }
 
-/// Words of four bytes in the longest name.
+/// Maximum number of words of four bytes in a name.
 const WORDS: usize = 64;
 
-/// Returns the hash of a name, others of which cannot be guessed from outside.
+/// Returns the keyed hash of a name. Clients cannot find names with equal hashes.
 fn hash_of(name: &[u8]) -> u32 {
     static MULTIPLIERS: LazyLock<Multipliers<WORDS>> = LazyLock::new(Multipliers::random);
     keyed_hash::hash(MULTIPLIERS.sum(name))
 }
 
-/// Returns the number of the block in which a record with that instant and name stands, if there is one.
+/// Returns the number of the block that contains the record with that instant and name, if the record exists.
 fn block_of(blocks: &VecDeque<Block>, at: Mark, name: &[u8]) -> usize {
     let is_before = |block: &Block| block.first().is_some_and(|first| (first.at, first.name) <= (at, name));
-    // Most records come in their order.
+    // Most records are added in order.
     if blocks.back().is_some_and(is_before) {
         return blocks.len().saturating_sub(1);
     }
@@ -78,7 +77,7 @@ fn block_of(blocks: &VecDeque<Block>, at: Mark, name: &[u8]) -> usize {
 }
 
 impl RecordTable {
-    /// Returns the table with the records of one block.
+    /// Creates a table with the records of one block.
     pub fn of(block: Block) -> RecordTable {
         let (len, latest) = (block.records().count(), block.last_instant().unwrap_or_default());
         let mut table = RecordTable { blocks: VecDeque::from([block]), index: HashTable::new(), len, latest };
@@ -88,7 +87,7 @@ impl RecordTable {
         table
     }
 
-    /// Returns the records as one block, if there is an index over none.
+    /// Moves the records out into one block.
     pub fn take_block(&mut self) -> Block {
         let taken = std::mem::take(self);
         let mut blocks = taken.blocks.into_iter();
@@ -104,7 +103,7 @@ impl RecordTable {
         self.len
     }
 
-    /// Returns `true` if there have been more than a few records since there was none.
+    /// Returns `true` if the table has been indexed since it was last empty.
     pub fn is_indexed(&self) -> bool {
         !self.index.is_empty()
     }
@@ -114,7 +113,7 @@ impl RecordTable {
         self.blocks.iter().flat_map(Block::records).map(|(_, record)| record)
     }
 
-    /// Returns the records from an instant on, in order.
+    /// Returns the records from the instant `at` on, in order.
     pub fn from(&self, at: Mark) -> impl Iterator<Item = Record<'_>> {
         let first = self.blocks.partition_point(|block| block.first().is_some_and(|first| first.at < at));
         let blocks = self.blocks.range(first.saturating_sub(1)..);
@@ -144,7 +143,7 @@ impl RecordTable {
         self.find(name).map(|(_, _, record)| record)
     }
 
-    /// Returns the record with a name, with its place: a block, and bytes of it.
+    /// Returns the record with a name, and its position: the number of the block and the range of bytes in it.
     fn find(&self, name: &[u8]) -> Option<(usize, Range<usize>, Record<'_>)> {
         let mut found = None;
         if self.is_indexed() {
@@ -166,9 +165,9 @@ impl RecordTable {
         found.map(|(number, (range, record))| (number, range, record))
     }
 
-    /// Adds a record, whose name no other has, and returns its place.
+    /// Inserts a record with a new name, and returns its position.
     pub fn insert(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> Place {
-        // Most records come in their order.
+        // Most records are added in order.
         if at > self.latest {
             return self.push(at, name, bytes);
         }
@@ -196,7 +195,7 @@ impl RecordTable {
         place
     }
 
-    /// Adds a record behind all others; `false` if there is one with its name.
+    /// Appends a record after all others. Returns `false` if a record with its name exists.
     pub fn append(&mut self, at: Mark, name: &[u8], bytes: RecordBytes) -> bool {
         let is_new = self.get(name).is_none();
         if is_new {
@@ -205,7 +204,8 @@ impl RecordTable {
         is_new
     }
 
-    /// Adds a record behind all others, and returns its place. What is before it stays full.
+    /// Appends a record after all others, and returns its position. Starts a new block instead of splitting the last
+    /// one, so that blocks filled in order stay full.
     fn push(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> Place {
         if !self.blocks.back().is_some_and(|last| last.has_room_for(&bytes)) {
             self.blocks.push_back(Block::default());
@@ -220,7 +220,7 @@ impl RecordTable {
         place
     }
 
-    /// Counts a record that has been added.
+    /// Counts an added record, and adds it to the index.
     fn count(&mut self, at: Mark, name: &[u8]) {
         self.len = self.len.saturating_add(1);
         if self.is_indexed() {
@@ -231,7 +231,7 @@ impl RecordTable {
         }
     }
 
-    /// Makes the index anew.
+    /// Rebuilds the index.
     #[cold]
     pub fn make_index(&mut self) {
         let mut index = HashTable::with_capacity(self.len);
@@ -242,7 +242,7 @@ impl RecordTable {
         self.index = index;
     }
 
-    /// Removes the record with a name, and returns what `read` returns of it.
+    /// Removes the record with a name, and returns the result of `read` for it.
     pub fn take<T>(&mut self, name: &[u8], read: impl FnOnce(Record<'_>) -> T) -> Option<T> {
         let (number, range, record) = self.find(name)?;
         let read = read(record);
@@ -287,12 +287,13 @@ impl RecordTable {
         if at >= self.latest {
             self.latest = self.blocks.back().and_then(Block::last_instant).unwrap_or_default();
         }
-        self.give_room_back();
+        self.shrink();
     }
 
-    /// Gives back the room of a crowd that is gone. What it once needed is kept until 32 times as much as is left: less
-    /// often would waste more, and more often would move more at once.
-    fn give_room_back(&mut self) {
+    /// Frees memory after many records have been removed. Index and list of blocks are shrunk when their capacity
+    /// exceeds 32 times their length. A higher factor would waste more memory; a lower one would move more entries at a
+    /// time.
+    fn shrink(&mut self) {
         if self.index.len() < self.index.capacity() / 32 {
             self.index.shrink_to(self.index.len().saturating_mul(2), |entry| spread(entry.hash));
         }
@@ -301,7 +302,7 @@ impl RecordTable {
         }
     }
 
-    /// Makes every record anew: with the instant that `change` returns, and the payload that it adds.
+    /// Replaces every record by the instant and the bytes that `change` returns for it.
     pub fn rewrite(&mut self, mut change: impl FnMut(Record<'_>) -> (Mark, RecordBytes)) {
         for record in std::mem::take(self).iter() {
             let (at, bytes) = change(record);
@@ -309,14 +310,14 @@ impl RecordTable {
         }
     }
 
-    /// Returns the number of bytes that it takes beside itself.
+    /// Returns the heap memory in bytes.
     pub fn heap_size(&self) -> usize {
         let blocks = self.blocks.iter().map(Block::capacity).fold(0, usize::saturating_add);
         let places = self.blocks.capacity().saturating_mul(size_of::<Block>());
         blocks.saturating_add(places).saturating_add(self.index.allocation_size())
     }
 
-    /// Returns the number of allocations that it takes to free it.
+    /// Returns the approximate number of allocations to free.
     pub fn free_effort(&self) -> usize {
         self.blocks.len()
     }

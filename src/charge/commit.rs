@@ -1,4 +1,5 @@
-//! The end of the charge path: a usage steps back with the clock and is changed, and its key gets its expiry.
+//! Last step of the charge path: moves the usage back if the clock did, applies the change, and sets the expiry of the
+//! key.
 
 use crate::redis::key::{ClosedKey, Key, OpenKey, ResumedKey, Writable};
 use crate::redis::{Redis, guard};

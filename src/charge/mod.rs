@@ -1,4 +1,4 @@
-//! The charge path: what a call requests of a key becomes an answer and, if the call is granted, a change of the key.
+//! Charge path: evaluates the requests of a call at its keys, answers the call and, if it is granted, changes the keys.
 //!
 //! ```text
 //!   request ---> open ---> evaluate ---> check ---> count ---> commit ---> answer
@@ -8,16 +8,16 @@
 //! ```
 //!
 //! * A key is opened without knowing its type; [`Stored`](crate::redis::key::Stored) names its contents. The request is
-//!   evaluated there and changes nothing yet: one limit at a usage of its own (`one_limit.rs`), limits without entries at
-//!   a composite key (`fast_path.rs`), or everything else at a composite key (`several_limits.rs`).
-//! * If every key grants the call but there is no room or no memory for what it adds, it is refused with an error.
-//!   Otherwise it is counted, as granted or denied (`key_evaluation.rs`).
+//!   evaluated there and changes nothing yet: one limit at a usage of its own (`one_limit.rs`), limits without entries
+//!   at a composite key (`fast_path.rs`), or everything else at a composite key (`several_limits.rs`).
+//! * If every key grants the call but the call exceeds a maximum per key or needs memory that the server lacks, it is
+//!   rejected with an error. Otherwise it is counted, as granted or denied (`key_evaluation.rs`).
 //! * The usage moves back if the clock did, and is changed (`commit.rs`). The effect is propagated and the key gets its
 //!   expiry (`redis/key/open.rs`); the event follows when all keys are closed.
 //!
-//! A call on one key keeps it open from the evaluation to the commit (`one_key.rs`). A call on several closes each before
-//! it opens the next (`many_keys.rs`, `evaluate.rs`). Peeking is evaluating without a commit. A *plain* key holds one
-//! usage, a *composite* key several.
+//! A call on one key keeps it open from the evaluation to the commit (`one_key.rs`). A call on several closes each
+//! before it opens the next (`many_keys.rs`, `evaluate.rs`). Peeking is evaluating without a commit. A *plain* key
+//! holds one usage, a *composite* key several.
 
 mod commit;
 mod evaluate;

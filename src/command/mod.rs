@@ -1,4 +1,4 @@
-//! Commands, with a file per family: its grammar, one call of the charge path, and the reply.
+//! Commands, with a file per family. Each handler parses the arguments, calls the charge path, and returns the reply.
 
 pub mod docs;
 pub mod rl_acquire;

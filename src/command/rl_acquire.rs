@@ -1,6 +1,6 @@
-//! Taking a lease of a concurrency limit, and waiting for one: `RL.ACQUIRE`.
+//! Acquisition and renewal of leases of a concurrency limit: `RL.ACQUIRE`.
 //!
-//! A call with BLOCK that would be denied for now waits in the queue of its key instead (`src/waiting/`).
+//! A call with BLOCK that would be denied waits in the queue of its key instead (`src/waiting/`).
 
 use super::rl_take;
 use crate::charge;

@@ -1,4 +1,4 @@
-//! A ban by hand: `RL.BAN`.
+//! Manual bans of keys: `RL.BAN`.
 
 use crate::charge;
 use crate::redis::{self, Redis};

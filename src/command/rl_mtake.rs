@@ -1,4 +1,4 @@
-//! Several limits in one call, all or nothing: `RL.MTAKE` and `RL.MPEEK`.
+//! Calls on several keys, all charged or none: `RL.MTAKE` and `RL.MPEEK`.
 
 use crate::charge::{KeysAnswer, charge_keys, peek_keys};
 use crate::redis::{self, Redis};

@@ -1,4 +1,4 @@
-//! A limiter for more clients than memory: `RL.SKETCH`.
+//! Token buckets for any number of items in one key of a fixed size: `RL.SKETCH`.
 
 use super::rl_take;
 use crate::redis::Redis;

@@ -1,4 +1,4 @@
-//! The redis-cell call: `RL.THROTTLE`, and `CL.THROTTLE` with `ratelimit.cell-compat yes`.
+//! Call of redis-cell: `RL.THROTTLE`, and `CL.THROTTLE` with `ratelimit.cell-compat yes`.
 //!
 //! It charges the bucket of RL.TOKENBUCKET with a capacity of `max_burst + 1`, and has redis-cell's arguments and
 //! reply. A key of redis-cell is a string that holds its TAT, the instant at which the bucket has recovered, in

@@ -1,4 +1,4 @@
-//! The keys that are denied most: `RL.TOP`.
+//! List of the keys that are denied most: `RL.TOP`.
 
 use crate::redis::{self, Redis};
 use crate::reply::Reply;

@@ -1,7 +1,7 @@
-//! Records one after another in one block of bytes, in the order of their instants and then of their names.
+//! Block of bytes with records in sequence, ordered by instant and then by name.
 //!
-//! A record: its length without these two bytes, its instant (8 bytes), the length of its name less one (1 byte), its
-//! name of 1 to 256 bytes, and its payload.
+//! A record consists of its length without these two bytes, its instant (8 bytes), the length of its name minus one (1
+//! byte), its name of 1 to 256 bytes, and its payload.
 
 use crate::number::lazy_shift::Mark;
 use crate::wire::codec::{Decoder, Encoder};
@@ -9,25 +9,25 @@ use crate::wire::varint;
 use arrayvec::ArrayVec;
 use std::ops::Range;
 
-/// The length of a record's length.
+/// Number of bytes of a record's length.
 const LENGTH: usize = 2;
 
-/// The most bytes that a record takes: a call with an id of 256 bytes and eight charges.
+/// Maximum size of a record in bytes: that of a call with an id of 256 bytes and eight charges.
 const MOST_RECORD: usize = 768;
 
-/// A record in a block.
+/// Record in a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Instant that the record is ordered by.
+    /// Instant, by which records are ordered.
     pub at: Mark,
     /// Name of 1 to 256 bytes.
     pub name: &'a [u8],
-    /// Fields behind the name.
+    /// Fields after the name.
     pub payload: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Reads the record at the beginning of `bytes`, and returns it with its length.
+    /// Decodes the record at the start of `bytes`, and returns it with its length.
     #[inline(always)]
     fn read(bytes: &'a [u8]) -> Option<(Record<'a>, usize)> {
         let (length, rest) = bytes.split_first_chunk()?;
@@ -39,26 +39,26 @@ impl<'a> Record<'a> {
         Some((Record { at, name, payload }, length.saturating_add(LENGTH)))
     }
 
-    /// Returns its bytes, to be changed.
+    /// Copies the bytes of the record.
     pub fn copy(&self) -> RecordBytes {
         let mut bytes = RecordBytes::new(self.at, self.name);
         bytes.push(self.payload);
         bytes
     }
 
-    /// Returns what it is ordered by.
+    /// Returns the sort key: instant and name.
     #[inline(always)]
     fn key(&self) -> (Mark, &'a [u8]) {
         (self.at, self.name)
     }
 }
 
-/// Bytes of a record, made without asking for memory.
+/// Encoder of a record, without an allocation.
 #[derive(Debug)]
 pub struct RecordBytes(ArrayVec<u8, MOST_RECORD>);
 
 impl RecordBytes {
-    /// Returns the bytes of a record without a payload, to which that is added.
+    /// Creates the bytes of a record with an empty payload, to be appended.
     pub fn new(at: Mark, name: &[u8]) -> RecordBytes {
         let mut bytes = RecordBytes(ArrayVec::new());
         bytes.push(&[0; LENGTH]);
@@ -68,14 +68,14 @@ impl RecordBytes {
         bytes
     }
 
-    /// Adds bytes to the payload. There is room for the longest.
+    /// Appends bytes to the payload. The buffer has the size of the longest record.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         let written = self.0.try_extend_from_slice(bytes);
         debug_assert!(written.is_ok(), "a record is longer than {MOST_RECORD} bytes");
     }
 
-    /// Returns the bytes behind their length.
+    /// Writes the length, and returns the bytes of the record.
     fn finish(&mut self) -> &[u8] {
         let length = u16::try_from(self.0.len().saturating_sub(LENGTH)).unwrap_or(u16::MAX).to_le_bytes();
         if let Some(head) = self.0.get_mut(..LENGTH) {
@@ -97,7 +97,7 @@ impl Encoder for RecordBytes {
     }
 }
 
-/// Reads the fields of a payload.
+/// Decoder of a payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a>(pub &'a [u8]);
 
@@ -115,7 +115,7 @@ impl Decoder for Payload<'_> {
     }
 }
 
-/// Iterator over the records of a block, each with its place.
+/// Iterator over the records of a block, each with its range of bytes.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -135,38 +135,38 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Returns the records in bytes.
+/// Returns the records in `bytes`.
 pub fn records(bytes: &[u8]) -> Records<'_> {
     Records { bytes, place: 0 }
 }
 
-/// Records in the order of their instants and then of their names, no two of which have one name.
+/// Records with distinct names, ordered by instant and then by name.
 #[derive(Clone, Debug, Default)]
 pub struct Block(Vec<u8>);
 
 impl Block {
-    /// Returns the block with these bytes, which are those of one.
+    /// Creates a block from the bytes of a block.
     pub fn of(bytes: Vec<u8>) -> Block {
         Block(bytes)
     }
 
-    /// Returns its bytes.
+    /// Returns the bytes of the block.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    /// Returns its bytes.
+    /// Returns the bytes of the block.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns the number of bytes it has room for.
+    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// Returns its records with their places.
+    /// Returns the records, each with its range of bytes.
     #[inline]
     pub fn records(&self) -> Records<'_> {
         records(&self.0)
@@ -187,19 +187,20 @@ impl Block {
         last
     }
 
-    /// Returns the record at a place.
+    /// Returns the record at a position.
     #[inline]
     pub fn record_at(&self, place: usize) -> Option<Record<'_>> {
         self.records_from(place).next().map(|(_, record)| record)
     }
 
-    /// Returns the records from a place on.
+    /// Returns the records from a position on.
     #[inline]
     fn records_from(&self, place: usize) -> Records<'_> {
         Records { bytes: &self.0, place }
     }
 
-    /// Returns the instant of the record at a place, and the place behind it. Walks faster than [`Records`].
+    /// Returns the instant of the record at a position, and the position of the next record. A scan by this function is
+    /// faster than [`Records`].
     #[inline(always)]
     fn instant_at(&self, place: usize) -> Option<(Mark, usize)> {
         let (length, rest) = self.0.get(place..)?.split_first_chunk()?;
@@ -207,19 +208,19 @@ impl Block {
         Some((at, place.saturating_add(LENGTH).saturating_add(usize::from(u16::from_le_bytes(*length)))))
     }
 
-    /// Returns the record with a name, with its place.
+    /// Returns the record with a name, and its range of bytes.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<(Range<usize>, Record<'_>)> {
         self.records().find(|(_, record)| record.name == name)
     }
 
-    /// Returns the record with an instant and a name, with its place.
+    /// Returns the record with an instant and a name, and its range of bytes.
     pub fn find_at(&self, at: Mark, name: &[u8]) -> Option<(Range<usize>, Record<'_>)> {
         let mut records = self.records_from(self.place_of(at, name));
         records.next().filter(|(_, record)| record.key() == (at, name))
     }
 
-    /// Returns the place where a record with that instant and name stands or is to stand.
+    /// Returns the position of the record with that instant and name, or the position at which to insert it.
     pub fn place_of(&self, at: Mark, name: &[u8]) -> usize {
         let mut place = 0;
         while let Some((_, end)) = self.instant_at(place).filter(|(before, _)| *before < at) {
@@ -229,14 +230,14 @@ impl Block {
         alike.last().map_or(place, |(range, _)| range.end)
     }
 
-    /// Adds a record at its place.
+    /// Inserts a record at its position.
     pub fn insert(&mut self, place: usize, bytes: &mut RecordBytes) {
         let bytes = bytes.finish();
         self.make_room(bytes.len());
         self.0.splice(place..place, bytes.iter().copied());
     }
 
-    /// Makes room for more bytes: to a size that the allocator has, and for a large block for some more.
+    /// Reserves memory for `more` bytes, rounded up to a size class of the allocator. A large block gets spare capacity.
     fn make_room(&mut self, more: usize) {
         const SMALL: usize = 256;
         let length = self.0.len().saturating_add(more);
@@ -246,7 +247,7 @@ impl Block {
         }
     }
 
-    /// Removes the record in a place.
+    /// Removes the record in a range of bytes.
     pub fn remove(&mut self, place: Range<usize>) {
         const SPARE: usize = 512;
         self.0.drain(place);
@@ -255,7 +256,7 @@ impl Block {
         }
     }
 
-    /// Removes the records up to an instant, and with it.
+    /// Removes the records up to and including an instant.
     pub fn remove_until(&mut self, at: Mark) {
         let until = self.records().take_while(|(_, record)| record.at <= at).last().map_or(0, |(place, _)| place.end);
         if until > 0 {
@@ -263,7 +264,7 @@ impl Block {
         }
     }
 
-    /// Changes the instants of all records, whose order stays.
+    /// Changes the instants of all records, without changing their order.
     pub fn change_instants(&mut self, change: impl Fn(Mark) -> Mark) {
         let mut place = 0;
         while let Some((record, length)) = self.0.get(place..).and_then(Record::read) {
@@ -275,7 +276,7 @@ impl Block {
         }
     }
 
-    /// Splits off the second half of its records.
+    /// Splits off the second half of the records.
     pub fn split(&mut self) -> Block {
         let half = self.0.len() / 2;
         let end = self.records().find(|(range, _)| range.end >= half).map_or(half, |(range, _)| range.end);
@@ -285,7 +286,7 @@ impl Block {
     }
 }
 
-/// The length beyond which a block is split.
+/// Maximum length of a block in bytes. A longer one is split.
 pub const MOST_BLOCK: usize = 2048;
 
 impl Block {
@@ -294,19 +295,19 @@ impl Block {
         self.0.is_empty() || self.0.len().saturating_add(bytes.0.len()) <= MOST_BLOCK
     }
 
-    /// Adds a record behind all others.
+    /// Appends a record after all others.
     pub fn push(&mut self, bytes: &mut RecordBytes) {
         let bytes = bytes.finish();
         self.make_room(bytes.len());
         self.0.extend_from_slice(bytes);
     }
 
-    /// Returns `true` if both together fill less than half a block.
+    /// Returns `true` if both blocks together are shorter than half a block.
     pub fn fits_with(&self, next: &Block) -> bool {
         self.0.len().saturating_add(next.0.len()) <= MOST_BLOCK / 2
     }
 
-    /// Takes over the records of the next block.
+    /// Appends the records of the next block.
     pub fn absorb(&mut self, next: &Block) {
         self.make_room(next.0.len());
         self.0.extend_from_slice(&next.0);

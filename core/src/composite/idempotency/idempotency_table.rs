@@ -1,9 +1,9 @@
-//! The ids of calls, and what each call was answered and charged.
+//! Recorded calls with ids: the outcome and the charges of each.
 //!
-//! They are kept by id and by the instant at which they expire, as leases are. The difference: what has expired stays a
-//! part of the state until it is swept, as what was charged under it has to be forgotten at the same call on every
-//! replica. Each change sweeps the first few by `(expires_at, id)`, and nothing else does; so who makes the same
-//! changes in the same order holds the same, to the byte.
+//! They are indexed by id and by the instant of expiry, like leases. Unlike an expired lease, an expired call remains
+//! part of the state until it is swept, because its charges have to be removed by the same call on every replica. Only
+//! changes sweep, and each sweeps the first expired calls in the order of `(expires_at, id)`. So servers that apply the
+//! same changes in the same order have equal states, byte for byte.
 
 use super::idempotency_change::{encode_no_effect, encode_recorded, encode_settled};
 use super::recorded_call::{RecordedCall, decode_charges, encode_charges};
@@ -17,11 +17,11 @@ use crate::testing::step_counter;
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name;
 
-/// Number of expired ids that a change sweeps: more than one adds, and few enough to take no longer than the rest
-/// of the call.
+/// Maximum number of expired ids that a change sweeps: more than it can add, and few enough that they take no longer
+/// than the call itself.
 const SWEPT: usize = 16;
 
-/// Ids that a key remembers.
+/// Recorded calls of a key.
 ///
 /// ```
 /// use ratelimit_core::composite::idempotency::{IdempotencyTable, RecordedCall};
@@ -34,20 +34,20 @@ const SWEPT: usize = 16;
 ///     expires_at: later(60), hold_until: later(2), settled: false, forced: false, granted: None, charges,
 /// };
 /// ids.remember(b"req-17", &call);
-/// // Sent again a second later, it is told to wait for one more.
+/// // A repetition one second later reports the second that is left.
 /// assert_eq!(ids.find(b"req-17", later(1)).unwrap().hold_until.since(later(1)), Span::SECOND);
 /// assert_eq!(ids.find(b"req-17", later(60)), None);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct IdempotencyTable {
     calls: RecordTable,
-    /// Distance that all instants have moved back.
+    /// Distance by which all instants are shifted back.
     shift: Shift,
     /// Change of the current call.
     delta: IdempotencyDelta,
 }
 
-/// Change of a call in the ids, besides what it sweeps.
+/// Change by a call, apart from sweeps.
 #[derive(Clone, Copy, Debug, Default)]
 enum IdempotencyDelta {
     #[default]
@@ -57,12 +57,12 @@ enum IdempotencyDelta {
 }
 
 impl IdempotencyTable {
-    /// Returns the table of the calls in a block.
+    /// Creates a table from the calls in a block.
     pub(super) fn of(block: Block) -> IdempotencyTable {
         IdempotencyTable { calls: RecordTable::of(block), ..IdempotencyTable::default() }
     }
 
-    /// Returns the calls in one block, with their instants as they are, and leaves none.
+    /// Moves the calls out into one block, with their instants unshifted.
     pub(super) fn take_block(&mut self) -> Block {
         if self.shift != Shift::NONE {
             self.end_shift();
@@ -70,13 +70,13 @@ impl IdempotencyTable {
         self.calls.take_block()
     }
 
-    /// Returns the record of an id, though it may have expired, and how far its instants have moved back.
+    /// Returns the record of an id, which may have expired, and the shift of its instants.
     pub(super) fn record_of(&self, id: &[u8]) -> Option<(Record<'_>, Shift)> {
         self.calls.get(id).map(|record| (record, self.shift))
     }
 
-    /// Returns what is remembered of the call of an id; `None` if there is none, or it has expired. `now` is not before the key
-    /// was last changed: a look by a clock that has gone back is one at that time.
+    /// Returns the recorded call of an id; `None` if there is none, or it has expired. `now` must not be before the
+    /// last change of the key; if the clock moved backwards, callers pass the instant of that change.
     #[must_use]
     pub fn find(&self, id: &[u8], now: Timestamp) -> Option<RecordedCall> {
         let (record, shift) = self.record_of(id)?;
@@ -84,15 +84,14 @@ impl IdempotencyTable {
         Some(call.boxed())
     }
 
-    /// Returns the instant at which the first one expires.
+    /// Returns the first instant at which an id expires.
     #[must_use]
     pub fn first_expiry(&self) -> Option<Timestamp> {
         self.calls.first().map(|first| self.shift.instant(first.at))
     }
 
-    /// Sweeps a few ids that have expired, and tells of the charges that can be settled no more: to be done first by
-    /// each call that changes the key. An id that the call is about to be remembered by (`coming`) goes if it has
-    /// expired.
+    /// Sweeps some expired ids, and passes their charges to `gone`, because these can no longer be settled. Must come
+    /// first in each call that changes the key. `coming`, the id of the call itself, is swept if it has expired.
     pub fn sweep(&mut self, now: Timestamp, coming: Option<&[u8]>, mut gone: impl FnMut(&Charge)) {
         self.delta = IdempotencyDelta::Nothing;
         let until = self.shift.mark(now);
@@ -102,7 +101,7 @@ impl IdempotencyTable {
             }
         };
         for _ in 0..SWEPT {
-            // The others expire later, that of `coming` among them.
+            // All other ids expire later, including `coming`.
             let Some(first) = self.calls.first().filter(|first| first.at <= until) else { return };
             #[cfg(test)]
             step_counter::step();
@@ -117,8 +116,8 @@ impl IdempotencyTable {
         }
     }
 
-    /// Remembers a call by its id, which [`sweep`](IdempotencyTable::sweep) was told of and
-    /// [`find`](IdempotencyTable::find) does not find.
+    /// Records a call under its id, which must have been passed to [`sweep`](IdempotencyTable::sweep), and which
+    /// [`find`](IdempotencyTable::find) must not find.
     pub fn remember<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) {
         self.delta = IdempotencyDelta::RecordedCall(self.insert(id, call));
     }
@@ -128,8 +127,8 @@ impl IdempotencyTable {
         self.calls.insert(at, id, bytes)
     }
 
-    /// Marks the call of an id as settled; returns its charges, which their settlements then settle. `None` if there is
-    /// nothing to settle: the id is not known, or was settled.
+    /// Marks the call of an id as settled, and returns its charges, which the settlements of their components then
+    /// settle. Returns `None` if the id is unknown or was settled before.
     pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
         let mut call = self.find(id, now).filter(|call| !call.settled)?;
         let charges = std::mem::take(&mut call.charges);
@@ -139,13 +138,13 @@ impl IdempotencyTable {
         Some(charges)
     }
 
-    /// Moves all instants `back`, because the clock did.
+    /// Shifts all instants back by `back`, because the clock moved backwards.
     pub fn move_back(&mut self, back: Span) {
         self.shift = self.shift.back(back);
         if self.shift.is_far() {
             return self.end_shift();
         }
-        // Instants end at the epoch; those that meet there are in the order of their ids.
+        // Instants before the epoch are set to the epoch, where calls are in the order of their ids.
         let epoch = self.shift.mark(Timestamp::EPOCH);
         while let Some(first) = self.calls.first().filter(|first| first.at < epoch) {
             #[cfg(test)]
@@ -157,13 +156,13 @@ impl IdempotencyTable {
         }
     }
 
-    /// Writes all calls anew, with their instants as they are.
+    /// Rewrites all calls with unshifted instants.
     fn end_shift(&mut self) {
         let shift = std::mem::take(&mut self.shift);
         self.rewrite(shift, |call| call);
     }
 
-    /// Writes all calls anew, which have moved back by `shift`.
+    /// Rewrites all calls, whose instants are shifted by `shift`.
     fn rewrite(&mut self, shift: Shift, change: impl Fn(RecordedCall) -> RecordedCall) {
         let now = self.shift;
         self.calls.rewrite(|record| {
@@ -174,7 +173,7 @@ impl IdempotencyTable {
         });
     }
 
-    /// Moves the charges of a component along with its usage, which is about to be moved back to `now`.
+    /// Moves the charges of a component back with its usage, which is about to be moved back to `now`.
     pub fn move_charges_back<U: Usage>(&mut self, component: u8, usage: &U, now: Timestamp) {
         if usage.place().is_none() || !usage.is_after(now) {
             return;
@@ -186,48 +185,49 @@ impl IdempotencyTable {
         });
     }
 
-    /// Returns the number of ids, some of which may have expired.
+    /// Returns the number of ids, including expired ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Returns `true` if there are none.
+    /// Returns `true` if there are no ids.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns `true` if there have been more than a few since there was none.
+    /// Returns `true` if the table has been indexed since it was last empty.
     pub(super) fn has_been_large(&self) -> bool {
         self.calls.is_indexed()
     }
 
-    /// Returns the instant at which the last one expires.
+    /// Returns the last instant at which an id expires.
     #[must_use]
     pub fn last_expiry(&self) -> Option<Timestamp> {
         self.calls.latest().map(|last| self.shift.instant(last))
     }
 
-    /// Returns the number of bytes that it holds beside itself, about.
+    /// Returns the approximate heap memory in bytes.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         self.calls.heap_size()
     }
 
-    /// Returns the number of allocations that it takes to free it, about.
+    /// Returns the approximate number of allocations to free.
     #[must_use]
     pub fn free_effort(&self) -> usize {
         self.calls.free_effort()
     }
 
-    /// Writes it out, field by field.
+    /// Encodes all calls.
     pub fn encode(&self, to: &mut impl Encoder) {
         encode_calls(self.len(), self.calls.iter(), self.shift, to);
     }
 
-    /// Reads what [`encode`](IdempotencyTable::encode) wrote of a key that was last changed at `written`. `None` unless
-    /// calls can have led to it, and `counts` takes every charge that may be settled.
+    /// Decodes calls encoded by [`encode`](IdempotencyTable::encode), of a key that was last changed at `written`.
+    /// Returns `None` if no calls can have led to them, or if `counts` returns `false` for a charge that can be
+    /// settled.
     pub fn decode(
         from: &mut impl Decoder,
         written: Timestamp,
@@ -254,8 +254,8 @@ impl IdempotencyTable {
         Some(ids)
     }
 
-    /// Writes out what has changed since the last time that this was asked, but for what was swept. To be asked after
-    /// every change, even if nothing is propagated.
+    /// Encodes the change since the last call of this method, without sweeps. Must be called after every change, even
+    /// if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         let delta = std::mem::take(&mut self.delta);
         let recorded = |place| self.calls.record_at(place);
@@ -276,7 +276,7 @@ impl IdempotencyTable {
         }
     }
 
-    /// Forgets what [`encode_effect`](IdempotencyTable::encode_effect) would write.
+    /// Discards the change that [`encode_effect`](IdempotencyTable::encode_effect) would encode.
     pub(super) fn discard_effect(&mut self) {
         self.delta = IdempotencyDelta::Nothing;
     }
@@ -287,7 +287,7 @@ impl IdempotencyTable {
     }
 }
 
-/// Writes out calls behind their number, field by field.
+/// Encodes the number of calls and each call.
 pub(super) fn encode_calls<'a>(
     count: usize,
     calls: impl Iterator<Item = Record<'a>>,
