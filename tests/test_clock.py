@@ -306,7 +306,7 @@ def test_keys_after_a_step_back_to_the_epoch_can_be_saved_and_replicated(
 
 
 @pytest.mark.parametrize("between", ["RL.PEEK", "RL.TAKE"])
-def test_an_aligned_window_starts_anew_after_a_call_in_an_earlier_one(
+def test_aligned_window_restarts_after_a_call_in_an_earlier_one(
     between: str, redis: Redis, clock: Clock
 ) -> None:
     # Documented as not guaranteed: a charge counts in the window that the clock shows.

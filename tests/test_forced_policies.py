@@ -102,7 +102,7 @@ def test_forced_limit_of_several_keys_lets_the_call_pass(redis: Redis) -> None:
     assert redis.execute_command("RL.MPEEK", *call[1:])[0] == 0, "a peek asks what would fit"
 
 
-def test_charge_past_the_limit_is_no_strike(redis: Redis) -> None:
+def test_charge_past_the_limit_is_not_a_strike(redis: Redis) -> None:
     define(redis, "FIXED 1 1h FORCE FIXED 5 1d BAN 2 1m 1h")
     assert [limit(redis)[0] for _ in range(5)] == [1, 0, 0, 0, 0]
     # The five units a day are used up: the daily limit denies, and counts two strikes.

@@ -304,7 +304,7 @@ def test_another_algorithm_and_back_forgives_no_usage(redis: Redis, clock: Clock
     assert len(redis.execute_command("RL.INFO", "user:0")[5]) == 1
 
 
-def test_a_key_that_is_no_limiter_is_refused(redis: Redis) -> None:
+def test_key_of_another_type_is_refused(redis: Redis) -> None:
     redis.set("k", "a string")
     define(redis, "FIXED 10 1h")
     with pytest.raises(ResponseError, match="WRONGTYPE"):

@@ -305,7 +305,7 @@ def test_an_mtake_corrupts_no_key_changed_during_a_conversion(
 
 @pytest.mark.usefixtures("tells_of_new_keys")
 @pytest.mark.parametrize("made", ["FIXED 10 1h AS name", "FIXED 10 1h"], ids=["composite", "plain"])
-def test_a_key_deleted_while_an_mtake_converts_another_is_charged_anew(
+def test_key_deleted_while_an_mtake_converts_another_is_charged_as_new(
     made: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
     redis.execute_command("RL.FIXED", "plain", 10, "1h")

@@ -124,7 +124,7 @@ def test_a_name_has_1_to_256_bytes(name: bytes, fresh: Redis) -> None:
         assert answer(fresh, *call) == f"{MUST_BE_NAME} '{shown}'", call
 
 
-def test_a_name_that_is_no_text_is_shown_escaped(fresh: Redis) -> None:
+def test_binary_name_is_shown_escaped(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET", b"a'\r\n\xff", *MINUTE.split())
     error = answer(fresh, "RL.POLICYSET", b"a'\r\n\xff", "VERSION", "2", *MINUTE.split())
     assert error == rf"ERR policy 'a\'\r\n\xff' has version {START_US}, not 2"

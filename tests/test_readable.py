@@ -79,7 +79,7 @@ def test_upto_returns_its_grant_if_a_force_does_not_fit(redis: Redis) -> None:
 @pytest.mark.parametrize(
     "spec", ["SLIDINGLOG 10 1h", "CONCURRENCY 10 1h h", "SLIDING 10 1h STRICT", "FIXED 10 1h"]
 )
-def test_a_part_later_than_its_key_is_no_payload(spec: str, redis: Redis) -> None:
+def test_payload_with_a_part_later_than_its_key_is_rejected(spec: str, redis: Redis) -> None:
     redis.execute_command("RL.TAKE", "k", *spec.split(), "AS", "a")
     dump = redis.dump("k")
     found = fields(dump)

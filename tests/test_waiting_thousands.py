@@ -21,7 +21,7 @@ pytestmark = pytest.mark.every_server
 # Memory
 
 
-def test_a_grant_for_which_there_is_no_memory_is_an_error(own_queue: Queue) -> None:
+def test_grant_without_memory_is_an_error(own_queue: Queue) -> None:
     queue = own_queue
     queue.acquire("a")
     b, c = queue.join("b", "c")
