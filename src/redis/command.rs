@@ -79,7 +79,7 @@ pub struct Arg {
     /// Name in the syntax line.
     pub name: &'static CStr,
     /// Type.
-    pub arg_type: ArgType,
+    pub kind: ArgType,
     /// Word before it.
     pub token: Option<&'static CStr>,
     /// `true` if it may be left out.
@@ -109,8 +109,8 @@ pub enum ArgType {
 
 impl Arg {
     /// Creates a required argument.
-    pub const fn new(name: &'static CStr, arg_type: ArgType) -> Arg {
-        Arg { name, arg_type, token: None, optional: false, multiple: false }
+    pub const fn new(name: &'static CStr, kind: ArgType) -> Arg {
+        Arg { name, kind, token: None, optional: false, multiple: false }
     }
 
     /// Creates a literal word.
@@ -291,7 +291,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
 fn arg_list(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *mut raw::RedisModuleCommandArg {
     let mut list = Vec::new();
     for arg in args {
-        let (arg_type, subargs) = match arg.arg_type {
+        let (kind, subargs) = match arg.kind {
             ArgType::Key => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, None),
             ArgType::Whole => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER, None),
             ArgType::Number => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, None),
@@ -309,8 +309,8 @@ fn arg_list(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *
         }
         list.push(raw::RedisModuleCommandArg {
             name: arg.name.as_ptr(),
-            type_: arg_type,
-            key_spec_index: if matches!(arg.arg_type, ArgType::Key) { 0 } else { -1 },
+            type_: kind,
+            key_spec_index: if matches!(arg.kind, ArgType::Key) { 0 } else { -1 },
             token: arg.token.map_or(null(), CStr::as_ptr),
             summary: null(),
             since: null(),

@@ -109,10 +109,10 @@ async fn call_waits_unless_it_would_pass_too_late() {
         assert!(decision.allowed);
     }
     let slow = [Limit::fixed(1, "1h")];
-    let with_long_timeout = Take::default().waiting(Duration::from_secs(60));
-    assert!(limiter.take("slow", &slow, &with_long_timeout).await.unwrap().allowed);
+    let waiting_call = Take::default().waiting(Duration::from_secs(60));
+    assert!(limiter.take("slow", &slow, &waiting_call).await.unwrap().allowed);
     // A wait of an hour is denied at once.
-    assert!(!limiter.take("slow", &slow, &with_long_timeout).await.unwrap().allowed);
+    assert!(!limiter.take("slow", &slow, &waiting_call).await.unwrap().allowed);
 }
 
 #[tokio::test]

@@ -237,7 +237,8 @@ impl Block {
         self.0.splice(place..place, bytes.iter().copied());
     }
 
-    /// Reserves memory for `more` bytes, rounded up to a size class of the allocator. A large block gets spare capacity.
+    /// Reserves memory for `more` bytes, rounded up to a size class of the allocator, with spare capacity for a large
+    /// block.
     fn make_room(&mut self, more: usize) {
         const SMALL: usize = 256;
         let length = self.0.len().saturating_add(more);

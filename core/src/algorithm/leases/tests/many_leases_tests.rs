@@ -35,7 +35,7 @@ fn many_expired_leases_are_visited_once_and_removed_by_many_calls() {
     for (later, passed, left) in [(half, 5000, 5000), (half, 0, 5000), (all, 5000, 10_000), (all, 0, 10_000)] {
         let now = last.plus(later);
         let walked = step_counter::count_without_copies(|| {
-            assert_eq!(peek(&limit, &usage, now, cost(1)).remaining, units(left))
+            assert_eq!(peek(&limit, &usage, now, cost(1)).remaining, units(left));
         });
         assert_eq!(walked, passed);
     }
