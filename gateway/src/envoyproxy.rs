@@ -191,9 +191,11 @@ impl TranslatedOptions<'_> {
         self.push_switch("--merge-domains", "MERGE_DOMAIN_CONFIG")?;
         match self.environment.text("CONFIG_TYPE") {
             None | Some("FILE") => {
-                let folder = self.environment.configuration_folder();
-                check_files(&folder)?;
-                self.push_default("--config", &folder.to_string_lossy());
+                if self.environment.has_configuration_folder() || !self.environment.has_option("--config") {
+                    let folder = self.environment.configuration_folder();
+                    check_files(&folder)?;
+                    self.push("--config", &folder.to_string_lossy());
+                }
                 Ok(true)
             }
             Some("GRPC_XDS_SOTW") => self.push_control_plane().map(|()| false),
@@ -227,10 +229,11 @@ impl TranslatedOptions<'_> {
         if self.environment.flag("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")? {
             self.push("--charge", "all-or-none");
         }
-        if self.environment.flag("LIMIT_RESPONSE_HEADERS_ENABLED")? {
-            self.push("--response-headers", "separate");
-        } else {
-            self.push_default("--response-headers", "off");
+        let headers = "LIMIT_RESPONSE_HEADERS_ENABLED";
+        match (self.environment.flag(headers)?, self.environment.text(headers)) {
+            (true, _) => self.push("--response-headers", "separate"),
+            (false, Some(_)) => self.push("--response-headers", "off"),
+            (false, None) => self.push_default("--response-headers", "off"),
         }
         self.push_text("--limit-header", "LIMIT_LIMIT_HEADER");
         self.push_text("--remaining-header", "LIMIT_REMAINING_HEADER");

@@ -92,6 +92,11 @@ impl Environment {
         Ok(Some(level))
     }
 
+    /// Returns `true` if a variable names the folder with the files of limits.
+    pub fn has_configuration_folder(&self) -> bool {
+        ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].iter().any(|name| self.text(name).is_some())
+    }
+
     /// Returns the folder with the files of limits.
     pub fn configuration_folder(&self) -> PathBuf {
         let root = PathBuf::from(self.text("RUNTIME_ROOT").unwrap_or("/srv/runtime_data/current"));

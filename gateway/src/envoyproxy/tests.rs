@@ -57,6 +57,14 @@ fn variable_of_the_gateway_replaces_a_default() {
     let own = [("RATELIMIT_GATEWAY_ON_OUTAGE", "closed"), ("RATELIMIT_GATEWAY_GRPC", "127.0.0.1:1"), ("GRPC_HOST", "")];
     let found = words(&own);
     assert!(!found.iter().any(|word| word.starts_with("--on-outage") || word.starts_with("--grpc")), "{found:?}");
+    let files = [("RATELIMIT_GATEWAY_CONFIG", "/limits"), ("RATELIMIT_GATEWAY_RESPONSE_HEADERS", "standard")];
+    let of_files = |word: &&String| word.starts_with("--config") || word.starts_with("--response-headers");
+    assert_eq!(words(&files).iter().filter(of_files).count(), 0);
+    let set = [files[0], files[1], ("RUNTIME_ROOT", "/data"), ("LIMIT_RESPONSE_HEADERS_ENABLED", "false")];
+    assert_eq!(
+        words(&set).iter().filter(of_files).collect::<Vec<_>>(),
+        ["--config=/data/config", "--response-headers=off"]
+    );
     assert!(words(&[own[1], ("GRPC_PORT", "2")]).contains(&"--grpc=0.0.0.0:2".to_owned()));
     let server = translate(&environment(&[("RATELIMIT_GATEWAY_SERVER", "redis://a")])).expect("it is valid");
     assert!(server.address.is_none());

@@ -129,12 +129,18 @@ pub fn count_hits(domain: &str, path: &str, hits: Hits, ratio: NearLimitRatio) {
         let new = || Arc::new(LimitCounters::new(&path));
         Arc::clone(limits.entry(path.clone()).or_insert_with(new))
     });
-    let classes = hits.classes(ratio);
-    counters.total.increment(hits.count);
-    counters.over.increment(classes.over);
-    counters.near.increment(classes.near);
-    counters.within.increment(classes.within);
-    counters.shadow.increment(classes.shadow);
+    let Classes { over, near, within, shadow } = hits.classes(ratio);
+    for (counter, count) in [
+        (&counters.total, hits.count),
+        (&counters.over, over),
+        (&counters.near, near),
+        (&counters.within, within),
+        (&counters.shadow, shadow),
+    ] {
+        if count > 0 {
+            counter.increment(count);
+        }
+    }
 }
 
 /// Returns the labels that the statsd mapping makes of a path: the first parts between dots are the domain and two keys,
