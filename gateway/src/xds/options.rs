@@ -21,7 +21,8 @@ pub struct XdsOptions {
         id = "xds_node_id",
         long = "xds-node-id",
         env = "RATELIMIT_GATEWAY_XDS_NODE_ID",
-        default_value = "envoy-ratelimit"
+        default_value = "envoy-ratelimit",
+        value_name = "ID"
     )]
     pub node_id: String,
     /// Metadata of the node for the control plane: key=value, several with commas.
