@@ -136,7 +136,9 @@ export class Units {
    */
   #received(decision: Decision, id: string, wanted: number, sentAt: number): void {
     this.#last = decision;
-    const { granted = 0, limit, remaining, waitMs, resetMs } = decision;
+    const { allowed, limit, remaining, waitMs, resetMs } = decision;
+    // A policy that has got FORCE meanwhile charges what it denies.
+    const granted = allowed ? (decision.granted ?? 0) : 0;
     const reply = {
       id,
       granted,

@@ -339,6 +339,11 @@ test("wait and units reject a policy with FORCE, and charge nothing", async (tes
   assert.equal((await limiter.take("k", policies, { wait: 1 })).allowed, true);
   const units = limiter.units("k", policies, { batch: 2 });
   assert.equal((await units.take()).allowed, true);
+  // With FORCE again, which is not known for a second, no more than the limit is spent.
+  await client.call("RL.POLICYSET", name, ...fixed(3, "1h").words, "FORCE");
+  const more = [];
+  for (let i = 0; i < 5; i++) more.push((await units.take()).allowed);
+  assert.equal(more.filter(Boolean).length, 1);
   await units.close();
 });
 

@@ -197,3 +197,16 @@ def test_jumping_clocks_and_changing_limits_charge_every_unit_first(
         one.close()
     assert spent <= used(admin, whole)
     assert spent > 30
+
+
+def test_policy_that_gets_force_grants_no_more_than_its_limit(
+    make: Make, admin: redis.Redis
+) -> None:
+    """A policy with FORCE charges what it denies. Its facts are known for a second."""
+    limiter = make(clock=Now())
+    limiter.policies.set("plan", Fixed(5, "1h"))
+    units = limiter.units("hot", Policy("plan"))
+    spent = sum(bool(units.take()) for _ in range(3))
+    admin.execute_command("RL.POLICYSET", "plan", "FIXED", 5, "1h", "FORCE")
+    spent += sum(bool(units.take()) for _ in range(10))
+    assert spent == 5

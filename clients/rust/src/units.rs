@@ -187,7 +187,8 @@ impl State {
         let whole = |number: Option<i64>| u64::try_from(number.unwrap_or(0)).unwrap_or(0);
         let reply = Reply {
             id,
-            granted: whole(decision.granted),
+            // A policy with FORCE charges what it denies.
+            granted: whole(decision.granted.filter(|_| decision.allowed)),
             limit: whole(decision.limit),
             remaining: whole(decision.remaining),
             wait: decision.wait.map(|wait| wait.as_secs_f64()),

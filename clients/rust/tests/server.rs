@@ -230,6 +230,21 @@ async fn expired_units_of_an_idle_process_are_refunded() {
 }
 
 #[tokio::test]
+async fn units_of_a_policy_with_force_are_at_most_its_limit() {
+    let server = Server::start();
+    let mut connection = server.connection().await;
+    let limiter = server.limiter(busy_machine()).await;
+    let words = ["plan", "FIXED", "5", "1h", "FORCE"];
+    let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
+    let units = limiter.units("hot", &[Limit::policy(["plan"])], Batch::default());
+    let mut passed = 0;
+    for _ in 0..20 {
+        passed += usize::from(units.take(1).await.unwrap().allowed);
+    }
+    assert_eq!(passed, 5);
+}
+
+#[tokio::test]
 async fn waiting_takes_share_a_failed_request() {
     let server = Server::start();
     let limiter = server.limiter(busy_machine()).await;

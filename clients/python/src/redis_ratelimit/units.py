@@ -161,9 +161,11 @@ class _BaseUnits:
         assert decision.id is not None  # `_request` has one
         self._requests = False
         self._last = replace(decision, granted=None, id=None, limits=tuple(self._limits))
+        # A policy that has got FORCE meanwhile charges what it denies.
+        granted = decision.granted or 0 if decision.allowed else 0
         reply = Reply(
             decision.id,
-            decision.granted or 0,
+            granted,
             decision.limit or 0,
             decision.remaining or 0,
             decision.wait,
