@@ -174,6 +174,7 @@ def site() -> dict[str, str]:
     each = DECISIONS / PROCESSES
     # Below the limit, a process behaves as if it was alone.
     figures = run(Fleet(SIMULATED, 2 * DECISIONS, each * SIMULATED, seconds=4))
+    above = run(Fleet(SIMULATED, int(each * SIMULATED) // 2, each * SIMULATED, seconds=6))
     weights = [rank**-EXPONENT for rank in range(1, KEYS + 1)]
     total = sum(weights)
     rates = [weight / total * DECISIONS for weight in weights]
@@ -184,6 +185,10 @@ def site() -> dict[str, str]:
         "simulated": f"{SIMULATED}",
         "keys": f"{KEYS:,}",
         "calls": f"{round(calls, -2):,.0f}",
+        "p99": f"{figures.p99_ms:.1f}",
+        "above": f"{round(DECISIONS * above.calls_per_thousand / 1000, -2):,.0f}",
+        "above_p99": f"{above.p99_ms:.1f}",
+        "above_admitted": f"{above.admitted:.3f}",
         "local": f"{1 - figures.calls_per_thousand / 1000:.2%}",
         "anywhere": f"{local_share(rates, PROCESSES):.0%}",
         "affine": f"{local_share(rates, 1):.0%}",
