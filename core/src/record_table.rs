@@ -61,6 +61,7 @@ impl IndexEntry {
 const WORDS: usize = 64;
 
 /// Returns the keyed hash of a name. Clients cannot find names with equal hashes.
+#[inline(never)]
 fn hash_of(name: &[u8]) -> u32 {
     static MULTIPLIERS: LazyLock<Multipliers<WORDS>> = LazyLock::new(Multipliers::random);
     keyed_hash::hash(MULTIPLIERS.sum(name))

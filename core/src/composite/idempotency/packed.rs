@@ -75,22 +75,27 @@ impl<'a> Packed<'a> {
     }
 }
 
+/// Maximum number of bytes behind the records, for most blocks.
+const USUAL_TAIL: usize = 64;
+
 /// Appends settlements to the records of `calls` calls, which completes the block.
 pub fn pack(mut block: Vec<u8>, calls: usize, settlements: &[(u8, Settlement)]) -> Box<[u8]> {
-    let end_of_calls = block.len();
+    let mut tail = Vec::with_capacity(USUAL_TAIL);
     for (serial, settlement) in settlements.iter().filter(|(_, settlement)| !settlement.is_idle()) {
-        block.push(*serial);
-        let place = block.len();
-        block.extend_from_slice(&[0; 2]);
-        settlement.pack(&mut Tail(&mut block));
-        let length = block.len().saturating_sub(place).saturating_sub(2);
-        if let Some(head) = block.get_mut(place..).and_then(<[u8]>::first_chunk_mut) {
+        tail.push(*serial);
+        let place = tail.len();
+        tail.extend_from_slice(&[0; 2]);
+        settlement.pack(&mut Tail(&mut tail));
+        let length = tail.len().saturating_sub(place).saturating_sub(2);
+        if let Some(head) = tail.get_mut(place..).and_then(<[u8]>::first_chunk_mut) {
             *head = length_bytes(length);
         }
     }
-    let length = block.len().saturating_sub(end_of_calls);
-    block.extend_from_slice(&length_bytes(length));
-    block.push(u8::try_from(calls).unwrap_or(u8::MAX));
+    tail.extend_from_slice(&length_bytes(tail.len()));
+    tail.push(u8::try_from(calls).unwrap_or(u8::MAX));
+    // Resizes the block once.
+    block.reserve_exact(tail.len());
+    block.append(&mut tail);
     block.into()
 }
 
