@@ -5,7 +5,7 @@ import { h, put, repeat } from "./dom.js";
 import { views as known } from "./views.js";
 
 const byId = (id) => document.getElementById(id);
-const shell = { session: { role: "look", views: [], server: null }, view: null, stop: null };
+const shell = { session: { role: "look", views: [], server: null }, stop: null, signal: undefined };
 
 /** Context of a view. */
 function context(parts, query, signal) {
@@ -19,8 +19,14 @@ function context(parts, query, signal) {
     signal,
     /** `true` if the token allows changes. */
     canChange: () => shell.session.role === "change",
-    /** Opens a view: go("key", ["a b"], { policy: "login" }). With `replace`, the history gets no new entry. */
+    /** Opens a dialog that closes with the view. */
+    dialog: (options) => dialog({ ...options, signal }),
+    /**
+     * Opens a view: go("key", ["a b"], { policy: "login" }). With `replace`, the history gets no new entry. A view that
+     * is closed opens no other one.
+     */
     go: (route, parts = [], query = {}, replace = false) => {
+      if (signal.aborted) return;
       const address = link(route, parts, query);
       if (replace) history.replaceState(null, "", address);
       else location.hash = address;
@@ -51,6 +57,7 @@ async function route() {
   const view = availableViews().find((available) => available.route === name) ?? availableViews()[0];
   shell.stop?.();
   const stopped = new AbortController();
+  shell.signal = stopped.signal;
   let module;
   shell.stop = () => {
     stopped.abort();
@@ -139,7 +146,7 @@ function shortcuts() {
   const rows = [["?", "this list"], ["/", "to the search of the view"], ["t", "light or dark"],
     ...availableViews().map((view) => [`g ${view.key}`, view.title]), ["Esc", "close, take back"]];
   dialog({
-    title: "Keyboard", small: true,
+    title: "Keyboard", small: true, signal: shell.signal,
     body: h("dl", { class: "stack tight" }, rows.map(([keys, action]) => h("div", { class: "row spread" },
       h("dt", {}, action), h("dd", {}, keys.split(" ").map((key) => [h("kbd", {}, key), " "]))))),
   });
@@ -219,7 +226,9 @@ async function start() {
   }
   // The stored token may have been revoked.
   api.on("token", async () => {
-    if (signInDialog === null && (await signIn("The console does not know this token any more."))) route();
+    if (signInDialog !== null || !(await signIn("The console does not know this token any more."))) return;
+    // A change that is being written goes on with the new token.
+    if (document.querySelector("dialog[open]") === null) route();
   });
   addEventListener("hashchange", route);
   if (shell.session.server !== null) repeat(1000, new AbortController().signal, watch);

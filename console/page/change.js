@@ -1,5 +1,5 @@
 // Dialogs that change a policy. Each shows the change first, and none overwrites a concurrent change.
-import { dialog, field, segmented, toast } from "./dialog.js";
+import { field, segmented, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
 import { duration, number, visible } from "./format.js";
 import { ALGORITHMS, consequences, describe, describeFlag, difference, lines, parse, scaled, write } from "./specs.js";
@@ -144,7 +144,7 @@ export function editDialog(context, policy, proposed = "") {
     put(stale);
   }
 
-  const done = dialog({
+  const done = context.dialog({
     title: fresh ? "New policy" : `Edit ${visible(policy.name)}`,
     body: h("div", { class: "stack" }, fresh && field("Name", name, "by which callers name it; it cannot be changed later"),
       h("div", { class: "row spread" }, h("h3", {}, "Limits"), form), area),
@@ -178,7 +178,7 @@ export function editDialog(context, policy, proposed = "") {
 }
 
 /** Scales a policy, with a preview of the scaled limits. */
-export function scaleDialog({ api }, policy) {
+export function scaleDialog({ api, dialog }, policy) {
   const model = parse(policy.specs);
   let factor = policy.scale === 1 ? 1.5 : policy.scale;
   const slider = h("input", { class: "slider", type: "range", min: "0", max: "3", step: "0.05", value: String(factor), "aria-label": "Factor", oninput: () => set(Number(slider.value)) });
@@ -222,7 +222,7 @@ export function scaleDialog({ api }, policy) {
 }
 
 /** Deletes a policy. Resolves to "deleted", or undefined if cancelled. */
-export function deleteDialog({ api }, policy) {
+export function deleteDialog({ api, dialog }, policy) {
   let { version } = policy;
   const change = h("div");
   drawDifference(change, policy.specs, null);

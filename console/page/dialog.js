@@ -10,10 +10,12 @@ export function toast(text) {
 
 /**
  * Opens a dialog. `body` and `actions` are elements; `aside` is always visible above the actions. `submit` runs on Enter
- * and on the first action of type submit; an error that it throws is shown in the dialog, which stays open. The promise
- * resolves to the argument of `close(value)`, or undefined.
+ * and on the first action of type submit; an error that it throws is shown in the dialog, which stays open. The dialog
+ * closes when `signal` aborts, and does not open after that. The promise resolves to the argument of `close(value)`, or
+ * undefined.
  */
-export function dialog({ title, body, aside, actions = [], small = false, submit }) {
+export function dialog({ title, body, aside, actions = [], small = false, submit, signal }) {
+  if (signal?.aborted) return Promise.resolve();
   return new Promise((done) => {
     const problem = h("div", { class: "notice error", role: "alert", hidden: true });
     let value;
@@ -39,6 +41,8 @@ export function dialog({ title, body, aside, actions = [], small = false, submit
         const result = await submit();
         if (result !== false) close(result ?? true);
       } catch (error) {
+        // The dialog may have been closed while the request was in flight.
+        if (!element.open) toast(error.message);
         problem.hidden = false;
         put(problem, error.message);
         problem.scrollIntoView({ block: "nearest" });
@@ -51,6 +55,7 @@ export function dialog({ title, body, aside, actions = [], small = false, submit
       element.remove();
       done(value);
     });
+    signal?.addEventListener("abort", () => element.close());
     document.body.append(element);
     element.showModal();
     (element.querySelector("[autofocus]") ?? element.querySelector(".dialog-body input, .dialog-body select, .dialog-foot .primary"))?.focus();

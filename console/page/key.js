@@ -1,5 +1,5 @@
 // View of a key: the state of its limits, its stored fields, and changes to it.
-import { dialog, empty, failed, field, loading, segmented, toast } from "./dialog.js";
+import { empty, failed, field, loading, segmented, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
 import { compact, duration, instant, number, percent, visible } from "./format.js";
 import { isSketch, lines } from "./specs.js";
@@ -10,7 +10,7 @@ const BANS = [["10m", "10 min"], ["1h", "1 h"], ["1d", "1 day"], ["7d", "7 days"
 export const itemLabel = (item) => h("span", { class: "item" }, h("span", { class: "tag" }, "item"), visible(item));
 
 /** Bans a key, after a dialog that explains the effect. */
-export function banDialog({ api }, key, until = 0, now = Date.now()) {
+export function banDialog({ api, dialog }, key, until = 0, now = Date.now()) {
   let lasting = "1h";
   const effect = h("p", { class: "notice warn", "aria-live": "polite" });
   const own = h("input", { class: "input mono", placeholder: "such as 90s, 2h, 30d", oninput: () => choose(own.value.trim()) });
@@ -42,12 +42,12 @@ export function banDialog({ api }, key, until = 0, now = Date.now()) {
 }
 
 /** Opens a confirmation dialog; `submit` carries out the change. */
-const confirm = (title, body, action, submit, danger = true) => dialog({
+const confirm = ({ dialog }, title, body, action, submit, danger = true) => dialog({
   title, small: true, body: h("div", { class: "stack" }, body),
   actions: [h("button", { class: `button primary${danger ? " danger" : ""}` }, action)], submit,
 });
 
-function giveBackDialog({ api }, key, policy, limits) {
+function giveBackDialog({ api, dialog }, key, policy, limits) {
   const amount = h("input", { class: "input", type: "number", min: "0", step: "any", value: "1", inputmode: "decimal", oninput: () => draw() });
   const change = h("div", { class: "difference" });
   function draw() {
@@ -154,15 +154,15 @@ export async function mount(root, context) {
   const redraw = (changed) => changed && draw();
   put(actions,
     h("button", { type: "button", class: "button danger", onclick: () => banDialog(context, key, last?.info?.banned_until, last?.at).then(redraw) }, "Ban…"),
-    h("button", { type: "button", class: "button", onclick: () => confirm("Lift the ban", [h("code", { class: "code" }, visible(key)),
+    h("button", { type: "button", class: "button", onclick: () => confirm(context, "Lift the ban", [h("code", { class: "code" }, visible(key)),
       h("p", {}, last?.info?.banned_until > last?.at ? `It is banned until ${instant(last.info.banned_until)}. Then only its limits decide, and its strikes are forgotten.` : "It is not banned now. Its strikes and the level of its bans are forgotten.")], "Lift",
     async () => { await api.post("api/key/lift", { key }); toast("Lifted"); return true; }, false).then(redraw) }, "Lift ban…"),
     h("button", { type: "button", class: "button", onclick: () => {
       const limits = limitsOf(last);
-      if (!last?.policy || limits.length === 0) return dialog({ title: "Give usage back", small: true, body: h("p", {}, "Choose the policy first, under which usage is to be given back.") });
+      if (!last?.policy || limits.length === 0) return context.dialog({ title: "Give usage back", small: true, body: h("p", {}, "Choose the policy first, under which usage is to be given back.") });
       return giveBackDialog(context, key, last.policy, limits.filter((limit) => !limit.line?.ban)).then(redraw);
     } }, "Give back…"),
-    h("button", { type: "button", class: "button danger", onclick: () => confirm("Reset the key", [h("code", { class: "code" }, visible(key)),
+    h("button", { type: "button", class: "button danger", onclick: () => confirm(context, "Reset the key", [h("code", { class: "code" }, visible(key)),
       h("p", { class: "notice warn" }, last?.info?.kind === "rl-sketch" ? "It forgets the usage of all of its items. Its next call creates it with the size of that call."
         : "It forgets all usage, leases, idempotency keys, strikes and bans. The next call finds every limit unused.")], "Reset",
     async () => { await api.post("api/key/reset", { key }); toast("Reset"); return true; }).then(redraw) }, "Reset…"));

@@ -1,6 +1,6 @@
 // View of the replay of a log under limits. The console evaluates the calls and stores nothing of the log.
 import { editDialog } from "./change.js";
-import { copy, dialog, empty, field, loading, toast } from "./dialog.js";
+import { copy, empty, field, loading, toast } from "./dialog.js";
 import { h, put } from "./dom.js";
 import { number, percent, visible } from "./format.js";
 import { addShadow, isSketch } from "./specs.js";
@@ -151,7 +151,7 @@ export async function mount(root, context) {
   async function setInShadow(specs) {
     const policies = await api.get("api/policies", { signal }).catch(() => []);
     const name = h("input", { class: "input mono", list: "rp-policies", spellcheck: "false", autocomplete: "off", placeholder: "such as login or plan:free", autofocus: true });
-    const chosen = await dialog({
+    const chosen = await context.dialog({
       title: "Set in shadow mode", small: true,
       body: h("div", { class: "stack" }, h("code", { class: "code" }, specs),
         h("p", {}, "A limit in shadow mode denies nothing. It counts the live calls that it would deny."),
