@@ -101,7 +101,7 @@ impl StepBack {
     /// one that the call's limit sets. Then that limit is assumed to be the last one. (Two aligned windows of different
     /// lengths that end at the same time cannot be distinguished.)
     ///
-    /// In all other cases the expiry is computed anew, as well as when the present one is too early for the call's
+    /// In all other cases the expiry is recomputed, and also when the current one is too early for the call's
     /// limit or not a valid expiry.
     #[must_use]
     pub fn expiry(&self, present: Option<u64>) -> u64 {

@@ -1,4 +1,4 @@
-//! Options that stand in one place of a call, and their values.
+//! Options at one position of a call, and their values.
 
 use super::numbers::DURATION;
 use super::purpose::{Idempotency, MAX_ID};

@@ -129,7 +129,7 @@ impl<'a> Spec<'a> {
         Spec { limit: self.limit.lowered_by(keep), request, keep, ..self }
     }
 
-    /// Rejects a spec that cannot stand beside `other`, or would have the same component of the key.
+    /// Rejects a spec that cannot be combined with `other`, or would have the same component of the key.
     pub(super) fn reject_conflict(&self, other: &Spec) -> Result<(), Error> {
         if self.limit.kind().stands_alone() || other.limit.kind().stands_alone() {
             return Err(Error::unexpected(b"SKETCH", Reason::BesideSketch));

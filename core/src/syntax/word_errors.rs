@@ -1,4 +1,4 @@
-//! Errors for words that are not allowed where they stand.
+//! Errors for words at positions where they are not allowed.
 
 use super::grammar::{CONCURRENCY, Reader, SYNTAXES};
 use super::purpose::Verb;
@@ -49,7 +49,7 @@ pub(super) fn unknown(word: &[u8], place: WordPlace, options: OptionSet, verb: V
     error
 }
 
-/// Returns the error for a word that is not allowed where it stands. For BLOCK and FENCE it names the only command that
+/// Returns the error for a word that is not allowed at its position. For BLOCK and FENCE it names the only command that
 /// has them.
 #[cold]
 pub(super) fn unexpected(word: &[u8], reason: Reason) -> Error {

@@ -201,7 +201,7 @@ pub(super) const CONCURRENCY_OPTIONS: SpecOptionSets = at!(CONCURRENCY);
 /// Options of SKETCH.
 pub(super) const SKETCH_OPTIONS: SpecOptionSets = at!(SKETCH);
 
-/// Returns `true` if `word` is POLICY, which stands in place of specs.
+/// Returns `true` if `word` is POLICY, which replaces specs.
 pub(super) fn is_policy(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"POLICY")
 }

@@ -41,7 +41,7 @@ pub enum Error {
         /// Word that was found.
         read: Box<Read>,
     },
-    /// A word is not allowed where it stands.
+    /// A word is not allowed at its position.
     Unexpected {
         /// Word in quotes, truncated and escaped.
         shown: String,

@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
     for (name, read) in Spec::ALGORITHMS {
         let own = parse(&words, |args| KeyRequest::one(args, read));
         assert_refused_or_sayable(&own);
-        // RL.FIXED k ... is RL.TAKE k FIXED ..., behind which more may stand.
+        // RL.FIXED k ... is RL.TAKE k FIXED ..., which accepts further words.
         if words.len() > 1 {
             let mut generic = words.clone();
             generic.insert(2, name.as_bytes());

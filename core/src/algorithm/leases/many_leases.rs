@@ -33,7 +33,7 @@ pub(super) struct ManyLeases {
     pub(super) written: Timestamp,
     /// Sum of the leases that count: those that had not expired by `written`.
     pub(super) counted: LeaseSum,
-    /// Sum of those that have expired since: a memory of the last look, no part of the state.
+    /// Cached sum of the counted leases that have expired since. Not part of the state.
     expired: Cell<Expired>,
     /// Place of the lease that the current call has taken.
     pub(super) leased: Option<Place>,

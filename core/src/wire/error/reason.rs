@@ -1,4 +1,4 @@
-//! Reasons why a word is not allowed where it stands.
+//! Reasons why a word is not allowed at its position.
 
 use super::{SHOWN, Syntax, one_of, quoted};
 use crate::number::{decimal, time};
