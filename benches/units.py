@@ -174,7 +174,7 @@ def site() -> dict[str, str]:
     each = DECISIONS / PROCESSES
     # Below the limit, a process behaves as if it was alone.
     figures = run(Fleet(SIMULATED, 2 * DECISIONS, each * SIMULATED, seconds=4))
-    above = run(Fleet(SIMULATED, int(each * SIMULATED) // 2, each * SIMULATED, seconds=6))
+    above = run(Fleet(SIMULATED, int(each * SIMULATED) // 2, each * SIMULATED, seconds=12))
     weights = [rank**-EXPONENT for rank in range(1, KEYS + 1)]
     total = sum(weights)
     rates = [weight / total * DECISIONS for weight in weights]

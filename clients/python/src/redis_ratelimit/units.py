@@ -208,8 +208,7 @@ def _checked(cost: int) -> None:
 
 
 class Units(_BaseUnits):
-    """Units of a hot key, for threads: `units = limiter.units("global", TokenBucket(10_000,
-    10_000))`.
+    """Units of a hot key, for threads: `limiter.units("global", TokenBucket(10_000, 10_000))`.
 
     `units.take()` for each request sends one call for a batch of requests. A thread requests the
     next batch before the last one is spent, and gives back units that expire. `close`, or a `with`
