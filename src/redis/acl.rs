@@ -37,7 +37,7 @@ pub fn may_acquire(redis: &Redis, user: &[u8], key: KeyName) -> bool {
     ) else {
         return true;
     };
-    // SAFETY: the strings created here are freed once; that of the key is of the current call.
+    // SAFETY: the strings created here are freed once; the string of the key is one of the current call.
     unsafe {
         let string = |bytes: &[u8]| call!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len()));
         let name = string(user);

@@ -6,24 +6,26 @@
 
 use super::api::{OK, api, call, config, has_flag};
 use super::server_entry::ServerEntry;
-use super::waiting_callbacks::{callbacks, tell};
+use super::waiting_callbacks::{call_waiting, callbacks};
 use super::{Redis, acl, background_call, guard};
-use crate::server::queues::{Answer, BlockedClient, Caller, Client, ClientId};
+use crate::server::queues::{Answer, BlockedClient, Caller, ClientId, WaitingClient};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-/// Returns `true` if the client of a call can be blocked: not in a transaction or a script, nor without a client that
-/// waits for the reply.
+/// Returns `true` if the client of a call can be blocked.
+///
+/// Returns `false` in a transaction or a script, for a call from a primary or the AOF (no client waits for its reply),
+/// and on a server that lacks a needed function.
 pub fn may_block(redis: &Redis) -> bool {
-    const NOT_IN: [u32; 4] = [
+    const PREVENTING_FLAGS: [u32; 4] = [
         raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING,
         raw::REDISMODULE_CTX_FLAGS_MULTI,
         raw::REDISMODULE_CTX_FLAGS_LUA,
         raw::REDISMODULE_CTX_FLAGS_REPLICATED,
     ];
-    let can = [
+    let has_functions = [
         api!(RedisModule_BlockClient).is_some(),
         api!(RedisModule_UnblockClient).is_some(),
         api!(RedisModule_SetDisconnectCallback).is_some(),
@@ -36,50 +38,53 @@ pub fn may_block(redis: &Redis) -> bool {
     ];
     // SAFETY: `ctx` is that of the current call.
     let flags = unsafe { call!(RedisModule_GetContextFlags(redis.ctx)) };
-    can.into_iter().all(|can| can) && !NOT_IN.into_iter().any(|flag| has_flag(flags, flag))
+    has_functions.into_iter().all(|exists| exists) && !PREVENTING_FLAGS.into_iter().any(|flag| has_flag(flags, flag))
 }
 
-/// Blocks the client of a call that may block, which must not reply any more. Returns `None` if this server blocks no
-/// clients.
-pub fn block(redis: &Redis) -> Option<Client> {
-    let (block, unblock) = (api!(RedisModule_BlockClient)?, api!(RedisModule_UnblockClient)?);
-    let on_disconnection = api!(RedisModule_SetDisconnectCallback)?;
+/// Blocks the client of a call. Only for a call that [`may_block`]; the call must not reply after that. Returns `None`
+/// if the server lacks a needed function.
+pub fn block(redis: &Redis) -> Option<WaitingClient> {
+    let (block_client, unblock_client) = (api!(RedisModule_BlockClient)?, api!(RedisModule_UnblockClient)?);
+    let set_disconnect_callback = api!(RedisModule_SetDisconnectCallback)?;
     // SAFETY: `ctx` is that of the current call.
     let user = unsafe { acl::user_of(redis.ctx) };
-    let unblocked: Option<ReplyCallback> = if unblockable(redis.entry()) { Some(unblocked) } else { None };
-    // SAFETY: `ctx` is that of the current call, which may block; the callbacks are plain functions. No time-out of the
-    // server's.
-    let client = unsafe { block(redis.ctx, Some(answered), unblocked, Some(free), 0) };
-    // SAFETY: it has just been blocked.
-    unsafe { on_disconnection(client, Some(disconnected)) };
+    let timeout_callback: Option<ReplyCallback> =
+        if allows_client_unblock(redis.entry()) { Some(on_client_unblock) } else { None };
+    // SAFETY: `ctx` is that of the current call, which may block; the callbacks are plain functions. 0: the server sets
+    // no timeout.
+    let raw_client = unsafe { block_client(redis.ctx, Some(send_answer), timeout_callback, Some(free), 0) };
+    // SAFETY: the client has just been blocked.
+    unsafe { set_disconnect_callback(raw_client, Some(on_disconnect)) };
     let hand_back = move |answer: Option<Box<Answer>>| {
         let answer = answer.map_or(null_mut(), |answer| Box::into_raw(answer).cast());
         // SAFETY: the client has been blocked, and is handed back once: the closure is consumed.
-        unsafe { unblock(client, answer) };
+        unsafe { unblock_client(raw_client, answer) };
     };
-    let blocked = BlockedClient::new(ClientId(client.addr()), hand_back);
-    Some(Client { blocked, caller: Caller { stats: redis.stats, user } })
+    let blocked = BlockedClient::new(ClientId(raw_client.addr()), hand_back);
+    Some(WaitingClient { blocked, caller: Caller { stats: redis.stats, user } })
 }
 
 type ReplyCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// Returns `true` if CLIENT UNBLOCK may reach clients of this module. From Redis 7.4 on, and on Valkey 8, it passes
-/// over those that have been handed back. Before that it leaves them without a reply. Nothing is read between the timer
-/// and the server's replies, unless threads read (`io-threads-do-reads`) or TLS keeps what it has read: then it cannot
-/// have them at all.
-fn unblockable(entry: ServerEntry) -> bool {
-    // A function that came with 7.4 and Valkey 8.
+/// Returns `true` if CLIENT UNBLOCK is offered for waiting clients.
+///
+/// Redis 7.4, Valkey 8 and later ignore CLIENT UNBLOCK for a client that has been handed back. Older servers would
+/// leave that client without a reply. There it is safe only if the server reads no command between the timer's run,
+/// which hands clients back, and their replies. Threads that read (`io-threads-do-reads`), or TLS, which buffers input,
+/// can break that. With them, CLIENT UNBLOCK is not offered.
+fn allows_client_unblock(entry: ServerEntry) -> bool {
+    // Only Redis 7.4, Valkey 8 and later have this function: it tells the version.
     if api!(RedisModule_AddACLCategory).is_some() {
         return true;
     }
-    let known = &entry.global.schedule.unblockable;
-    let unblockable = known.get().unwrap_or_else(|| {
+    let cached = &entry.global.schedule.allows_client_unblock;
+    let allows = cached.get().unwrap_or_else(|| {
         // SAFETY: the entry's own context.
-        let is = |name, value: &str| unsafe { config(entry.ctx, name) }.is_none_or(|found| found == value);
-        (is("io-threads-do-reads", "no") || is("io-threads", "1")) && is("tls-port", "0")
+        let is_or_absent = |name, value: &str| unsafe { config(entry.ctx, name) }.is_none_or(|found| found == value);
+        (is_or_absent("io-threads-do-reads", "no") || is_or_absent("io-threads", "1")) && is_or_absent("tls-port", "0")
     });
-    known.set(Some(unblockable));
-    unblockable
+    cached.set(Some(allows));
+    allows
 }
 
 /// # Safety
@@ -90,8 +95,8 @@ unsafe fn answer_of<'a>(ctx: *mut raw::RedisModuleCtx) -> Option<&'a Answer> {
 }
 
 guard::entry_point! {
-    /// Replies to a client that has been handed back, as the server is ready for it.
-    unsafe fn answered(
+    /// Replies to a client that has been handed back, once the server is ready to send.
+    unsafe fn send_answer(
         ctx: *mut raw::RedisModuleCtx,
         _argv: *mut *mut raw::RedisModuleString,
         _length: c_int,
@@ -100,7 +105,7 @@ guard::entry_point! {
         let Some(answer) = (unsafe { answer_of(ctx) }) else { return OK };
         // SAFETY: `ctx` is that of the callback; there are no words.
         let redis = unsafe { Redis::new(ctx, &[], answer.stats) };
-        // A lease whose reply could not be sent is released.
+        // After a panic, `sent` stays `false`, so `free` has the lease released.
         let may_send = guard::catch_panic(false, || {
             guard::panic_test_point();
             answer.sent.set(true);
@@ -125,27 +130,27 @@ guard::entry_point! {
         let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
         if !answer.sent.get() {
             // SAFETY: the server frees the data of blocked clients with its lock held.
-            unsafe { tell(ctx, |callbacks, entry| (callbacks.answer_lost)(entry, *answer)) };
+            unsafe { call_waiting(ctx, |callbacks, entry| (callbacks.answer_lost)(entry, *answer)) };
         }
     }
 }
 
 guard::entry_point! {
     /// Replies to a client that CLIENT UNBLOCK unblocks.
-    unsafe fn unblocked(
+    unsafe fn on_client_unblock(
         ctx: *mut raw::RedisModuleCtx,
         argv: *mut *mut raw::RedisModuleString,
         length: c_int,
     ) -> c_int, or OK => {
         // SAFETY: the context of a callback of a blocked client.
-        let client = api!(RedisModule_GetBlockedClientHandle).map(|handle| ClientId(unsafe { handle(ctx) }.addr()));
-        let (Some(client), Some(callbacks)) = (client, callbacks()) else { return OK };
+        let id = api!(RedisModule_GetBlockedClientHandle).map(|handle| ClientId(unsafe { handle(ctx) }.addr()));
+        let (Some(id), Some(callbacks)) = (id, callbacks()) else { return OK };
         // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which
         // live until it is answered.
         let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &background_call::STATS) };
-        if let Some((client, reply)) = (callbacks.client_unblocked)(&mut redis, client) {
+        if let Some((blocked, reply)) = (callbacks.client_unblocked)(&mut redis, id) {
             redis.replies().send(reply);
-            client.hand_back(None);
+            blocked.hand_back(None);
         }
         OK
     }
@@ -153,8 +158,12 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Handles the disconnection of a blocked client.
-    unsafe fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
+    unsafe fn on_disconnect(ctx: *mut raw::RedisModuleCtx, raw_client: *mut raw::RedisModuleBlockedClient) {
         // SAFETY: the server drops clients with its lock held.
-        unsafe { tell(ctx, |callbacks, entry| (callbacks.client_disconnected)(entry, ClientId(client.addr()))) };
+        unsafe {
+            call_waiting(ctx, |callbacks, entry| {
+                (callbacks.client_disconnected)(entry, ClientId(raw_client.addr()));
+            });
+        }
     }
 }

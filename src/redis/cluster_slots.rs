@@ -34,8 +34,8 @@ pub fn owner_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotOwner>
     with_name(entry, db, name, |name| unsafe { owner(entry.ctx, name) })
 }
 
-/// Returns the error for a client whose key this node does not serve; `None` if it does. The key is that of a timer's
-/// work.
+/// Returns the error for a client whose key this node does not serve; `None` if this node serves the key. To be called
+/// in the work of a timer.
 pub fn redirection(redis: &Redis, name: KeyName) -> Option<Error> {
     let name = redis.string(name).ok()?;
     // SAFETY: the context and the string are those of the current work.
@@ -71,9 +71,9 @@ unsafe fn owner(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
     }
 }
 
-/// Returns `true` if the server refuses even a call that names no key. Valkey 9.1 runs the calls of scripts and of
-/// modules by a few clients of its own, and never forgets of such a client that a call of it once named keys of several
-/// slots.
+/// Returns `true` if the server refuses even a call that names no key. Valkey 9.1 runs the calls of scripts and
+/// modules with a few internal clients. Once a call has named keys of several slots, its internal client is marked for
+/// that, and the mark is never removed.
 ///
 /// # Safety
 /// `ctx` is live, and no call's.
@@ -83,7 +83,7 @@ unsafe fn rejects_all_calls(ctx: *mut raw::RedisModuleCtx) -> bool {
     matches!(outcome, DryRun::Rejected(libc::EPERM))
 }
 
-/// Returns the error for a client whose key this node does not serve; `None` if it does.
+/// Returns the error for a client whose key this node does not serve; `None` if this node serves the key.
 ///
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.

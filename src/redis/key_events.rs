@@ -4,7 +4,7 @@ use super::api::{self, OK, api};
 use super::global::global;
 use super::guard;
 use super::server_entry::ServerEntry;
-use super::waiting_callbacks::tell;
+use super::waiting_callbacks::call_waiting;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -34,16 +34,16 @@ pub fn subscribe(entry: ServerEntry) {
     }
     // SAFETY: the entry's own context.
     let ends = api!(RedisModule_GetKeyNameFromModuleKey).is_some()
-        && unsafe { api::subscribe(entry.ctx, raw::REDISMODULE_EVENT_KEY, ended) };
+        && unsafe { api::subscribe(entry.ctx, raw::REDISMODULE_EVENT_KEY, on_key_end) };
     if let Some(subscribe) = api!(RedisModule_SubscribeToKeyspaceEvents) {
         // SAFETY: the entry's own context; the callback is a plain function.
-        unsafe { subscribe(entry.ctx, if ends { OWN_EVENTS } else { EVENTS }, Some(happened)) };
+        unsafe { subscribe(entry.ctx, if ends { OWN_EVENTS } else { EVENTS }, Some(on_keyspace_event)) };
     }
 }
 
 guard::entry_point! {
     /// Handles a keyspace event.
-    unsafe fn happened(
+    unsafe fn on_keyspace_event(
         ctx: *mut raw::RedisModuleCtx,
         _kind: c_int,
         _event: *const c_char,
@@ -52,7 +52,7 @@ guard::entry_point! {
         // SAFETY: the server announces events with its lock held; `ctx` is that of the event, and the name is live.
         unsafe {
             if global().queues.any() {
-                changed(ctx, api!(RedisModule_GetSelectedDb).map(|db| db(ctx)), name);
+                mark_changed(ctx, api!(RedisModule_GetSelectedDb).map(|db| db(ctx)), name);
             }
         }
         OK
@@ -61,7 +61,12 @@ guard::entry_point! {
 
 guard::entry_point! {
     /// Handles the deletion or replacement of a key.
-    unsafe fn ended(ctx: *mut raw::RedisModuleCtx, _event: raw::RedisModuleEvent, _subevent: u64, data: *mut c_void) {
+    unsafe fn on_key_end(
+        ctx: *mut raw::RedisModuleCtx,
+        _event: raw::RedisModuleEvent,
+        _subevent: u64,
+        data: *mut c_void,
+    ) {
         // SAFETY: the server announces events with its lock held. It passes an open key, whose name lives as long as
         // the key is open.
         unsafe {
@@ -69,17 +74,21 @@ guard::entry_point! {
                 let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };
                 let db = api!(RedisModule_GetDbIdFromModuleKey).map(|db| db(info.key));
                 let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |of| of(info.key).cast_mut());
-                changed(ctx, db, name);
+                mark_changed(ctx, db, name);
             }
         }
     }
 }
 
+/// Reports a change of a key to `src/waiting/`. Ignores a null name.
+///
 /// # Safety
 /// `ctx` is that of an event, and `name` null or a live string.
-unsafe fn changed(ctx: *mut raw::RedisModuleCtx, db: Option<c_int>, name: *mut raw::RedisModuleString) {
+unsafe fn mark_changed(ctx: *mut raw::RedisModuleCtx, db: Option<c_int>, name: *mut raw::RedisModuleString) {
     if !name.is_null() {
         // SAFETY: the caller guarantees that `ctx` is that of an event and that `name` is null or live.
-        unsafe { tell(ctx, |callbacks, entry| (callbacks.key_changed)(entry, db.unwrap_or(0), guard::bytes(name))) };
+        unsafe {
+            call_waiting(ctx, |callbacks, entry| (callbacks.key_changed)(entry, db.unwrap_or(0), guard::bytes(name)))
+        };
     }
 }

@@ -5,7 +5,7 @@
 
 use super::api::{api, subscribe};
 use super::global::global;
-use super::waiting_callbacks::tell;
+use super::waiting_callbacks::call_waiting;
 use super::{effect_demand, guard, policy_persistence};
 use redis_module::server_events::{FlushSubevent, LoadingSubevent, ServerRole, register_server_events};
 use redis_module::{Context, raw};
@@ -32,7 +32,7 @@ guard::event_handler! {
     flush_event_handler fn flushed(context, _event: FlushSubevent) {
         guard::panic_test_point();
         // SAFETY: the event's own context, with the server's lock held.
-        unsafe { tell(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
+        unsafe { call_waiting(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
     }
 }
 
@@ -50,7 +50,7 @@ guard::event_handler! {
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
             policy_persistence::load_event(global(), event);
-            tell(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));
+            call_waiting(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));
         }
     }
 }
@@ -62,7 +62,7 @@ guard::event_handler! {
         unsafe {
             policy_persistence::propagate_pending(global(), context.ctx);
             policy_persistence::cron(global());
-            tell(context.ctx, |callbacks, entry| (callbacks.cron)(entry));
+            call_waiting(context.ctx, |callbacks, entry| (callbacks.cron)(entry));
         }
     }
 }
@@ -85,7 +85,7 @@ guard::entry_point! {
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_persistence::async_load_event(global, subevent),
             // SAFETY: the event's own context.
             raw::REDISMODULE_EVENT_SWAPDB => unsafe {
-                tell(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));
+                call_waiting(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));
             },
             _ => {}
         }

@@ -26,8 +26,8 @@ pub struct WaitingCallbacks {
     pub cron: fn(ServerEntry),
     /// Called when a waiting client has disconnected.
     pub client_disconnected: fn(ServerEntry, ClientId),
-    /// Called at CLIENT UNBLOCK, in a context of the waiting call. Returns the client and its reply, which is sent
-    /// before the client is handed back; `None` if it has been handed back already.
+    /// Called at CLIENT UNBLOCK, in a context of the waiting call. Returns the client and the reply that is to be sent
+    /// before the client is handed back; `None` if the client has been handed back already.
     pub client_unblocked: fn(&mut Redis, ClientId) -> Option<UnblockedClient>,
     /// Called when an answer could not be sent.
     pub answer_lost: fn(ServerEntry, Answer),
@@ -49,21 +49,21 @@ pub(super) fn callbacks() -> Option<&'static WaitingCallbacks> {
     CALLBACKS.get()
 }
 
-/// Calls one of the callbacks.
+/// Runs `call` with the callbacks, if they are registered.
 ///
 /// # Safety
 /// `ctx` is that of an entry from the server, which holds its lock.
-pub(super) unsafe fn tell(ctx: *mut raw::RedisModuleCtx, what: impl FnOnce(&WaitingCallbacks, ServerEntry)) {
+pub(super) unsafe fn call_waiting(ctx: *mut raw::RedisModuleCtx, call: impl FnOnce(&WaitingCallbacks, ServerEntry)) {
     if let Some(callbacks) = callbacks() {
         // SAFETY: the caller guarantees that `ctx` is that of an entry from the server, which holds its lock.
-        what(callbacks, unsafe { ServerEntry::new(ctx) });
+        call(callbacks, unsafe { ServerEntry::new(ctx) });
     }
 }
 
 /// Arms a timer that is due after `wait` milliseconds.
 pub fn set_timer(entry: ServerEntry, wait: i64) -> Option<TimerId> {
     // SAFETY: the context is one of this module; the callback is a plain function.
-    api!(RedisModule_CreateTimer).map(|create| unsafe { create(entry.ctx, wait, Some(due), null_mut()) })
+    api!(RedisModule_CreateTimer).map(|create| unsafe { create(entry.ctx, wait, Some(on_timer), null_mut()) })
 }
 
 /// Disarms a timer that was not due yet.
@@ -76,8 +76,8 @@ pub fn stop_timer(entry: ServerEntry, timer: TimerId) {
 
 guard::entry_point! {
     /// Serves waiting calls when their timer is due.
-    unsafe fn due(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    unsafe fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
-        unsafe { tell(ctx, |callbacks, entry| (callbacks.timer_is_due)(entry)) };
+        unsafe { call_waiting(ctx, |callbacks, entry| (callbacks.timer_is_due)(entry)) };
     }
 }

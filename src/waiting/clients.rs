@@ -85,28 +85,28 @@ enum EndedWait {
 }
 
 /// Removes a client from the queues, or from the outbox. Returns `None` if it has been handed back already.
-fn end(global: &Global, client: ClientId) -> Option<(BlockedClient, EndedWait)> {
-    if let Some((call, client)) = global.queues.remove_client(client) {
+fn end(global: &Global, id: ClientId) -> Option<(BlockedClient, EndedWait)> {
+    if let Some((call, client)) = global.queues.remove_client(id) {
         return Some((client.blocked, EndedWait::Waiting(call)));
     }
-    let (blocked, answer) = global.outbox.take(client)?;
+    let (blocked, answer) = global.outbox.take(id)?;
     Some((blocked, EndedWait::Answered(answer)))
 }
 
 /// Ends the wait of a client that has disconnected.
-pub fn gone(entry: ServerEntry, client: ClientId) {
-    let Some((client, ended)) = end(entry.global, client) else { return };
-    client.hand_back(None);
+pub fn client_disconnected(entry: ServerEntry, id: ClientId) {
+    let Some((blocked, ended)) = end(entry.global, id) else { return };
+    blocked.hand_back(None);
     match ended {
         EndedWait::Waiting(_) => timer::arm(entry),
         EndedWait::Answered(answer) => answer_lost(entry, *answer),
     }
 }
 
-/// Ends the wait of a client that CLIENT UNBLOCK unblocks. Returns the client and its reply, or `None` if it has been
-/// handed back already.
-pub fn unblocked(redis: &mut Redis, client: ClientId) -> Option<UnblockedClient> {
-    let (client, ended) = end(redis.global, client)?;
+/// Ends the wait of a client that CLIENT UNBLOCK unblocks. Returns the client and its reply, or `None` if the
+/// client has been handed back already.
+pub fn client_unblocked(redis: &mut Redis, id: ClientId) -> Option<UnblockedClient> {
+    let (blocked, ended) = end(redis.global, id)?;
     redis.stats = match &ended {
         EndedWait::Waiting(call) => call.caller.stats,
         EndedWait::Answered(answer) => answer.stats,
@@ -124,7 +124,7 @@ pub fn unblocked(redis: &mut Redis, client: ClientId) -> Option<UnblockedClient>
         EndedWait::Answered(answer) if reply.is_none() => answer_lost(entry, *answer),
         EndedWait::Waiting(_) | EndedWait::Answered(_) => timer::arm(entry),
     });
-    Some((client, reply.unwrap_or(Err(Error::Internal))))
+    Some((blocked, reply.unwrap_or(Err(Error::Internal))))
 }
 
 /// Queues the release of the lease that an answer grants, as the answer was not sent.

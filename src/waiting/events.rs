@@ -29,7 +29,7 @@ pub fn all_keys_changed(entry: ServerEntry) {
 /// writes may be accepted again.
 pub fn cron(entry: ServerEntry) {
     let queues = &entry.global.queues;
-    entry.global.schedule.unblockable.set(None);
+    entry.global.schedule.allows_client_unblock.set(None);
     if queues.is_granting_paused() && TimerRun::new(entry).may_grant() {
         queues.resume_granting();
     }

@@ -71,7 +71,7 @@ pub const CALLBACKS: WaitingCallbacks = WaitingCallbacks {
     key_changed: events::key_changed,
     all_keys_changed: events::all_keys_changed,
     cron: events::cron,
-    client_disconnected: clients::gone,
-    client_unblocked: clients::unblocked,
+    client_disconnected: clients::client_disconnected,
+    client_unblocked: clients::client_unblocked,
     answer_lost: clients::answer_lost,
 };

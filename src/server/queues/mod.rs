@@ -6,8 +6,8 @@
 //! **The work of the timer** is returned one item at a time ([`Queues::next_work`]), so that the timer can stop after
 //! any item and resume in its next run. There are four sources, tried round-robin, so that none starves the others:
 //! leases to be released, changed keys, keys with a deadline that has passed, and a round over all keys after an event
-//! that may have changed every key ([`Queues::mark_all_changed`]). All deadlines are in steady time, which is not affected
-//! when the clock moves backwards.
+//! that may have changed every key ([`Queues::mark_all_changed`]). All deadlines are in steady time, which is not
+//! affected when the clock moves backwards.
 
 pub mod outbox;
 mod queue_table;
@@ -21,7 +21,7 @@ use ratelimit_core::queue::{Claim, Queue, QueuePlace, Waiter};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-pub use waiting_call::{Answer, BlockedClient, Caller, Client, ClientId, Grant, QueueKey, WaitingCall};
+pub use waiting_call::{Answer, BlockedClient, Caller, ClientId, Grant, QueueKey, WaitingCall, WaitingClient};
 
 /// Queues of this server, and counters of their outcomes.
 #[derive(Default)]
@@ -97,7 +97,7 @@ impl Queues {
         limit: Amount,
         claim: Claim,
         block: Option<Span>,
-        client: Client,
+        client: WaitingClient,
         now: Timestamp,
     ) {
         let table = &mut *self.table.borrow_mut();
@@ -110,13 +110,13 @@ impl Queues {
     }
 
     /// Removes a waiting call whose client has disconnected, or that has been answered.
-    pub fn leave(&self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<Client>> {
+    pub fn leave(&self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<WaitingClient>> {
         self.table.borrow_mut().leave(key, place)
     }
 
     /// Removes the call of a client that has disconnected, or that is answered otherwise.
-    pub fn remove_client(&self, client: ClientId) -> Option<(WaitingCall, Client)> {
-        let (key, place) = self.table.borrow().by_client.get(&client).cloned()?;
+    pub fn remove_client(&self, id: ClientId) -> Option<(WaitingCall, WaitingClient)> {
+        let (key, place) = self.table.borrow().by_client.get(&id).cloned()?;
         self.remove_call(&key, |_| Some(place))
     }
 
@@ -124,7 +124,7 @@ impl Queues {
     fn next(
         &self,
         key: &QueueKey,
-        of: impl FnOnce(&Queue<Client>) -> Option<(QueuePlace, &Waiter<Client>)>,
+        of: impl FnOnce(&Queue<WaitingClient>) -> Option<(QueuePlace, &Waiter<WaitingClient>)>,
     ) -> Option<WaitingCall> {
         let table = &mut *self.table.borrow_mut();
         let queue = &table.entry_mut(key)?.queue;
@@ -134,7 +134,7 @@ impl Queues {
     }
 
     /// Removes the call of a holder that waits for a lease of a key.
-    pub fn remove_holder(&self, db: c_int, name: &[u8], holder: &[u8]) -> Option<(WaitingCall, Client)> {
+    pub fn remove_holder(&self, db: c_int, name: &[u8], holder: &[u8]) -> Option<(WaitingCall, WaitingClient)> {
         let key = self.table.borrow().key(db, name)?;
         self.remove_call(&key, |queue| queue.place_of(holder))
     }
@@ -143,8 +143,8 @@ impl Queues {
     fn remove_call(
         &self,
         key: &QueueKey,
-        place: impl FnOnce(&Queue<Client>) -> Option<QueuePlace>,
-    ) -> Option<(WaitingCall, Client)> {
+        place: impl FnOnce(&Queue<WaitingClient>) -> Option<QueuePlace>,
+    ) -> Option<(WaitingCall, WaitingClient)> {
         let taken = self.next(key, |queue| {
             let place = place(queue)?;
             Some((place, queue.at(place)?))

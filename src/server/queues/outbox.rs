@@ -5,7 +5,7 @@
 //! handed back only at the end of the timer's run, after which the server sends replies before it reads another call.
 //! Until then, any other event that ends the wait finds the answer here.
 
-use super::waiting_call::{Answer, BlockedClient, Client, ClientId, Grant};
+use super::waiting_call::{Answer, BlockedClient, ClientId, Grant, WaitingClient};
 use crate::reply::Reply;
 use ratelimit_core::wire::error::Error;
 use std::cell::{Cell, RefCell};
@@ -25,8 +25,8 @@ pub struct Outbox(RefCell<Answers>);
 
 impl Outbox {
     /// Adds the answer of a call whose wait has ended. It is sent when the timer hands the client back.
-    pub fn answer(&self, client: Client, reply: Result<Reply, Error>, grant: Option<Grant>) {
-        let Client { blocked, caller } = client;
+    pub fn answer(&self, client: WaitingClient, reply: Result<Reply, Error>, grant: Option<Grant>) {
+        let WaitingClient { blocked, caller } = client;
         if reply.is_err() {
             caller.stats.errors.count();
         }
@@ -38,17 +38,17 @@ impl Outbox {
     }
 
     /// Removes a client and its answer, as another event has ended its wait.
-    pub fn take(&self, client: ClientId) -> Option<(BlockedClient, Box<Answer>)> {
+    pub fn take(&self, id: ClientId) -> Option<(BlockedClient, Box<Answer>)> {
         let Answers { in_order, by_client, .. } = &mut *self.0.borrow_mut();
-        in_order.remove(&by_client.remove(&client)?)
+        in_order.remove(&by_client.remove(&id)?)
     }
 
     /// Removes the client with the oldest answer, to be handed back.
     pub fn next(&self) -> Option<(BlockedClient, Box<Answer>)> {
         let Answers { in_order, by_client, .. } = &mut *self.0.borrow_mut();
-        let (_, (client, answer)) = in_order.pop_first()?;
-        by_client.remove(&client.id);
-        Some((client, answer))
+        let (_, (blocked, answer)) = in_order.pop_first()?;
+        by_client.remove(&blocked.id);
+        Some((blocked, answer))
     }
 
     /// Returns `true` if there are no answers.

@@ -1,6 +1,6 @@
 //! Queues of all keys, and the lists that determine when each is evaluated.
 
-use super::waiting_call::{Client, ClientId, Grant, QueueKey};
+use super::waiting_call::{ClientId, Grant, QueueKey, WaitingClient};
 use ratelimit_core::queue::{Queue, QueuePlace, Steady, SteadyClock, Waiter};
 use ratelimit_core::{Amount, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Queue of a key, with its positions in the lists.
 pub struct QueueEntry {
     /// Calls that wait for the key.
-    pub queue: Queue<Client>,
+    pub queue: Queue<WaitingClient>,
     /// Sequence number of the queue, which is its position in the round.
     pub number: u64,
     /// Earliest instant at which the head may be granted, if known.
@@ -164,7 +164,7 @@ impl QueueTable {
     }
 
     /// Removes a call from the queue of a key.
-    pub fn leave(&mut self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<Client>> {
+    pub fn leave(&mut self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<WaitingClient>> {
         let entry = self.entry_mut(key)?;
         let was_head = entry.queue.head().is_some_and(|(head, _)| head == place);
         let waiter = entry.queue.leave(place)?;

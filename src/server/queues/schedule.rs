@@ -13,6 +13,6 @@ pub struct Schedule {
     pub subscribed: Cell<bool>,
     /// Armed timer and its instant.
     pub armed: Cell<Option<(TimerId, Timestamp)>>,
-    /// `true` if CLIENT UNBLOCK may reach waiting clients; `None` if not queried since the last cron event.
-    pub unblockable: Cell<Option<bool>>,
+    /// `true` if CLIENT UNBLOCK is offered for waiting clients; `None` if not queried since the last cron event.
+    pub allows_client_unblock: Cell<Option<bool>>,
 }

@@ -36,7 +36,8 @@ pub struct Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(pub usize);
 
-/// Client that the server has blocked. Handing it back consumes it: the server would free it twice otherwise.
+/// Client that the server has blocked. Consumed when it is handed back, because the server would free a client twice
+/// that is handed back twice.
 #[must_use = "a client that is not handed back is never answered"]
 pub struct BlockedClient {
     /// Identity of the client.
@@ -57,8 +58,8 @@ impl BlockedClient {
 }
 
 /// Client of a waiting call.
-pub struct Client {
-    /// The client itself.
+pub struct WaitingClient {
+    /// Blocked client.
     pub blocked: BlockedClient,
     /// Origin of its call.
     pub caller: Caller,
@@ -70,9 +71,9 @@ pub struct Answer {
     pub reply: Result<Reply, Error>,
     /// Counters of its command.
     pub stats: &'static CommandStats,
-    /// Lease that was granted to the client and that no other client knows of.
+    /// Lease that was granted to the client; `None` if the call was not granted, or has renewed a lease.
     pub grant: Option<Grant>,
-    /// `true` once it has been sent.
+    /// `true` once the reply has been sent.
     pub sent: Cell<bool>,
 }
 
