@@ -33,8 +33,8 @@ pub struct Applied<A> {
     pub reset: Span,
 }
 
-/// Changes the usage of a key by an evaluated call if it `changes_key`, moves it back with the clock in any case, and
-/// commits the change.
+/// Commits an evaluated call: applies its change to the usage of the key if `changes_key` is `true`. In either case,
+/// moves timestamps back if the clock has moved backwards.
 #[inline(always)]
 pub fn commit<K: Writable, C: Apply<Usage = K::Usage>>(
     mut key: K,
@@ -79,7 +79,7 @@ fn commit_step(key: impl Writable, step: &StepBack, now: Timestamp) {
     key.commit(|present| step.expiry(present), now);
 }
 
-/// Commits an evaluated call to its key. If others have replaced the key meanwhile, nothing changes.
+/// Commits an evaluated call to its key, like [`commit`]. Changes nothing if other modules have replaced the key since.
 #[inline(always)]
 pub fn commit_to<'r, 'a: 'r, C: Apply>(
     target: impl Target<'r, 'a>,
@@ -98,7 +98,7 @@ pub trait Target<'r, 'a: 'r>: Sized {
     /// A key whose usage is a `U`.
     type Writable<U: Usage>: Writable<Usage = U>;
 
-    /// Returns the key, to change its usage; `None` if others have replaced it.
+    /// Returns the key, to change its usage; `None` if other modules have replaced it.
     fn resume<U: Usage>(self, now: Timestamp) -> Option<Self::Writable<U>>;
 
     /// Returns the open key, to replace its value.
@@ -139,7 +139,7 @@ impl<'r, 'a: 'r> Target<'r, 'a> for Closed<'_, 'r, 'a> {
     }
 }
 
-/// Converts a plain key to a composite one, and changes that.
+/// Converts a plain key to a composite one, and applies the change of a call to it.
 pub fn convert<U: PlainUsage, C: Apply<Usage = CompositeUsage>>(key: Key<U>, call: &C, now: Timestamp) -> C::Answer {
     // The conversion has moved the usage back with the clock.
     key.convert(now, |usage| match call.apply(usage, now) {

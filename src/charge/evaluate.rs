@@ -21,7 +21,7 @@ pub enum EvaluatedRequest<'s, 'a> {
     Several(Box<SeveralLimits<'s, 'a>>),
 }
 
-/// Evaluates the part of a call on several keys that requests one of them.
+/// Evaluates one key of a call on several keys. `whole` is the call, `key_request` the request of the key.
 ///
 /// # Errors
 /// Returns an error if the key holds another type.
@@ -29,21 +29,21 @@ pub enum EvaluatedRequest<'s, 'a> {
 pub fn evaluate<'s, 'a>(
     key: &Contents,
     whole: &ManyKeysRequest<'a>,
-    of_key: &'s KeyRequest<'a>,
+    key_request: &'s KeyRequest<'a>,
     now: Timestamp,
     out_of_memory: impl FnOnce() -> bool,
 ) -> Result<EvaluatedRequest<'s, 'a>, Error> {
-    if let KeyRequest::One(spec) = of_key
+    if let KeyRequest::One(spec) = key_request
         && whole.idempotency == Idempotency::Every
         && spec.name.is_none()
         && let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now))
     {
         return Ok(EvaluatedRequest::One(evaluation, spec));
     }
-    evaluate_several(key, whole, of_key, now, out_of_memory)
+    evaluate_several(key, whole, key_request, now, out_of_memory)
 }
 
-/// Evaluates a spec at a key that is of its kind, or missing.
+/// Evaluates a spec at a key; `None` if the key holds another type.
 #[inline(always)]
 fn evaluate_one<L: Limit<Usage: PlainUsage>>(
     key: &Contents,
@@ -59,11 +59,11 @@ fn evaluate_one<L: Limit<Usage: PlainUsage>>(
 fn evaluate_several<'s, 'a>(
     key: &Contents,
     whole: &ManyKeysRequest<'a>,
-    of_key: &'s KeyRequest<'a>,
+    key_request: &'s KeyRequest<'a>,
     now: Timestamp,
     out_of_memory: impl FnOnce() -> bool,
 ) -> Result<EvaluatedRequest<'s, 'a>, Error> {
-    let request = match of_key {
+    let request = match key_request {
         KeyRequest::One(spec) if whole.idempotency == Idempotency::Every && spec.name.is_none() => {
             Cow::Owned(composite_of_one(key, spec, whole.purpose)?)
         }
@@ -71,10 +71,11 @@ fn evaluate_several<'s, 'a>(
             Cow::Owned(CompositeRequest { idempotency: whole.idempotency, ..of_purpose(spec, whole.purpose) })
         }
         KeyRequest::Composite(request) => Cow::Borrowed(&**request),
+        // Unreachable: the command has replaced the name of a policy by its limits.
         KeyRequest::Policy(_) => return Err(Error::Internal),
     };
-    let unused = CompositeUsage::default();
-    let stored = stored_usage(key, &request, &unused)?;
+    let empty = CompositeUsage::default();
+    let stored = stored_usage(key, &request, &empty)?;
     Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::at(request, stored, key.is_missing(), now, out_of_memory))))
 }
 
@@ -93,7 +94,7 @@ pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -
     Ok(of_purpose(spec, purpose))
 }
 
-/// Returns the contents of a key for a composite request: `unused` if the key is missing. A plain key becomes composite
+/// Returns the contents of a key for a composite request; `empty` if the key is missing. A plain key becomes composite
 /// only if the call changes what a plain key cannot store; a denied call or a peek never does.
 ///
 /// # Errors
@@ -101,7 +102,7 @@ pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -
 pub fn stored_usage<'k>(
     key: &'k Contents,
     request: &CompositeRequest,
-    unused: &'k CompositeUsage,
+    empty: &'k CompositeUsage,
 ) -> Result<StoredUsage<'k>, Error> {
     let alone = request.specs.iter().map(|spec| spec.limit.kind()).find(|kind| kind.stands_alone());
     if let (None, Some(usage)) = (alone, key.present()) {
@@ -112,7 +113,7 @@ pub fn stored_usage<'k>(
             Err(stored.wrong_type(alone.unwrap_or(UsageKind::Limits).name()))
         }
         (stored @ Stored::Composite, _) => Err(stored.wrong_type(alone.unwrap_or(UsageKind::Limits).name())),
-        (Stored::Missing, _) => Ok(alone.map_or(StoredUsage::Composite(unused), StoredUsage::missing)),
+        (Stored::Missing, _) => Ok(alone.map_or(StoredUsage::Composite(empty), StoredUsage::missing)),
         (stored @ Stored::Plain(kind), [Spec { limit, by_policy: false, .. }]) if limit.kind() != kind => {
             Err(stored.wrong_type(limit.kind().name()))
         }
@@ -143,8 +144,8 @@ impl EvaluatedRequest<'_, '_> {
         }
     }
 
-    /// Commits the call to its key if it `changes_key`, and moves a usage back with the clock in any case. Returns the
-    /// decision, and the outcome for the counts of its policy.
+    /// Applies the change of the call to its key if `changes_key` is `true`. In either case, moves timestamps back if
+    /// the clock has moved backwards. Returns the decision, and the outcome for the counts of its policy.
     #[inline(always)]
     pub fn commit<'r, 'c: 'r>(
         self,
@@ -174,7 +175,7 @@ impl EvaluatedRequest<'_, '_> {
     }
 }
 
-/// Commits a call of one limit. If other modules have replaced the key meanwhile, it only decides.
+/// Commits a call of one limit. Only decides the call if other modules have replaced the key since.
 #[inline(always)]
 fn commit_one<'r, 'c: 'r, L: Limit<Usage: PlainUsage>>(
     target: impl Target<'r, 'c>,

@@ -1,4 +1,5 @@
-//! Limits without entries at a composite key, with an idempotency key or without: the most common composite calls.
+//! Limits whose usage has a fixed size (no log, no leases) at a composite key, with an idempotency key or without: the
+//! most common composite calls.
 
 use super::commit::{Applied, Apply};
 use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
@@ -9,8 +10,8 @@ use ratelimit_core::syntax::CompositeRequest;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Span, Timestamp, UsageKind};
 
-/// Limits without entries, evaluated at a composite key that has a component for each. It adds no component, and no
-/// entry but an idempotency key.
+/// Limits whose usage has a fixed size (no log, no leases), evaluated at a composite key that has a component for each.
+/// The charge adds no component, and nothing else but an idempotency key.
 pub struct FastPath<'s, 'a> {
     /// Request of the call.
     pub request: &'s CompositeRequest<'a>,
@@ -53,14 +54,14 @@ impl FastPath<'_, '_> {
     #[inline(always)]
     fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
         // A debug build checks the effect even without a consumer.
-        let propagated = cfg!(debug_assertions) || effect_demand::exists();
-        let decision = usage.charge_fast(self.request, &self.evaluation, propagated, now);
+        let records_effect = cfg!(debug_assertions) || effect_demand::exists();
+        let decision = usage.charge_fast(self.request, &self.evaluation, records_effect, now);
         (decision, usage.reset(now))
     }
 
     /// Returns the decision of a call that changes nothing.
     #[inline(always)]
-    pub fn deny(&self, usage: &CompositeUsage, now: Timestamp) -> Decision {
+    fn unchanged_decision(&self, usage: &CompositeUsage, now: Timestamp) -> Decision {
         usage.deny_fast(self.request, &self.evaluation, now)
     }
 }
@@ -75,7 +76,7 @@ impl Apply for FastPath<'_, '_> {
     }
 
     fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Answer {
-        Answer::of(self.deny(usage, now))
+        Answer::of(self.unchanged_decision(usage, now))
     }
 
     fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {

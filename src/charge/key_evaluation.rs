@@ -40,7 +40,10 @@ pub trait KeyEvaluation {
 
 /// Returns an error if one of the keys has no room for the call, or there is no memory for it.
 #[inline(always)]
-pub fn check<'e, E: KeyEvaluation + 'e>(redis: &Redis, evaluations: impl Iterator<Item = &'e E>) -> Result<(), Error> {
+pub fn check_room_and_memory<'e, E: KeyEvaluation + 'e>(
+    redis: &Redis,
+    evaluations: impl Iterator<Item = &'e E>,
+) -> Result<(), Error> {
     let mut grows = false;
     for evaluation in evaluations {
         evaluation.check_room()?;
@@ -65,26 +68,28 @@ pub fn check_entries(kind: UsageKind, entries: usize) -> Result<(), Error> {
     }
 }
 
-/// Counts a call that as a whole is `allowed`. A call that only `peeks` is not counted as denied.
+/// Counts a call, as granted if `allowed` is `true` and as denied otherwise. A denied peek is not counted.
 #[inline(always)]
-pub fn count_call(redis: &Redis, allowed: bool, peeks: bool) {
-    if allowed || !peeks {
+pub fn count_call(redis: &Redis, allowed: bool, is_denied_peek: bool) {
+    if !is_denied_peek {
         redis.stats.decided(allowed);
     }
 }
 
-/// Counts the limits of one of a call's keys. Returns `true` if the key denies the call.
+/// Counts the limits of one of a call's keys. Returns `true` if the caller has to record a denial by the key: the key
+/// denies the call, and the call is not a denied peek.
 #[inline(always)]
-pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, peeks: bool) -> bool {
+pub fn count_key_and_report_denial(evaluation: &impl KeyEvaluation, allowed: bool, is_denied_peek: bool) -> bool {
     let denies = evaluation.denies();
-    if denies && peeks {
+    if denies && is_denied_peek {
         return false;
     }
     evaluation.count(allowed);
     denies
 }
 
-/// Counts a limit of a call that is `admitted` and that may create the key.
+/// Counts a limit of a call, as denied if `denies` is `true`, otherwise as admitted if `admitted` is `true`. `creates`
+/// is `true` if an admitted call creates the key.
 #[inline(always)]
 pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, creates: bool) {
     if let Some(stats) = stats::of(kind) {
@@ -99,8 +104,8 @@ pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, creates: bool)
     }
 }
 
-/// Counts limits, each with its kind and whether it denies, and the composite key of a call that is denied by them or
-/// is `admitted`, and that may create the key.
+/// Counts the limits of a call at a composite key, each with its kind and `true` if it denies the call. Also counts the
+/// key itself, like [`count_limit`].
 pub fn count_limits(limits: impl Iterator<Item = (UsageKind, bool)>, denies: bool, admitted: bool, creates: bool) {
     limits.for_each(|(kind, denies)| count_limit(kind, denies, admitted, false));
     count_limit(UsageKind::Limits, denies, admitted, creates);

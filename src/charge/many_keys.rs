@@ -1,12 +1,12 @@
 //! Calls on several keys: all are charged or none is.
 //!
 //! Every key is evaluated before any is charged, in one instant, and the changes are propagated as one effect. Keys are
-//! opened one after another: other modules may run when a later one is opened, and change an earlier one. Then it is
-//! evaluated again.
+//! opened one after another: other modules may run when a later one is opened, and change an earlier one. If that may
+//! have happened, all keys are evaluated again.
 
 use super::commit::Closed;
 use super::evaluate::{EvaluatedRequest, evaluate};
-use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
+use super::key_evaluation::{KeyEvaluation, check_room_and_memory, count_call, count_key_and_report_denial};
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;
 use crate::reply::Row;
@@ -21,69 +21,72 @@ use std::rc::Rc;
 
 /// Answer to a call on several keys.
 pub struct KeysAnswer {
-    /// The call as a whole is granted.
+    /// `true` if the call as a whole is granted.
     pub allowed: bool,
-    /// Longest hold if all keys granted the call (a forced charge past its limit has no hold), else the longest wait of
-    /// the keys that denied it. `None` if there is neither.
-    pub wait: Option<Verdict>,
+    /// Verdict to report; `None` if there is none. Of a granted call: the one with the longest hold, leaving out keys
+    /// whose limit a forced charge exceeds. Of a denied call: the one with the longest wait among the keys that denied
+    /// it.
+    pub longest: Option<Verdict>,
     /// Decision of each key.
     pub rows: Vec<Row>,
 }
 
 impl KeysAnswer {
     fn of(request: &ManyKeysRequest, allowed: bool) -> KeysAnswer {
-        KeysAnswer { allowed, wait: None, rows: Vec::with_capacity(request.keys.len()) }
+        KeysAnswer { allowed, longest: None, rows: Vec::with_capacity(request.keys.len()) }
     }
 
-    /// Adds the decision of a key. A refund is never denied and never waits, not even for a key that it only peeks at.
+    /// Adds the decision of a key. A refund is never denied and never waits, not even at a key that it only
+    /// evaluates, because the limit of the key has a cost of its own or counts leases.
     #[inline(always)]
     fn push(&mut self, request: &ManyKeysRequest, denies: bool, decision: Decision) {
         let decision = match request.purpose {
             Purpose::Refund => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
             Purpose::Charge | Purpose::Peek | Purpose::Settle => decision,
         };
-        let counts = match (self.allowed, request.purpose) {
+        let affects_wait = match (self.allowed, request.purpose) {
             (true, _) => decision.verdict.allowed(),
+            // No key denies a settlement. It fails if no key has the record, and then every verdict is `Never`.
             (false, Purpose::Settle) => true,
             (false, _) => denies,
         };
-        if counts {
-            self.wait = self.wait.max(Some(decision.verdict));
+        if affects_wait {
+            self.longest = self.longest.max(Some(decision.verdict));
         }
         self.rows.push(Row::decision(&decision));
     }
 }
 
-/// Returns `true` if a call as a whole is granted. A settlement is granted if any key has recorded its
-/// idempotency key.
+/// Returns `true` if a call as a whole is granted. A settlement is granted if its idempotency key is recorded at any of
+/// its keys.
 #[inline(always)]
 fn is_allowed<'e, 's: 'e, 'a: 's>(
     request: &ManyKeysRequest,
-    mut keys: impl Iterator<Item = &'e EvaluatedRequest<'s, 'a>>,
+    mut evaluations: impl Iterator<Item = &'e EvaluatedRequest<'s, 'a>>,
 ) -> bool {
     match request.purpose {
-        Purpose::Settle => keys.any(KeyEvaluation::has_record),
+        Purpose::Settle => evaluations.any(KeyEvaluation::has_record),
         Purpose::Refund => true,
-        Purpose::Charge | Purpose::Peek => !keys.any(KeyEvaluation::denies),
+        Purpose::Charge | Purpose::Peek => !evaluations.any(KeyEvaluation::denies),
     }
 }
 
 /// Answers a call that changes nothing.
 ///
 /// # Errors
-/// A key holds something else, or has no room for what the call would add.
+/// Returns an error if a key holds another type, or the call would exceed a maximum per key.
 pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -> Result<KeysAnswer, Error> {
     let mut peeked = Vec::with_capacity(request.keys.len());
-    for (name, of_key) in &request.keys {
+    for (name, key_request) in &request.keys {
         let key = redis.peek(*name)?;
-        let evaluated = evaluate(key.contents(), request, of_key, now, || false)?;
+        let evaluated = evaluate(key.contents(), request, key_request, now, || false)?;
         let decision = evaluated.answer(key.contents(), now).ok_or(Error::Internal)?;
         peeked.push((evaluated, decision));
     }
-    let keys = || peeked.iter().map(|(evaluated, _)| evaluated);
-    let mut answer = KeysAnswer::of(request, is_allowed(request, keys()));
+    let evaluations = || peeked.iter().map(|(evaluated, _)| evaluated);
+    let mut answer = KeysAnswer::of(request, is_allowed(request, evaluations()));
     if answer.allowed {
-        keys().try_for_each(KeyEvaluation::check_room)?;
+        evaluations().try_for_each(KeyEvaluation::check_room)?;
     }
     for (evaluated, decision) in &peeked {
         answer.push(request, evaluated.denies(), *decision);
@@ -91,11 +94,12 @@ pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -
     Ok(answer)
 }
 
-/// Answers a call that is charged on all of its keys if all grant it. `policies` has, for each key, the policy
-/// that sets its limits, or `None`.
+/// Decides a call, and charges it at all of its keys if all grant it. `policies` has the policy that sets the limits of
+/// each key, or `None`.
 ///
 /// # Errors
-/// A key holds something else, or has no room for what the call adds, or there is no memory for it.
+/// Returns an error if a key holds another type, or the call would exceed a maximum per key, or there is no memory for
+/// it.
 pub fn charge_keys(
     redis: &mut Redis,
     request: &ManyKeysRequest,
@@ -104,23 +108,23 @@ pub fn charge_keys(
 ) -> Result<KeysAnswer, Error> {
     let mut keys = EvaluatedKeys::new();
     evaluate_keys(redis, request, now, &mut keys)?;
-    let evaluated = || keys.iter().map(|key| &key.evaluated);
-    let mut answer = KeysAnswer::of(request, is_allowed(request, evaluated()));
-    let (allowed, peeks) = (answer.allowed, !answer.allowed && request.is_peek());
+    let evaluations = || keys.iter().map(|key| &key.evaluated);
+    let mut answer = KeysAnswer::of(request, is_allowed(request, evaluations()));
+    let (allowed, is_denied_peek) = (answer.allowed, !answer.allowed && request.is_peek());
     if allowed {
-        check(redis, evaluated())?;
+        check_room_and_memory(redis, evaluations())?;
     }
-    count_call(redis, allowed, peeks);
+    count_call(redis, allowed, is_denied_peek);
     for (place, EvaluatedKey { closed, evaluated }) in keys.drain(..).enumerate() {
         let policy = policies.get(place).and_then(Option::as_deref);
         let denies = evaluated.denies();
-        if count_key(&evaluated, allowed, peeks) {
-            redis.denied(closed.name(), evaluated.item(), policy.map(|policy| &policy.name), now);
+        if count_key_and_report_denial(&evaluated, allowed, is_denied_peek) {
+            redis.record_denial(closed.name(), evaluated.item(), policy.map(|policy| &policy.name), now);
         }
         let changes_key = evaluated.changes_key(allowed);
         let (decision, outcome) = evaluated.commit(Closed { redis, key: &closed }, changes_key, now);
         if let Some(policy) = policy {
-            // A key that others denied has not been admitted by this policy.
+            // If only other keys denied the call, this policy neither admitted nor denied it: it counts as a call only.
             let charges = outcome.charges && (allowed || denies);
             policy.counts.count(&CountedOutcome { charges, ..outcome });
         }
@@ -147,12 +151,12 @@ fn evaluate_keys<'s, 'a, 'c>(
     keys: &mut EvaluatedKeys<'s, 'a, 'c>,
 ) -> Result<(), Error> {
     for (name, _) in &request.keys {
-        redis.expire_first(*name)?;
+        redis.delete_if_expired(*name)?;
     }
     for key in &request.keys {
         evaluate_key(redis, request, key, now, keys)?;
     }
-    if !keys.iter().all(|key| redis.still_holds(&key.closed)) {
+    if !keys.iter().all(|key| redis.is_current(&key.closed)) {
         evaluate_again(redis, request, now, keys)?;
     }
     Ok(())
@@ -163,13 +167,13 @@ fn evaluate_keys<'s, 'a, 'c>(
 fn evaluate_key<'s, 'a, 'c>(
     redis: &mut Redis<'c>,
     request: &ManyKeysRequest<'a>,
-    (name, of_key): &'s (KeyName, KeyRequest<'a>),
+    (name, key_request): &'s (KeyName, KeyRequest<'a>),
     now: Timestamp,
     keys: &mut EvaluatedKeys<'s, 'a, 'c>,
 ) -> Result<(), Error> {
     let key = redis.open(*name)?;
     let out_of_memory = || key.redis().out_of_memory();
-    let evaluated = evaluate(key.contents(), request, of_key, now, out_of_memory)?;
+    let evaluated = evaluate(key.contents(), request, key_request, now, out_of_memory)?;
     keys.push(EvaluatedKey { closed: key.close(evaluated.may_write(), now), evaluated });
     Ok(())
 }
@@ -185,11 +189,11 @@ fn evaluate_again<'s, 'a, 'c>(
     keys: &mut EvaluatedKeys<'s, 'a, 'c>,
 ) -> Result<(), Error> {
     for missing in [true, false] {
-        for (key, of_key) in keys.iter_mut().zip(&request.keys) {
+        for (key, name_and_request) in keys.iter_mut().zip(&request.keys) {
             if key.closed.is_missing() == missing {
-                let mut again = SmallVec::new();
-                evaluate_key(redis, request, of_key, now, &mut again)?;
-                *key = again.pop().ok_or(Error::Internal)?;
+                let mut evaluated = SmallVec::new();
+                evaluate_key(redis, request, name_and_request, now, &mut evaluated)?;
+                *key = evaluated.pop().ok_or(Error::Internal)?;
             }
         }
     }

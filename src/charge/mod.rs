@@ -8,8 +8,9 @@
 //! ```
 //!
 //! * A key is opened without knowing its type; [`Stored`](crate::redis::key::Stored) names its contents. The request is
-//!   evaluated there and changes nothing yet: one limit at a usage of its own (`one_limit.rs`), limits without entries
-//!   at a composite key (`fast_path.rs`), or everything else at a composite key (`several_limits.rs`).
+//!   evaluated there and changes nothing yet: one limit at a usage of its own (`one_limit.rs`), limits whose
+//!   usage has a fixed size at a composite key (`fast_path.rs`), or everything else at a composite key
+//!   (`several_limits.rs`).
 //! * If every key grants the call but the call exceeds a maximum per key or needs memory that the server lacks, it is
 //!   rejected with an error. Otherwise it is counted, as granted or denied (`key_evaluation.rs`).
 //! * The usage moves back if the clock did, and is changed (`commit.rs`). The effect is propagated and the key gets its
@@ -31,4 +32,4 @@ mod several_limits;
 
 pub use leases_and_bans::{ban, follow_clock, lease_token, lease_until, release, release_if_unchanged};
 pub use many_keys::{KeysAnswer, charge_keys, peek_keys};
-pub use one_key::{charge, charge_one, charge_or_take_over, charge_several, peek, peek_one};
+pub use one_key::{charge, charge_one, charge_or_migrate, charge_several, peek, peek_one};

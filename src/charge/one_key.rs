@@ -3,7 +3,7 @@
 use super::commit::{Applied, commit_to};
 use super::evaluate::{composite_of_one, outcome, stored_usage};
 use super::fast_path::FastPath;
-use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
+use super::key_evaluation::{KeyEvaluation, check_room_and_memory, count_call, count_key_and_report_denial};
 use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
 use crate::redis::Redis;
@@ -29,6 +29,7 @@ pub fn peek(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timesta
     match request {
         KeyRequest::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
         KeyRequest::Composite(request) => peek_several(&redis.peek(name)?, Cow::Borrowed(request), now),
+        // Unreachable: the command has replaced the name of a policy by its limits.
         KeyRequest::Policy(_) => Err(Error::Internal),
     }
 }
@@ -42,7 +43,7 @@ pub fn peek_one(redis: &mut Redis, name: KeyName, spec: &Spec, now: Timestamp) -
     with_limit!(spec, limit => peek_limit(&redis.peek(name)?, limit, spec, now))
 }
 
-/// Decides a call under a limit of its algorithm's type, and changes nothing.
+/// Decides a call of one spec, with its limit as the concrete type `L`, and changes nothing.
 fn peek_limit<L: Limit<Usage: PlainUsage>>(
     key: &PeekedKey,
     limit: &L,
@@ -61,18 +62,18 @@ fn peek_limit<L: Limit<Usage: PlainUsage>>(
 /// Answers a call over several limits that changes nothing.
 #[inline(never)]
 fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp) -> Result<Answer, Error> {
-    let unused = CompositeUsage::default();
-    let stored = stored_usage(key.contents(), &request, &unused)?;
+    let empty = CompositeUsage::default();
+    let stored = stored_usage(key.contents(), &request, &empty)?;
     let evaluation = SeveralLimits::at(request, stored, key.contents().is_missing(), now, || false);
     evaluation.check_room()?;
     evaluation.answer(key.contents(), now).ok_or(Error::Internal)
 }
 
-/// Answers a call that is charged if its limits grant it. `policy` is the policy that sets them, if any.
+/// Decides a call, and charges it if its limits grant it. `policy` is the policy that sets the limits, if there is one.
 ///
 /// # Errors
-/// Returns an error if the key holds another type, or the call exceeds a maximum per key or needs memory that the
-/// server does not have.
+/// Returns an error if the key holds another type, or the call would exceed a maximum per key, or there is no memory
+/// for it.
 pub fn charge(
     redis: &mut Redis,
     name: KeyName,
@@ -83,11 +84,12 @@ pub fn charge(
     match request {
         KeyRequest::One(spec) => charge_one(redis, name, spec, policy, now).map(Answer::of),
         KeyRequest::Composite(request) => charge_several(redis, name, request, policy, now),
+        // Unreachable: the command has replaced the name of a policy by its limits.
         KeyRequest::Policy(_) => Err(Error::Internal),
     }
 }
 
-/// Decides a call of one spec, which is charged if its limit grants it.
+/// Decides a call of one spec, and charges it if its limit grants it.
 ///
 /// # Errors
 /// As [`charge`].
@@ -99,21 +101,23 @@ pub fn charge_one(
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
-    let mut other_outcome = None;
+    let mut composite_outcome = None;
     let decision = with_limit!(spec, limit => {
-        // A copy, so that the caller's spec can stay in registers.
+        // Copied: a reference into the caller's spec would force it into memory.
         let limit = limit.to_owned();
-        charge_limit(redis, name, &limit, spec, policy, &mut other_outcome, now)
+        charge_limit(redis, name, &limit, spec, policy, &mut composite_outcome, now)
     })?;
     if let Some(policy) = policy {
-        let outcome = other_outcome.unwrap_or_else(|| CountedOutcome::of(&decision, Purpose::of(spec.request)));
+        let outcome = composite_outcome.unwrap_or_else(|| CountedOutcome::of(&decision, Purpose::of(spec.request)));
         policy.counts.count(&outcome);
     }
     Ok(decision)
 }
 
-/// Charges a spec under a limit of its algorithm's type. At a key that is neither missing nor of that kind, the outcome
-/// is stored in `other_outcome`.
+/// Charges a spec, with its limit as the concrete type `L`.
+///
+/// If the key holds another kind of usage, the call is decided as a composite one. `composite_outcome` then receives
+/// its outcome, which has more to count than a `Decision`.
 #[inline(always)]
 fn charge_limit<L: Limit<Usage: PlainUsage>>(
     redis: &mut Redis,
@@ -121,17 +125,17 @@ fn charge_limit<L: Limit<Usage: PlainUsage>>(
     limit: &L,
     spec: &Spec,
     policy: Option<&EffectivePolicy>,
-    other_outcome: &mut Option<CountedOutcome>,
+    composite_outcome: &mut Option<CountedOutcome>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
     match redis.open(name)?.typed() {
         Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), policy, now)?.with_keep(spec.keep)),
         Err(key) => {
-            // Field by field, so that the caller's spec can stay in registers.
+            // Copied field by field: a reference to the whole spec would force it into memory.
             let Spec { limit, request, holder, keep, name, own_cost, nx, fence, shadow, by_policy, slower } = *spec;
             let spec = Spec { limit, request, holder, keep, name, own_cost, nx, fence, shadow, by_policy, slower };
             let (decision, outcome) = charge_other_kind(key, spec, policy, now)?;
-            *other_outcome = Some(outcome);
+            *composite_outcome = Some(outcome);
             Ok(decision)
         }
     }
@@ -151,11 +155,11 @@ where
     L: Limit<Usage: PlainUsage>,
 {
     let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
-    let changes_key = decide(&mut key, &evaluation, || request.is_peek(), item, policy, now)?;
+    let changes_key = check_and_count(&mut key, &evaluation, || request.is_peek(), item, policy, now)?;
     Ok(evaluation.commit(limit, request, key, changes_key, now))
 }
 
-/// Decides a call of one spec at a key that is neither missing nor of the spec's kind.
+/// Decides a call of one spec at a key that holds another type, and charges it if its limit grants it.
 #[cold]
 #[inline(never)]
 fn charge_other_kind(
@@ -165,11 +169,11 @@ fn charge_other_kind(
     now: Timestamp,
 ) -> Result<(Decision, CountedOutcome), Error> {
     let request = composite_of_one(key.contents(), &spec, Purpose::Charge)?;
-    let answer = charge_open(key, &request, policy, now)?;
+    let answer = charge_composite(key, &request, policy, now)?;
     Ok((answer.decision, outcome(&answer, request.purpose)))
 }
 
-/// Answers a call over several limits, which are charged if all grant it.
+/// Decides a call over several limits, and charges them if all grant it.
 ///
 /// # Errors
 /// As [`charge`].
@@ -181,61 +185,64 @@ pub fn charge_several(
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
-    let answer = charge_open(redis.open(name)?, request, policy, now)?;
+    let answer = charge_composite(redis.open(name)?, request, policy, now)?;
     if let Some(policy) = policy {
         policy.counts.count(&outcome(&answer, request.purpose));
     }
     Ok(answer)
 }
 
-fn charge_open(
+/// Charges a composite request at an open key.
+fn charge_composite(
     mut key: OpenKey,
     request: &CompositeRequest,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
     if let Some(fast_path) = FastPath::at(key.contents(), request, now) {
-        let changes_key = decide(&mut key, &fast_path, || false, None, policy, now)?;
+        // The fast path evaluates neither peeks nor sketches, and only sketches have items.
+        let changes_key = check_and_count(&mut key, &fast_path, || false, None, policy, now)?;
         return Ok(commit_to(key, &fast_path, changes_key, now));
     }
-    let unused = CompositeUsage::default();
-    let stored = stored_usage(key.contents(), request, &unused)?;
+    let empty = CompositeUsage::default();
+    let stored = stored_usage(key.contents(), request, &empty)?;
     let missing = key.contents().is_missing();
     let evaluation = SeveralLimits::at(Cow::Borrowed(request), stored, missing, now, || key.redis().out_of_memory());
-    let changes_key = decide(&mut key, &evaluation, || request.purpose == Purpose::Peek, request.item(), policy, now)?;
+    let changes_key =
+        check_and_count(&mut key, &evaluation, || request.purpose == Purpose::Peek, request.item(), policy, now)?;
     Ok(evaluation.commit(key, changes_key, now))
 }
 
-/// Rejects a call that exceeds a maximum per key or the memory limit, and counts any other. A call that only `peeks` is
-/// not counted as denied. Returns `true` if the key is changed.
+/// Rejects a call that would exceed a maximum per key or the memory limit, and counts any other. A denied peek is not
+/// counted as denied. Returns `true` if the call changes the key.
 #[inline(always)]
-fn decide(
+fn check_and_count(
     key: &mut OpenKey,
     evaluation: &impl KeyEvaluation,
-    peeks: impl FnOnce() -> bool,
+    is_peek: impl FnOnce() -> bool,
     item: Option<&[u8]>,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<bool, Error> {
     let allowed = evaluation.allows();
     if allowed {
-        check(key.redis(), once(evaluation))?;
+        check_room_and_memory(key.redis(), once(evaluation))?;
     }
-    let peeks = !allowed && peeks();
-    count_call(key.redis(), allowed, peeks);
-    if count_key(evaluation, allowed, peeks) {
-        key.denied(item, policy.map(|policy| &policy.name), now);
+    let is_denied_peek = !allowed && is_peek();
+    count_call(key.redis(), allowed, is_denied_peek);
+    if count_key_and_report_denial(evaluation, allowed, is_denied_peek) {
+        key.record_denial(item, policy.map(|policy| &policy.name), now);
     }
     Ok(evaluation.changes_key(allowed))
 }
 
-/// Decides a call of a bucket. If `legacy_usage` finds a usage in a string, a limiter replaces the string, even if the
-/// call is denied.
+/// Decides a call of a bucket, and charges it if the bucket grants it. If the key is a string of redis-cell, which
+/// `legacy_usage` reads, a bucket replaces it, even if the call is denied.
 ///
 /// # Errors
 /// As [`charge`].
 #[inline(always)]
-pub fn charge_or_take_over(
+pub fn charge_or_migrate(
     redis: &mut Redis,
     name: KeyName,
     bucket: &Bucket,
@@ -254,7 +261,7 @@ pub fn charge_or_take_over(
     }
     drop(key);
     let decision = match legacy_usage(redis) {
-        Some(usage) => take_over(redis, name, bucket, usage, request, now)?,
+        Some(usage) => migrate_string(redis, name, bucket, usage, request, now)?,
         None => None,
     };
     decision.ok_or_else(|| stored.wrong_type(BucketUsage::KIND.name()))
@@ -262,7 +269,7 @@ pub fn charge_or_take_over(
 
 /// Decides a call of a bucket that is stored as a string, and replaces the string. Returns `None` if the string cannot
 /// be replaced.
-fn take_over(
+fn migrate_string(
     redis: &mut Redis,
     name: KeyName,
     bucket: &Bucket,
@@ -270,17 +277,19 @@ fn take_over(
     request: Request,
     now: Timestamp,
 ) -> Result<Option<Decision>, Error> {
-    // A recovered usage is like a missing key: the call creates the key, which needs memory.
+    // If the bucket of the string is full again, treat the key as missing: a charge then counts as creating it, and is
+    // rejected if the server is out of memory.
     let evaluation = OneLimit::at(bucket, &usage, usage.is_unused(), request, now);
-    check(redis, once(&evaluation))?;
+    check_room_and_memory(redis, once(&evaluation))?;
     let Applied { answer: decision, reset } = evaluation.apply(bucket, request, &mut usage, now);
     if !replace(redis, name, usage, Expiry::of(now, reset).after_charge(None, false), now) {
         return Ok(None);
     }
-    let (allowed, peeks) = (evaluation.allows(), request.is_peek());
-    count_call(redis, allowed, peeks);
-    if count_key(&evaluation, allowed, peeks) {
-        redis.denied(name, None, None, now);
+    let allowed = evaluation.allows();
+    let is_denied_peek = !allowed && request.is_peek();
+    count_call(redis, allowed, is_denied_peek);
+    if count_key_and_report_denial(&evaluation, allowed, is_denied_peek) {
+        redis.record_denial(name, None, None, now);
     }
     Ok(Some(decision))
 }

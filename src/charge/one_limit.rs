@@ -83,7 +83,8 @@ impl OneLimit {
         self.evaluation(request).decision(limit, usage, now, false)
     }
 
-    /// Commits the call to its key if it `changes_key`, and moves a usage back with the clock in any case.
+    /// Applies the change of the call to its key if `changes_key` is `true`. In either case, moves timestamps back if
+    /// the clock has moved backwards.
     #[inline(always)]
     pub fn commit<L, K>(self, limit: &L, request: Request, mut key: K, changes_key: bool, now: Timestamp) -> Decision
     where
@@ -91,7 +92,7 @@ impl OneLimit {
         K: Writable<Usage = L::Usage>,
     {
         match self.outcome {
-            Outcome::Granted(decision, after) if changes_key && !key.is_overtaken() => {
+            Outcome::Granted(decision, after) if changes_key && !key.may_have_changed() => {
                 if let Some(after) = L::Usage::from_any(after) {
                     *key.usage_mut() = after;
                 }
@@ -100,7 +101,7 @@ impl OneLimit {
                 key.commit(|present| expiry.after_charge(present, false), now);
                 decision
             }
-            Outcome::Denied(decision) if !key.is_overtaken() => decision,
+            Outcome::Denied(decision) if !key.may_have_changed() => decision,
             outcome => OneLimit { outcome, ..self }.commit_evaluated(limit, request, key, changes_key, now),
         }
     }

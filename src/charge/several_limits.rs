@@ -50,29 +50,30 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         limits
     }
 
-    /// Checks that there is room for the entries and components that the call would add. If there is not, or no memory
-    /// for them, the additions of limits in shadow mode are left out, as those limits never deny.
+    /// Checks that there is room for the entries and components that the call would add. If there is no room or no
+    /// memory for them, leaves out the additions of limits in shadow mode, because a limit in shadow mode must not make
+    /// the call fail.
     #[inline(always)]
     fn check_growth(&mut self, stored: StoredUsage, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
-        (self.room, self.grows) = self.room(stored, now);
+        (self.room, self.grows) = self.growth(stored, now);
         let has_shadow_limits = self.request.specs.iter().any(|spec| spec.shadow);
         if has_shadow_limits && (self.room.is_err() || (self.grows && out_of_memory())) {
             self.evaluation.exclude_shadow_limits();
-            (self.room, self.grows) = self.room(stored, now);
+            (self.room, self.grows) = self.growth(stored, now);
         }
     }
 
-    /// Returns an error if charging the call would exceed the maximum number of entries of a component, or of
-    /// components; and `true` if it would create a key, a component or an entry.
-    fn room(&self, stored: StoredUsage, now: Timestamp) -> (Result<(), Error>, bool) {
+    /// Returns two things: an error if the charge would exceed the maximum number of entries or components, and `true`
+    /// if it would create a key, a component or an entry.
+    fn growth(&self, stored: StoredUsage, now: Timestamp) -> (Result<(), Error>, bool) {
         let mut grows = self.creates_plain_key() || self.evaluation.creates_components();
         if self.evaluation.has_too_many_components(stored, now) {
             return (Err(Error::TooManyComponents { max: MAX_COMPONENTS }), grows);
         }
         let mut entries = self.evaluation.entries(&self.request, stored, now);
-        let room = entries.try_for_each(|(kind, entries, more)| {
-            grows |= more;
-            check_entries(kind, entries)
+        let room = entries.try_for_each(|(kind, count, adds)| {
+            grows |= adds;
+            check_entries(kind, count)
         });
         (room, grows)
     }
@@ -87,15 +88,19 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         &self.request
     }
 
-    /// Returns the answer of a call that changes nothing, at the key at which it was evaluated. Returns `None` if the
-    /// key now holds another type.
+    /// Returns the answer of a call that changes nothing, at the key at which the call was evaluated; `None` if the key
+    /// now holds another type.
     pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Answer> {
-        let Some(kind) = self.plain else { return Some(self.unchanged(StoredUsage::Composite(&*key.usage()?), now)) };
-        with_usage_type!(kind, Plain => Some(self.unchanged(StoredUsage::plain::<Plain>(&*key.usage()?), now)), None)
+        let Some(kind) = self.plain else {
+            return Some(self.answer_unchanged(StoredUsage::Composite(&*key.usage()?), now));
+        };
+        with_usage_type!(kind, Plain => {
+            Some(self.answer_unchanged(StoredUsage::plain::<Plain>(&*key.usage()?), now))
+        }, None)
     }
 
-    /// Commits the change of a call that `changes_key`. Shifts timestamps back after the clock moved backwards in any
-    /// case. Cannot fail.
+    /// Applies the change of the call if `changes_key` is `true`. In either case, moves timestamps back if the clock
+    /// has moved backwards.
     pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, changes_key: bool, now: Timestamp) -> Answer {
         match self.plain {
             None => self.commit_composite(target, changes_key, now),
@@ -109,16 +114,17 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 
     fn commit_composite<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, changes_key: bool, now: Timestamp) -> Answer {
         let Some(mut key) = target.resume(now) else {
-            return self.unchanged(StoredUsage::Composite(&CompositeUsage::default()), now);
+            // Other modules have stored another type in the key since. The call is answered as at an empty key.
+            return self.answer_unchanged(StoredUsage::Composite(&CompositeUsage::default()), now);
         };
-        let again;
-        let evaluation = if changes_key && key.is_overtaken() {
-            again = self.again(key.usage_mut(), now);
-            &again
+        let new_evaluation;
+        let evaluation = if changes_key && key.may_have_changed() {
+            new_evaluation = self.evaluate_again(key.usage_mut(), now);
+            &new_evaluation
         } else {
             &self.evaluation
         };
-        commit(key, &OfComposite { request: &self.request, evaluation }, changes_key, now)
+        commit(key, &ChargeOfComposite { request: &self.request, evaluation }, changes_key, now)
     }
 
     fn commit_plain<'r, 'c: 'r, U: PlainUsage>(
@@ -129,28 +135,34 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     ) -> Answer {
         let (request, evaluation) = (&*self.request, &self.evaluation);
         if !changes_key || evaluation.stays_plain(request) {
-            return commit_to(target, &OfPlain::<U> { request, evaluation, usage: PhantomData }, changes_key, now);
+            return commit_to(
+                target,
+                &ChargeOfPlain::<U> { request, evaluation, usage: PhantomData },
+                changes_key,
+                now,
+            );
         }
         match target.open() {
             // Other modules have deleted the key.
             Some(key) if key.contents().is_missing() => {
-                let evaluation = &self.again(&CompositeUsage::default(), now);
-                commit_to(key, &OfComposite { request, evaluation }, changes_key, now)
+                let evaluation = &self.evaluate_again(&CompositeUsage::default(), now);
+                commit_to(key, &ChargeOfComposite { request, evaluation }, changes_key, now)
             }
             Some(key) => match key.typed::<U>() {
-                Ok(key) => convert(key, &OfComposite { request, evaluation }, now),
-                Err(_) => self.unchanged(StoredUsage::plain(&U::default()), now),
+                Ok(key) => convert(key, &ChargeOfComposite { request, evaluation }, now),
+                Err(_) => self.answer_unchanged(StoredUsage::plain(&U::default()), now),
             },
-            None => self.unchanged(StoredUsage::plain(&U::default()), now),
+            None => self.answer_unchanged(StoredUsage::plain(&U::default()), now),
         }
     }
 
     /// Evaluates the call again, after other modules may have changed the components and the recorded idempotency keys.
-    fn again(&self, usage: &CompositeUsage, now: Timestamp) -> CompositeEvaluation {
+    fn evaluate_again(&self, usage: &CompositeUsage, now: Timestamp) -> CompositeEvaluation {
         self.evaluation.again(&self.request, StoredUsage::Composite(usage), now)
     }
 
-    fn unchanged(&self, stored: StoredUsage, now: Timestamp) -> Answer {
+    /// Returns the answer of a call that changes nothing, at the usage of its key.
+    fn answer_unchanged(&self, stored: StoredUsage, now: Timestamp) -> Answer {
         self.evaluation.answer(&self.request, stored, now, false)
     }
 }
@@ -176,11 +188,11 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
         self.grows
     }
 
-    /// Returns `true` if the key is to be changed. A strike is written although the call is denied, and so is the
+    /// Returns `true` if the call changes the key. A strike is written although the call is denied, and so is the
     /// release of a lease by a settlement whose idempotency key is no longer recorded.
     fn changes_key(&self, allowed: bool) -> bool {
-        let changes_key = allowed || self.request.purpose == Purpose::Settle;
-        (changes_key && self.evaluation.changes()) || self.evaluation.strikes()
+        let may_charge = allowed || self.request.purpose == Purpose::Settle;
+        (may_charge && self.evaluation.changes()) || self.evaluation.strikes()
     }
 
     fn count(&self, allowed: bool) {
@@ -189,13 +201,13 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
     }
 }
 
-/// Request and evaluation at a key that is composite or becomes so.
-struct OfComposite<'e, 'a> {
+/// Charge of a key that is composite or becomes composite.
+struct ChargeOfComposite<'e, 'a> {
     request: &'e CompositeRequest<'a>,
     evaluation: &'e CompositeEvaluation,
 }
 
-impl Apply for OfComposite<'_, '_> {
+impl Apply for ChargeOfComposite<'_, '_> {
     type Usage = CompositeUsage;
     type Answer = Answer;
 
@@ -214,14 +226,14 @@ impl Apply for OfComposite<'_, '_> {
     }
 }
 
-/// Request and evaluation at a plain key that stays plain.
-struct OfPlain<'e, 'a, U> {
+/// Charge of a plain key that stays plain.
+struct ChargeOfPlain<'e, 'a, U> {
     request: &'e CompositeRequest<'a>,
     evaluation: &'e CompositeEvaluation,
     usage: PhantomData<U>,
 }
 
-impl<U: PlainUsage> Apply for OfPlain<'_, '_, U> {
+impl<U: PlainUsage> Apply for ChargeOfPlain<'_, '_, U> {
     type Usage = U;
     type Answer = Answer;
 

@@ -21,7 +21,7 @@ pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
         checked.push((applier.check)(redis, *key, text)?);
     }
     for ((key, text, applier), checked) in effects.iter().zip(&mut checked) {
-        if checked.is_overtaken(redis) {
+        if checked.may_have_changed(redis) {
             *checked = (applier.check)(redis, *key, text)?;
         }
     }
@@ -29,8 +29,8 @@ pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     redis.propagate_verbatim();
     let mut applied = Ok(Reply::Ok);
     for ((key, text, applier), checked) in effects.iter().zip(checked) {
-        if let Err(overtaken) = (applier.apply)(redis, *key, text, checked, now) {
-            applied = Err(overtaken);
+        if let Err(error) = (applier.apply)(redis, *key, text, checked, now) {
+            applied = Err(error);
         }
     }
     if applied.is_ok() {

@@ -19,7 +19,7 @@ pub fn take<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     request.read_take(&mut args, Some(&redis.global.bucket_cache))?;
     redis.global.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
-    request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_take(redis, *name, of_key));
+    request.keys.iter_mut().for_each(|(name, key_request)| queue_order::place_take(redis, *name, key_request));
     charge_keys(redis, &request, policies, now).map(reply)
 }
 
@@ -31,12 +31,12 @@ pub fn peek<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     request.read_peek(&mut args, Some(&redis.global.bucket_cache))?;
     redis.global.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
-    request.keys.iter_mut().for_each(|(name, of_key)| queue_order::place_peek(redis, *name, of_key));
+    request.keys.iter_mut().for_each(|(name, key_request)| queue_order::place_peek(redis, *name, key_request));
     peek_keys(redis, &request, now).map(reply)
 }
 
-fn reply(KeysAnswer { allowed, wait, rows }: KeysAnswer) -> Reply {
-    Reply::decisions(allowed, wait, rows)
+fn reply(KeysAnswer { allowed, longest, rows }: KeysAnswer) -> Reply {
+    Reply::decisions(allowed, longest, rows)
 }
 
 /// Replaces the names of policies in the request by their limits.
@@ -45,9 +45,9 @@ fn resolve_policies<'p>(
     policies: &'p [Option<Rc<EffectivePolicy>>],
 ) -> Result<(), Error> {
     let idempotency = request.idempotency;
-    for ((_, of_key), policy) in request.keys.iter_mut().zip(policies) {
-        if let (KeyRequest::Policy(by), Some(policy)) = (&*of_key, policy) {
-            *of_key = match by.request(&policy.limits)? {
+    for ((_, key_request), policy) in request.keys.iter_mut().zip(policies) {
+        if let (KeyRequest::Policy(by), Some(policy)) = (&*key_request, policy) {
+            *key_request = match by.request(&policy.limits)? {
                 KeyRequest::Composite(call) => {
                     KeyRequest::Composite(Box::new(CompositeRequest { idempotency, ..*call }))
                 }

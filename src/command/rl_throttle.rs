@@ -4,7 +4,7 @@
 //! reply. A key of redis-cell is a string that holds its TAT, the instant at which the bucket has recovered, in
 //! nanoseconds. With cell-compat, the first call converts such a key.
 
-use crate::charge::charge_or_take_over;
+use crate::charge::charge_or_migrate;
 use crate::redis::key::short_string;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
@@ -22,7 +22,7 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let legacy_usage =
         |redis: &mut Redis| if CELL_COMPAT.get() != 0 { legacy_usage(redis, key, &bucket, now) } else { None };
-    let decision = charge_or_take_over(redis, key, &bucket, request, now, legacy_usage)?;
+    let decision = charge_or_migrate(redis, key, &bucket, request, now, legacy_usage)?;
     Ok(Reply::throttled(&decision))
 }
 

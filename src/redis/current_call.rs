@@ -4,7 +4,7 @@ use super::api::{api, call, has_flag};
 use super::clock::now;
 use super::debug_round_trip::RoundTripCheck;
 use super::global::global;
-use super::outgoing::{self, Changes};
+use super::outgoing::{self, RecordedEffects};
 use super::replies::Replies;
 use super::server_entry::ServerEntry;
 use super::{bus, guard, policy_persistence};
@@ -32,7 +32,7 @@ pub struct Redis<'a> {
     pub global: &'a Global,
     /// Counts of the command.
     pub stats: &'static CommandStats,
-    /// Generation of pointers into keys: the number of times that other modules may have run (see `key/mod.rs`).
+    /// Number of times that other modules may have run: the generation of pointers into keys (see `key/mod.rs`).
     pub(super) generation: u32,
     /// Number of events that have been announced.
     announced: usize,
@@ -43,7 +43,7 @@ pub struct Redis<'a> {
     /// Keyspace events, to be announced at the end of the call.
     events: SmallVec<[(KeyName, Event); 8]>,
     /// Effects to be propagated.
-    pub(super) changes: Changes,
+    pub(super) effects: RecordedEffects,
 }
 
 type Pending = Box<dyn FnOnce(&mut Redis)>;
@@ -67,7 +67,7 @@ impl<'a> Redis<'a> {
             announced: 0,
             pending: None,
             events: SmallVec::new(),
-            changes: Changes::default(),
+            effects: RecordedEffects::default(),
         }
     }
 
@@ -104,30 +104,30 @@ impl<'a> Redis<'a> {
         unsafe { is_out_of_memory(self.ctx) }
     }
 
-    /// Records that a key, or an item of it, denied the call, with the policy whose limits it has, if any. Queues the
-    /// denial event if the setting `denial-events` is on. To be called once per key and call.
+    /// Records that a key, or its `item`, denied the call. `policy` is the policy that sets the limits of the key, if
+    /// there is one. Queues the denial event if the setting `denial-events` is on. To be called once per key and call.
     #[inline(never)]
-    pub fn denied(&mut self, name: KeyName, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
+    pub fn record_denial(&mut self, name: KeyName, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
         self.global.heavy_hitters.record(self.key_bytes(name), item, policy, now);
         if DENIAL_EVENTS.get() != 0 {
-            self.happened(name, Event::Denied);
+            self.queue_event(name, Event::Denied);
         }
     }
 
     /// Queues a keyspace event of a key. Events are announced at the end of the call, as subscribers may change keys.
     #[inline(always)]
-    pub(super) fn happened(&mut self, name: KeyName, event: Event) {
+    pub(super) fn queue_event(&mut self, name: KeyName, event: Event) {
         self.events.push((name, event));
     }
 
     /// Queues an action to run once everything recorded has been propagated.
-    pub(super) fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
+    pub(super) fn after_propagation(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
         self.pending.get_or_insert_default().push_back(Box::new(run));
     }
 
-    /// Queues an action to run once everything recorded has been propagated, before all actions of `later`: those may
-    /// let other modules run.
-    pub(super) fn first(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
+    /// Queues an action to run once everything recorded has been propagated, before all actions of
+    /// `after_propagation`: those may let other modules run.
+    pub(super) fn first_after_propagation(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
         self.pending.get_or_insert_default().push_front(Box::new(run));
     }
 
@@ -135,7 +135,7 @@ impl<'a> Redis<'a> {
     #[inline(always)]
     pub fn propagate(&mut self) {
         // SAFETY: `ctx` and the words are those of the current call.
-        unsafe { self.changes.propagate(self.ctx, self.argv) };
+        unsafe { self.effects.propagate(self.ctx, self.argv) };
     }
 
     /// Propagates the changes recorded before, and then a change of a key, to replicas and the AOF.
@@ -145,12 +145,12 @@ impl<'a> Redis<'a> {
         name: KeyName,
         usage: &mut U,
         expires_at: u64,
-        before: &RoundTripCheck<U>,
+        check: &RoundTripCheck<U>,
     ) {
         self.propagate();
         if let Ok(string) = self.string(name) {
             // SAFETY: `ctx` and the string are those of the current call.
-            unsafe { outgoing::propagate_change(self.ctx, string, usage, expires_at, before) };
+            unsafe { outgoing::propagate_change(self.ctx, string, usage, expires_at, check) };
         }
     }
 

@@ -32,7 +32,7 @@ pub struct Checked {
 
 impl Checked {
     /// Returns `true` if the key existed, and other modules may have changed it since.
-    pub fn is_overtaken(self, redis: &Redis) -> bool {
+    pub fn may_have_changed(self, redis: &Redis) -> bool {
         !self.missing && self.generation != redis.generation
     }
 }
@@ -97,9 +97,9 @@ fn apply<U: Usage>(
     checked: Checked,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let overtaken = checked.is_overtaken(redis);
+    let may_have_changed = checked.may_have_changed(redis);
     let mut key = redis.open_as::<U>(name)?;
-    if overtaken || key.is_missing() != checked.missing {
+    if may_have_changed || key.is_missing() != checked.missing {
         accept(key.usage(), text)?;
     }
     match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
@@ -132,9 +132,9 @@ fn apply_plain<U: PlainUsage>(
     let Some(Effect::Conversion { expires_at, plain_expiry, mut fields, .. }) = Effect::read::<U>(text) else {
         return apply::<U>(redis, name, text, checked, now);
     };
-    let overtaken = checked.is_overtaken(redis);
+    let may_have_changed = checked.may_have_changed(redis);
     let mut key = redis.open_as::<U>(name)?;
-    if overtaken || key.is_missing() {
+    if may_have_changed || key.is_missing() {
         accept_conversion(key.usage(), key.is_missing(), text)?;
     }
     let components = CompositeUsage::apply_conversion(key.usage_mut(), plain_expiry, &mut fields);

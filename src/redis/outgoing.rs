@@ -17,29 +17,37 @@ pub const COMMAND: &std::ffi::CStr = c"RL.EFFECT";
 
 /// Effects that a call has recorded and not propagated yet.
 #[derive(Default)]
-pub struct Changes {
-    /// `true` if a key was changed whose effect has no consumer.
-    unsent: bool,
+pub struct RecordedEffects {
+    /// `true` if a key was changed without making an effect, as no consumer would receive it. The server must still
+    /// count the change.
+    uncounted_change: bool,
     /// Each effect with its key. Calls on one key propagate theirs at once and record none.
     recorded: SmallVec<[(KeyName, EncodedText); 8]>,
 }
 
-impl Changes {
-    /// Records the last change of `usage`, in the key of that name, which expires at `expires_at`. Before the call it
-    /// was `before`.
+impl RecordedEffects {
+    /// Records the last change of `usage`, in the key `name`, which expires at `expires_at` after it. Debug builds
+    /// check the change with `check`.
     #[inline(always)]
-    pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &RoundTripCheck<U>) {
-        before.check_change(usage);
+    pub fn record_change<U: Usage>(
+        &mut self,
+        name: KeyName,
+        usage: &mut U,
+        expires_at: u64,
+        check: &RoundTripCheck<U>,
+    ) {
+        check.check_change(usage);
         if effect_demand::exists() {
             self.recorded.push((name, EncodedText::of_change(usage, expires_at)));
         } else {
             usage.discard_effect();
-            self.unsent = true;
+            self.uncounted_change = true;
         }
     }
 
-    /// Records the conversion of a plain key of that name, which expired at `plain_expiry`, to `components`.
-    pub fn conversion<U: PlainUsage>(
+    /// Records the conversion of the plain key `name`, whose expiry was `plain_expiry`, to `components`, which expire
+    /// at `expires_at`.
+    pub fn record_conversion<U: PlainUsage>(
         &mut self,
         name: KeyName,
         components: &mut CompositeUsage,
@@ -49,23 +57,23 @@ impl Changes {
         if components.is_unused() {
             // Otherwise the next call would propagate this change once more.
             components.discard_effect();
-            self.deletion::<U>(name);
+            self.record_deletion::<U>(name);
         } else if effect_demand::exists() {
             self.recorded.push((name, EncodedText::of_conversion::<U, _>(plain_expiry, components, expires_at)));
         } else {
             components.discard_effect();
-            self.unsent = true;
+            self.uncounted_change = true;
         }
     }
 
-    /// Records the whole `usage`, in the key of that name, which expires at `expires_at`.
-    pub fn whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
+    /// Records the whole `usage`, in the key `name`, which expires at `expires_at`.
+    pub fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
         check_stored(usage);
         self.record(name, || EncodedText::of_whole(usage, expires_at));
     }
 
     /// Records the deletion of the key `name`, which held a `U`.
-    pub fn deletion<U: Usage>(&mut self, name: KeyName) {
+    pub fn record_deletion<U: Usage>(&mut self, name: KeyName) {
         self.record(name, EncodedText::deletion::<U>);
     }
 
@@ -73,7 +81,7 @@ impl Changes {
         if effect_demand::exists() {
             self.recorded.push((name, text()));
         } else {
-            self.unsent = true;
+            self.uncounted_change = true;
         }
     }
 
@@ -83,7 +91,7 @@ impl Changes {
     /// `ctx` and `argv` are those of the current call.
     #[inline(always)]
     pub unsafe fn propagate(&mut self, ctx: *mut raw::RedisModuleCtx, argv: &[*mut raw::RedisModuleString]) {
-        if std::mem::take(&mut self.unsent) {
+        if std::mem::take(&mut self.uncounted_change) {
             // SAFETY: the caller guarantees that `ctx` is that of the current call.
             unsafe { count_change(ctx) };
         }
@@ -118,8 +126,8 @@ impl Changes {
     }
 }
 
-/// Propagates the last change of `usage`, in the key `name`, which expires at `expires_at`, at once. Before the call it
-/// was `before`.
+/// Propagates at once the last change of `usage`, in the key `name`, which expires at `expires_at` after it. Debug
+/// builds check the change with `check`.
 ///
 /// # Safety
 /// `ctx` and `name` are those of the current call.
@@ -129,9 +137,9 @@ pub unsafe fn propagate_change<U: Usage>(
     name: *mut raw::RedisModuleString,
     usage: &mut U,
     expires_at: u64,
-    before: &RoundTripCheck<U>,
+    check: &RoundTripCheck<U>,
 ) {
-    before.check_change(usage);
+    check.check_change(usage);
     // SAFETY: the caller guarantees that `ctx` and `name` are those of the current call.
     unsafe {
         if effect_demand::exists() {
@@ -153,7 +161,8 @@ unsafe fn propagate_effect(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisM
     count_propagated(status);
 }
 
-/// Makes the server count a change whose effect has no consumer: it decides by that count when to save.
+/// Increases the server's count of changes, by which it decides when to save. Replicating the call does that; without a
+/// consumer, nothing receives it.
 ///
 /// # Safety
 /// `ctx` is that of the current call.

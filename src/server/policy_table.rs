@@ -53,9 +53,9 @@ impl Policies {
         policies: &mut Vec<Option<Rc<EffectivePolicy>>>,
         now: Timestamp,
     ) -> Result<(), Error> {
-        if request.keys.iter().any(|(_, of_key)| matches!(of_key, KeyRequest::Policy(_))) {
-            for (_, of_key) in &request.keys {
-                policies.push(match of_key {
+        if request.keys.iter().any(|(_, key_request)| matches!(key_request, KeyRequest::Policy(_))) {
+            for (_, key_request) in &request.keys {
+                policies.push(match key_request {
                     KeyRequest::Policy(by) => Some(self.find(by, now)?),
                     KeyRequest::One(_) | KeyRequest::Composite(_) => None,
                 });

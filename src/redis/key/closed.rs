@@ -1,5 +1,5 @@
-//! Keys that a call on several keys has evaluated and closed, to open the next. Their changes are recorded and
-//! propagated as one command; only then are missing keys created, expiries set and unused keys deleted.
+//! Closed keys. A call on several keys evaluates and closes each before it opens the next. Their changes are recorded
+//! and propagated as one command; only then are missing keys created, expiries set and unused keys deleted.
 
 use super::super::Redis;
 use super::super::current_call::Event;
@@ -7,7 +7,7 @@ use super::super::debug_round_trip::RoundTripCheck;
 use super::super::native_type;
 use super::contents::Contents;
 use super::open::OpenKey;
-use super::takeover::make;
+use super::takeover::create_key;
 use super::value::{Value, Writable};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::thread::panicking;
 
-/// Closed key, with the state in which the call found it. The call has opened other keys since.
+/// Closed key, with the state in which the call found it. The call may have opened other keys since.
 pub struct ClosedKey<'a> {
     /// Position of the key among the words of the call.
     pub(super) name: KeyName,
@@ -27,9 +27,10 @@ pub struct ClosedKey<'a> {
     pub(super) value: *mut c_void,
     /// `true` if the key was missing.
     pub(super) missing: bool,
-    /// Expiry of the key; read only for a key that will be changed.
-    pub(super) expires_at: PresentExpiry,
-    /// Generation of pointers in which the key was closed. The other fields are valid until the next one.
+    /// Expiry of the key. Fetched only if the call may change the key.
+    pub(super) expires_at: OptionalExpiry,
+    /// Number of times that other modules may have run before the key was closed ([`Redis::generation`]). Once that
+    /// number has grown, the pointers here may dangle.
     pub(super) generation: u32,
     /// Lifetime of the call, which the value must not outlive.
     pub(super) call: PhantomData<&'a ()>,
@@ -48,11 +49,12 @@ impl ClosedKey<'_> {
 }
 
 impl<'a> OpenKey<'_, 'a> {
-    /// Closes the key, to be resumed after other keys have been opened. Reads its expiry only if it is `to_change`.
+    /// Closes the key, to be resumed after other keys have been opened. Fetches its expiry only if `may_change` is
+    /// `true`: the call may change the key.
     #[inline(always)]
-    pub fn close(self, to_change: bool, now: Timestamp) -> ClosedKey<'a> {
+    pub fn close(self, may_change: bool, now: Timestamp) -> ClosedKey<'a> {
         let Contents { handle, native, value, missing } = self.contents;
-        let expires_at = PresentExpiry::of(if to_change && !missing { handle.expires_at(now) } else { None });
+        let expires_at = OptionalExpiry::of(if may_change && !missing { handle.expires_at(now) } else { None });
         ClosedKey {
             name: self.name,
             native,
@@ -67,7 +69,7 @@ impl<'a> OpenKey<'_, 'a> {
 
 impl<'a> Redis<'a> {
     /// Returns `true` if no other module can have run since the key was closed.
-    pub fn still_holds(&self, key: &ClosedKey<'a>) -> bool {
+    pub fn is_current(&self, key: &ClosedKey<'a>) -> bool {
         self.generation == key.generation
     }
 
@@ -75,34 +77,36 @@ impl<'a> Redis<'a> {
     /// anything but a `U`.
     #[inline(always)]
     pub fn resume<U: Usage>(&mut self, key: &ClosedKey<'a>, now: Timestamp) -> Option<ResumedKey<'_, 'a, U>> {
-        let overtaken = !key.missing && !self.still_holds(key);
-        let reopened;
-        let key = if overtaken {
-            reopened = self.open(key.name).ok()?.close(true, now);
-            &reopened
+        // A key that was missing is looked up again only when it is created, by `create_key`.
+        let was_reopened = !key.missing && !self.is_current(key);
+        let reopened_key;
+        let key = if was_reopened {
+            reopened_key = self.open(key.name).ok()?.close(true, now);
+            &reopened_key
         } else {
             key
         };
         let value = if native_type::is::<U>(key.native) {
-            Value::There(NonNull::new(key.value.cast())?)
+            Value::Present(NonNull::new(key.value.cast())?)
         } else if key.missing {
             Value::Missing(U::default())
         } else {
             return None;
         };
         let before = RoundTripCheck::of(value.get());
-        Some(ResumedKey { redis: self, name: key.name, expires_at: key.expires_at, overtaken, value, before })
+        Some(ResumedKey { redis: self, name: key.name, expires_at: key.expires_at, was_reopened, value, before })
     }
 }
 
-/// Expiry of a key in milliseconds since the epoch; 0 if it never expires. The payload of an `Option` that is `None` is
-/// uninitialized, and the compiler may generate code that reads it before the discriminant, which memcheck reports.
+/// Expiry of a key in milliseconds since the epoch; 0 for a key that is missing or never expires, and for an expiry
+/// that was not fetched. Not an `Option<u64>`: the compiler may read its payload before its discriminant, and memcheck
+/// reports that for a `None`.
 #[derive(Clone, Copy)]
-pub struct PresentExpiry(u64);
+pub struct OptionalExpiry(u64);
 
-impl PresentExpiry {
-    fn of(expires_at: Option<u64>) -> PresentExpiry {
-        PresentExpiry(expires_at.unwrap_or(0))
+impl OptionalExpiry {
+    fn of(expires_at: Option<u64>) -> OptionalExpiry {
+        OptionalExpiry(expires_at.unwrap_or(0))
     }
 
     fn get(self) -> Option<u64> {
@@ -110,14 +114,14 @@ impl PresentExpiry {
     }
 }
 
-/// Closed key that the call has resumed. Its change is recorded, which is the last use of the state that was found in
-/// the key. That state is still valid: no other module has run since, and a deletion by this module starts a new
-/// generation.
+/// Closed key that the call uses again, to record its change; its pointer is not used after that. Until then the
+/// pointer is valid: no other module has run since the key was closed or opened again, and a deletion by this module
+/// starts a new generation.
 pub struct ResumedKey<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     name: KeyName,
-    expires_at: PresentExpiry,
-    overtaken: bool,
+    expires_at: OptionalExpiry,
+    was_reopened: bool,
     value: Value<U>,
     before: RoundTripCheck<U>,
 }
@@ -131,8 +135,8 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
     }
 
     #[inline(always)]
-    fn is_overtaken(&self) -> bool {
-        self.overtaken
+    fn may_have_changed(&self) -> bool {
+        self.was_reopened
     }
 
     /// Records the change. It is propagated together with those of other keys; then the key is created, or its expiry
@@ -149,15 +153,15 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
             return;
         }
         let expires_at = expiry(present);
-        self.redis.changes.change(name, self.value.get_mut(), expires_at, &self.before);
+        self.redis.effects.record_change(name, self.value.get_mut(), expires_at, &self.before);
         if let Value::Missing(usage) = &mut self.value {
             let usage = std::mem::take(usage);
-            self.redis.later(move |redis| make(redis, name, usage, expires_at, now));
+            self.redis.after_propagation(move |redis| create_key(redis, name, usage, expires_at, now));
             return;
         }
-        self.redis.happened(name, Event::Taken);
+        self.redis.queue_event(name, Event::Taken);
         if present != Some(expires_at) {
-            self.redis.first(move |redis| {
+            self.redis.first_after_propagation(move |redis| {
                 if let Ok(key) = redis.open_as::<U>(name) {
                     key.expire(expires_at, now);
                 }

@@ -106,7 +106,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Opens a key. A key that has expired is deleted by that, and other modules may run.
+    /// Opens a key. The server deletes a key that has expired. Other modules may run if the key is missing.
     #[inline(always)]
     pub(super) fn open(redis: &mut Redis, name: KeyName, mode: u32) -> Result<Contents, Error> {
         let handle = Handle::open(redis, name, mode)?;
@@ -155,7 +155,7 @@ impl Contents {
     #[inline(always)]
     pub(super) fn value<U: Usage>(&self) -> Option<Value<U>> {
         if native_type::is::<U>(self.native) {
-            NonNull::new(self.value.cast()).map(Value::There)
+            NonNull::new(self.value.cast()).map(Value::Present)
         } else {
             self.missing.then(|| Value::Missing(U::default()))
         }

@@ -22,7 +22,7 @@ impl<U: PlainUsage> Key<'_, '_, U> {
         });
         let expires_at = Expiry::of(now, composite.reset(now)).after_charge(None, false);
         let (redis, name) = self.close();
-        redis.changes.conversion::<U>(name, &mut composite, plain_expiry, expires_at);
+        redis.effects.record_conversion::<U>(name, &mut composite, plain_expiry, expires_at);
         redis.propagate();
         put(redis, name, composite, expires_at, now);
         result

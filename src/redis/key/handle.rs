@@ -38,7 +38,7 @@ impl Handle {
     /// value there meanwhile (for example by renaming a key that was evaluated before), that value is found although a
     /// module has run. No key expires later in the call: the server's clock stands still until the call ends.
     #[inline(always)]
-    pub(super) fn expire_first(redis: &Redis, name: KeyName) -> Result<(), Error> {
+    pub(super) fn delete_if_expired(redis: &Redis, name: KeyName) -> Result<(), Error> {
         let looks_up_again = api!(RedisModule_KeyExists).is_none();
         if looks_up_again { Handle::open(redis, name, WRITE).map(drop) } else { Ok(()) }
     }

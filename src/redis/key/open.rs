@@ -39,9 +39,9 @@ impl<'r, 'a> OpenKey<'r, 'a> {
         self.redis
     }
 
-    /// Records that the key, or an item of it, denied the call ([`Redis::denied`]).
-    pub fn denied(&mut self, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
-        self.redis.denied(self.name, item, policy, now);
+    /// Records that the key, or its `item`, denied the call ([`Redis::record_denial`]).
+    pub fn record_denial(&mut self, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
+        self.redis.record_denial(self.name, item, policy, now);
     }
 
     /// Converts to a key of type `U` if it holds a `U` or is missing; otherwise returns the key unchanged.
@@ -54,8 +54,8 @@ impl<'r, 'a> OpenKey<'r, 'a> {
     }
 
     #[inline(always)]
-    fn happened(&mut self, event: Event) {
-        self.redis.happened(self.name, event);
+    fn queue_event(&mut self, event: Event) {
+        self.redis.queue_event(self.name, event);
     }
 }
 
@@ -104,7 +104,7 @@ impl<U: Usage> Writable for Key<'_, '_, U> {
         if present != Some(expires_at) || self.is_missing() {
             self.set_expiry(expires_at, now);
         }
-        self.happened(Event::Taken);
+        self.queue_event(Event::Taken);
     }
 }
 
@@ -135,7 +135,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         }
         check_stored(self.usage());
         self.set_expiry(expires_at, now);
-        self.happened(Event::Taken);
+        self.queue_event(Event::Taken);
     }
 
     /// Sets the expiry that has been propagated, if the key still exists.
@@ -157,7 +157,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     fn delete(mut self) {
         if !self.is_missing() {
             let name = self.name;
-            self.redis.changes.deletion::<U>(name);
+            self.redis.effects.record_deletion::<U>(name);
             self.redis.propagate();
             self.remove();
         }
@@ -173,7 +173,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         self.redis.other_modules_may_run();
         // SAFETY: the handle is open for writing, and `value` no longer points into the key.
         unsafe { call!(RedisModule_DeleteKey(self.contents.handle.0)) };
-        self.happened(Event::Deleted);
+        self.queue_event(Event::Deleted);
     }
 
     /// Sets the expiry of the key; creates a missing key first.
@@ -210,8 +210,8 @@ impl<'a> Redis<'a> {
 
     /// Makes the server delete an expired key before a call on several keys opens any of them, so that no other module
     /// runs when an existing key is opened.
-    pub fn expire_first(&mut self, name: KeyName) -> Result<(), Error> {
-        Handle::expire_first(self, name)
+    pub fn delete_if_expired(&mut self, name: KeyName) -> Result<(), Error> {
+        Handle::delete_if_expired(self, name)
     }
 
     /// Opens a key for reading and writing; returns an error if it holds anything but a `U`.
@@ -227,8 +227,8 @@ impl<'a> Redis<'a> {
 
     /// Records the deletion of an unused key. It is propagated, and then the key is deleted if it is still unused.
     pub(super) fn record_deletion<U: Usage>(&mut self, name: KeyName) {
-        self.changes.deletion::<U>(name);
-        self.later(move |redis| {
+        self.effects.record_deletion::<U>(name);
+        self.after_propagation(move |redis| {
             // Other modules may have charged the key since, and have propagated that.
             if let Ok(mut key) = redis.open_as::<U>(name)
                 && key.usage().is_unused()
@@ -246,7 +246,7 @@ impl<'a> Redis<'a> {
         if usage.is_unused() {
             self.record_deletion::<U>(name);
         } else {
-            self.changes.whole(name, usage, expires_at.unwrap_or(LATEST_EXPIRY));
+            self.effects.record_whole(name, usage, expires_at.unwrap_or(LATEST_EXPIRY));
         }
     }
 }

@@ -17,11 +17,11 @@ pub struct ShortString {
     pub expires_in_ms: u64,
 }
 
-/// Returns the string in a key, if it has at most `most` bytes and the key expires. Read by `GET`, as the module API's
-/// `StringDMA` would convert the encoding of an integer or a short string in the key.
-pub fn short_string(redis: &mut Redis, name: KeyName, most: usize) -> Option<ShortString> {
+/// Returns the string in a key, if it has at most `max_length` bytes and the key expires. Read by `GET`, as the module
+/// API's `StringDMA` would convert the encoding of an integer or a short string in the key.
+pub fn short_string(redis: &mut Redis, name: KeyName, max_length: usize) -> Option<ShortString> {
     let contents = Contents::open(redis, name, READ).ok()?;
-    let is_short = contents.stored() == Stored::Foreign(ForeignType::String) && contents.handle.length() <= most;
+    let is_short = contents.stored() == Stored::Foreign(ForeignType::String) && contents.handle.length() <= max_length;
     let expires_in_ms = if is_short { contents.handle.expires_in_ms() } else { None };
     drop(contents);
     redis.other_modules_may_run();
@@ -55,7 +55,7 @@ pub fn replace<U: Usage>(redis: &mut Redis, name: KeyName, mut usage: U, expires
     usage.discard_effect();
     if !usage.is_unused() {
         // The whole usage: if a key has to be created again, its change was propagated before.
-        redis.changes.whole(name, &usage, expires_at);
+        redis.effects.record_whole(name, &usage, expires_at);
         redis.propagate();
     }
     put(redis, name, usage, expires_at, now);
@@ -69,21 +69,21 @@ pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyName, usage: U
         // SAFETY: the handle is open for writing.
         unsafe { call!(RedisModule_DeleteKey(handle.0)) };
     }
-    redis.happened(name, Event::Deleted);
+    redis.queue_event(name, Event::Deleted);
     if !usage.is_unused() {
         create_if_missing(redis, name, usage, expires_at, now);
     }
 }
 
-/// Creates a key that has been propagated; replaces a value that other modules have put there since.
-pub(super) fn make<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
+/// Creates a key whose creation has been propagated. Replaces a value that other modules have stored in it since.
+pub(super) fn create_key<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
     if let Some(usage) = create_if_missing(redis, name, usage, expires_at, now) {
-        // Other modules have stored a value there since, and may have propagated it after this usage.
+        // Other modules have stored a value in the key since, and may have propagated it after this usage.
         replace(redis, name, usage, expires_at, now);
     }
 }
 
-/// Creates a key that has been propagated, or returns the usage if the key exists.
+/// Creates a key whose creation has been propagated, or returns the usage if the key exists.
 fn create_if_missing<U: Usage>(
     redis: &mut Redis,
     name: KeyName,

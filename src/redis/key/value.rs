@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 /// Pointer to the usage in an open key, or the new usage of a missing key.
 pub enum Value<U> {
     /// Usage in the key.
-    There(NonNull<U>),
+    Present(NonNull<U>),
     /// New usage of a missing key.
     Missing(U),
 }
@@ -18,7 +18,7 @@ impl<U: Usage> Value<U> {
         match self {
             // SAFETY: the pointer is to a `U` in a key of the server. The key is open, or no other module has run since
             // it was closed: the holder of a `Value` borrows the call, so no other code runs.
-            Value::There(value) => unsafe { value.as_ref() },
+            Value::Present(value) => unsafe { value.as_ref() },
             Value::Missing(unused) => unused,
         }
     }
@@ -28,7 +28,7 @@ impl<U: Usage> Value<U> {
     pub fn get_mut(&mut self) -> &mut U {
         match self {
             // SAFETY: as in `get`, and `self` is borrowed exclusively.
-            Value::There(value) => unsafe { value.as_mut() },
+            Value::Present(value) => unsafe { value.as_mut() },
             Value::Missing(unused) => unused,
         }
     }
@@ -49,11 +49,11 @@ pub trait Writable {
     fn usage_mut(&mut self) -> &mut Self::Usage;
 
     /// Returns `true` if other modules may have changed the key since the call evaluated it.
-    fn is_overtaken(&self) -> bool {
+    fn may_have_changed(&self) -> bool {
         false
     }
 
     /// Propagates the change and applies it to the key. A key whose usage is now unused is deleted; any other exists
-    /// with the expiry that `expiry` computes from the present one, in milliseconds since the epoch.
+    /// with the expiry that `expiry` computes from its current one, in milliseconds since the epoch.
     fn commit(self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp);
 }
