@@ -266,18 +266,6 @@ impl Block {
         }
     }
 
-    /// Changes the instants of all records, without changing their order.
-    pub fn change_instants(&mut self, change: impl Fn(Mark) -> Mark) {
-        let mut place = 0;
-        while let Some((record, length)) = self.0.get(place..).and_then(Record::read) {
-            let at = change(record.at).bits().to_le_bytes();
-            if let Some(bytes) = self.0.get_mut(place.saturating_add(LENGTH)..).and_then(<[u8]>::first_chunk_mut) {
-                *bytes = at;
-            }
-            place = place.saturating_add(length);
-        }
-    }
-
     /// Splits off the second half of the records.
     pub fn split(&mut self) -> Block {
         let half = self.0.len() / 2;

@@ -2,7 +2,7 @@
 //! little memory as possible. Each call scans all leases of the key.
 
 use super::lease::{Lease, LeaseSum};
-use crate::number::lazy_shift::{Mark, Shift};
+use crate::number::lazy_shift::Shift;
 use crate::number::{Span, Timestamp};
 use crate::record_table::Block;
 
@@ -90,7 +90,8 @@ impl FewLeases {
         let at = UNMOVED.mark(now.plus(span).min(Timestamp::MAX));
         self.leases.remove_until(at);
         if span != Span::ZERO {
-            self.leases.change_instants(|at: Mark| UNMOVED.mark(UNMOVED.instant(at).minus(span)));
+            let moved = |lease: Lease| Lease { expires_at: lease.expires_at.minus(span), ..lease };
+            *self = FewLeases::of(now, self.iter().map(|(holder, lease)| (holder, moved(lease))));
         }
         self.written = now;
     }
