@@ -1,5 +1,6 @@
 // Dialogs, toasts, and elements that all views share.
 import { h, put } from "./dom.js";
+import { visible } from "./format.js";
 
 /** Shows a toast, which screen readers announce. */
 export function toast(text) {
@@ -86,6 +87,9 @@ export const empty = (line, more) => h("div", { class: "empty" }, h("b", {}, lin
 
 /** Error in place of a view. */
 export const failed = (error) => h("div", { class: "notice error", role: "alert" }, error.message);
+
+/** Creates a link to a policy. Its name stays on one line. */
+export const policyLink = ({ link }, name) => h("a", { class: "name whole", href: link("policies", [name]), title: visible(name) }, visible(name));
 
 /** Creates a button that copies a text. */
 export const copy = (text, label = "Copy") => h("button", {

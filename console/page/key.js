@@ -1,9 +1,11 @@
 // View of a key: the state of its limits, its stored fields, and changes to it.
-import { empty, failed, field, loading, segmented, toast } from "./dialog.js";
+import { empty, failed, field, loading, policyLink, segmented, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
 import { compact, duration, instant, number, percent, visible } from "./format.js";
 import { isSketch, lines } from "./specs.js";
 
+/** Number of keys after which a search by prefix pauses. */
+const ENOUGH = 100;
 const BANS = [["10m", "10 min"], ["1h", "1 h"], ["1d", "1 day"], ["7d", "7 days"]];
 
 /** Returns the item of a sketch, to be shown after the name of its key. */
@@ -94,19 +96,55 @@ function table(label, heads, rows) {
 
 const panel = (title, ...children) => h("section", { class: "panel", "aria-label": title }, h("div", { class: "panel-head" }, h("h2", {}, title)), children);
 
+/** Lists the keys that begin with a prefix, a portion at a time. */
+async function search(body, context, prefix) {
+  const found = new Map();
+  const list = h("ul", { class: "choices" });
+  const status = h("span", { class: "muted small", role: "status" });
+  const foot = h("div", { class: "panel-foot", hidden: true });
+  put(body, h("section", { class: "panel", "aria-label": "Keys" },
+    h("div", { class: "panel-head" }, h("h2", {}, "Keys that begin with ", h("span", { class: "name" }, visible(prefix))), status), list, foot));
+  let cursor = "";
+  async function further() {
+    const enough = found.size + ENOUGH;
+    foot.hidden = true;
+    try {
+      while (found.size < enough && cursor !== null) {
+        const answer = await context.api.get(`api/keys?${new URLSearchParams({ prefix, ...(cursor && { cursor }) })}`, { signal: context.signal });
+        ({ cursor } = answer);
+        for (const { key, kind } of answer.keys) found.set(key, kind);
+        put(status, `${number(found.size)}${cursor === null ? "" : ", looking for more"}`);
+      }
+    } catch (error) {
+      if (!context.signal.aborted) put(body, failed(error));
+      return;
+    }
+    put(status, `${number(found.size)}${cursor === null ? "" : " so far"}`);
+    put(list, found.size === 0 && h("li", {}, empty("No key begins so", "Keys that have recovered in full are gone.")),
+      [...found].sort(([one], [other]) => (one < other ? -1 : 1)).map(([key, kind]) => h("li", {},
+        h("a", { class: "name", href: context.link("key", [key]) }, visible(key)), kind && h("span", { class: "tag" }, kind))));
+    foot.hidden = cursor === null;
+    put(foot, h("button", { type: "button", class: "button small", onclick: further }, "Look for more"));
+  }
+  await further();
+}
+
 export async function mount(root, context) {
   const { api, signal, go } = context;
   const key = context.parts.length > 0 ? context.parts.join("/") : null;
-  const input = h("input", { class: "input mono", "data-search": true, "aria-label": "Key", placeholder: "A key, such as login:10.0.0.7", value: key ?? "", list: "denied-keys", spellcheck: "false", autocomplete: "off" });
+  const prefix = context.query.get("prefix");
+  const input = h("input", { class: "input mono", "data-search": true, "aria-label": "Key", placeholder: "A key, such as login:10.0.0.7", value: key ?? prefix ?? "", list: "denied-keys", spellcheck: "false", autocomplete: "off" });
   const known = h("datalist", { id: "denied-keys" });
   const form = h("form", { class: "row search", onsubmit: (event) => {
     event.preventDefault();
     if (input.value !== "") go("key", [input.value]);
-  } }, input, h("button", { class: "button primary" }, "Look"), known);
+  } }, input, h("button", { class: "button primary" }, "Look"),
+  h("button", { type: "button", class: "button", onclick: () => go("key", [], { prefix: input.value }) }, "By prefix"), known);
   const body = h("div", { class: "stack" });
   put(root, h("div", { class: "head" }, h("h1", {}, "Key"), form), body);
 
   api.get("api/top?count=100", { signal }).then((rows) => put(known, rows.map((row) => h("option", { value: row.key })))).catch(() => {});
+  if (key === null && prefix !== null) return search(body, context, prefix);
   if (key === null) {
     input.focus();
     put(body, loading());
@@ -152,11 +190,12 @@ export async function mount(root, context) {
 
   let last = null;
   const redraw = (changed) => changed && draw();
+  const lift = h("button", { type: "button", class: "button", hidden: true, onclick: () => confirm(context, "Lift the ban", [h("code", { class: "code" }, visible(key)),
+    h("p", {}, `It is banned until ${instant(last.info.banned_until)}. Then only its limits decide, and its strikes are forgotten.`)], "Lift",
+  async () => { await api.post("api/key/lift", { key }); toast("Lifted"); return true; }, false).then(redraw) }, "Lift ban…");
   put(actions,
     h("button", { type: "button", class: "button danger", onclick: () => banDialog(context, key, last?.info?.banned_until, last?.at).then(redraw) }, "Ban…"),
-    h("button", { type: "button", class: "button", onclick: () => confirm(context, "Lift the ban", [h("code", { class: "code" }, visible(key)),
-      h("p", {}, last?.info?.banned_until > last?.at ? `It is banned until ${instant(last.info.banned_until)}. Then only its limits decide, and its strikes are forgotten.` : "It is not banned now. Its strikes and the level of its bans are forgotten.")], "Lift",
-    async () => { await api.post("api/key/lift", { key }); toast("Lifted"); return true; }, false).then(redraw) }, "Lift ban…"),
+    lift,
     h("button", { type: "button", class: "button", onclick: () => {
       const limits = limitsOf(last);
       if (!last?.policy || limits.length === 0) return context.dialog({ title: "Give usage back", small: true, body: h("p", {}, "Choose the policy first, under which usage is to be given back.") });
@@ -168,6 +207,8 @@ export async function mount(root, context) {
     async () => { await api.post("api/key/reset", { key }); toast("Reset"); return true; }).then(redraw) }, "Reset…"));
 
   actions.append(sketchNote);
+
+  const isBanned = ({ info, at }) => (info?.banned_until ?? 0) > at;
 
   /** Shows the limits of the response with their words. */
   function limitsOf(answer) {
@@ -181,6 +222,7 @@ export async function mount(root, context) {
     const sketched = isSketch(specs.get(answer.policy) ?? "") || answer.info?.kind === "rl-sketch";
     itemField.hidden = !sketched && item === "";
     for (const button of [...actions.children].slice(0, 3)) button.hidden = sketched;
+    lift.hidden = sketched || !isBanned(answer);
     sketchNote.hidden = !sketched;
     if (sketched && item === "") return put(bars, empty("Which item?", "A sketch counts each of its items apart. Type one above, such as an address."));
     if (answer.refused !== undefined) return put(bars, h("div", { class: "panel-body" }, h("p", { class: "notice error" }, answer.refused)));
@@ -189,7 +231,7 @@ export async function mount(root, context) {
     const verdict = answer.ruled.allowed ? h("span", { class: "tag good" }, answer.ruled.wait_ms > 0 ? `a call now passes and is held for ${duration(answer.ruled.wait_ms)}` : "a call now passes")
       : h("span", { class: "tag denied" }, answer.ruled.wait_ms < 0 ? "a call now never passes" : `a call now is denied for ${duration(answer.ruled.wait_ms)}`);
     return put(bars, h("div", { class: "panel-body stack" },
-      h("div", { class: "row" }, answer.policy ? h("a", { class: "name", href: context.link("policies", [answer.policy]) }, visible(answer.policy))
+      h("div", { class: "row" }, answer.policy ? policyLink(context, answer.policy)
         : h("span", { class: "muted" }, "by the numbers of its last call"), verdict),
       limits.map((limit) => {
         const share = limit.limit > 0 ? Math.min(1, limit.used / limit.limit) : 1;

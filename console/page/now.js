@@ -1,13 +1,27 @@
 // Live view: decisions a second by policy, denied keys, waiting calls, and the nodes.
 import { lines, spark } from "./chart.js";
-import { empty, failed, loading, segmented } from "./dialog.js";
+import { empty, failed, loading, policyLink, segmented } from "./dialog.js";
 import { h, keyed, put, repeat } from "./dom.js";
+import { exportButtons } from "./export.js";
 import { compact, duration, number, percent, rate, visible } from "./format.js";
 import { banDialog, itemLabel } from "./key.js";
 
 const MINUTES = 5;
 const SPARK = 60_000;
 const SHOWN = 12;
+/** Times for which denied keys are counted, with their labels. */
+const SINCE = [["1m", "1 min"], ["5m", "5 min"], ["15m", "15 min"], ["1h", "1 h"], ["start", "start"]];
+/** Minutes of the line beside a denied key. */
+const SPARK_MINUTES = 15;
+/** Columns of an export. */
+const EXPORTED = ["key", "item", "policy", "denied", "error", "node"];
+
+/** Draws the denials of a key by minute, relative to their maximum, and describes them for screen readers. */
+function sparkOf(minutes) {
+  const most = Math.max(1, ...minutes);
+  const points = minutes.map((denied, place) => [place / (minutes.length - 1), denied / most]);
+  return [spark(points, "--denied"), h("span", { class: "hidden" }, `${number(minutes.at(-1))} in this minute, at most ${number(most)} a minute`)];
+}
 
 /** Returns the mean of the last seconds, which is steadier than a single one. */
 function mean(ticks, pick, count = 5) {
@@ -16,8 +30,9 @@ function mean(ticks, pick, count = 5) {
 }
 
 export async function mount(root, context) {
-  const { api, signal, link } = context;
-  const view = { ticks: [], at: 0, all: false, since: "5m" };
+  const { api, signal, link, go } = context;
+  const asked = context.query.get("since");
+  const view = { ticks: [], at: 0, since: SINCE.some(([since]) => since === asked) ? asked : "5m" };
   const figures = h("div", { class: "figures" });
   const chart = h("div", { class: "chart" });
   const policies = h("tbody");
@@ -28,20 +43,24 @@ export async function mount(root, context) {
 
   const legend = h("div", { class: "legend" },
     h("span", {}, h("i", { class: "c-admitted" }), "admitted"), h("span", {}, h("i", { class: "c-denied" }), "denied"));
-  const since = segmented("Since", [["1m", "1 min"], ["5m", "5 min"], ["15m", "15 min"], ["1h", "1 h"], ["", "start"]], view.since, (value) => {
+  /** Keeps the choices in the URL. */
+  const keep = () => go("now", [], { ...(view.since !== "5m" && { since: view.since }) }, true);
+  const since = segmented("Since", SINCE, view.since, (value) => {
     view.since = value;
+    keep();
     top();
   });
+  const topPath = (count) => `api/top?count=${count}${view.since === "start" ? "" : `&since=${view.since}`}`;
 
   put(root,
     h("div", { class: "head" }, h("h1", {}, "Now"), h("span", { class: "muted small end" }, "updated every second")),
     h("div", { class: "grid" },
       h("section", { class: "panel", "aria-label": "Decisions" },
         h("div", { class: "panel-head" }, h("h2", {}, "Decisions a second"), h("div", { class: "end" }, legend)),
-        h("div", { class: "panel-body stack" }, figures, chart)),
+        h("div", { class: "panel-body stack tight decisions" }, figures, chart)),
       h("div", { class: "stack two-thirds" },
         h("section", { class: "panel", "aria-labelledby": "denied" },
-          h("div", { class: "panel-head" }, h("h2", { id: "denied" }, "Denied most"), h("div", { class: "end" }, since)),
+          h("div", { class: "panel-head" }, h("h2", { id: "denied" }, "Denied most"), h("div", { class: "end row" }, since, exportButtons("denied", EXPORTED, () => api.get(topPath(1000), { signal })))),
           denied),
         h("section", { class: "panel", "aria-labelledby": "by-policy" },
           h("div", { class: "panel-head" }, h("h2", { id: "by-policy" }, "By policy"), h("span", { class: "muted small" }, "a second, mean of 5 s")),
@@ -73,7 +92,7 @@ export async function mount(root, context) {
     const from = to - MINUTES * 60_000;
     const points = (place) => view.ticks.map((tick) => [tick.at, tick.all[place]]);
     lines(chart, {
-      from, to, height: 110,
+      from, to, height: 80,
       lines: [{ colour: "--admitted", points: points(0) }, { colour: "--denied", points: points(1) }],
       description: `The last ${MINUTES} minutes: now ${rate(admitted)} admitted and ${rate(refused)} denied a second`,
     });
@@ -90,7 +109,7 @@ export async function mount(root, context) {
     const maximum = Math.max(0.001, ...view.ticks.slice(-60).flatMap((tick) => Object.values(tick.policies).map((counts) => counts[0] + counts[1])));
     keyed(policies, shown, (row) => row.name, (first) => {
       const cells = { spark: h("td", { class: "wide" }), admitted: h("td", { class: "num c-admitted" }), denied: h("td", { class: "num c-denied" }), share: h("td", { class: "num wide" }), shadowed: h("td", { class: "num wide c-shadowed" }) };
-      const row = h("tr", {}, h("td", {}, h("a", { class: "name", href: link("policies", [first.name]) }, visible(first.name))), Object.values(cells));
+      const row = h("tr", {}, h("td", {}, policyLink(context, first.name)), Object.values(cells));
       return [row, (now) => {
         const points = (place) => view.ticks.filter((tick) => tick.at > view.at - SPARK)
           .map((tick) => [1 - (view.at - tick.at) / SPARK, Math.min(1, (tick.policies[now.name]?.[place] ?? 0) / maximum)]);
@@ -142,16 +161,16 @@ export async function mount(root, context) {
   let maximum = 1;
   async function top() {
     try {
-      const rows = await api.get(`api/top?count=20${view.since ? `&since=${view.since}` : ""}`, { signal });
+      const rows = await api.get(`${topPath(20)}&minutes=${SPARK_MINUTES}`, { signal });
       if (rows.length === 0) {
         body = null;
-        return put(denied, empty("Nothing was denied", view.since ? "Not in this time. Choose a longer one above." : "Not since the server started."));
+        return put(denied, empty("Nothing was denied", view.since === "start" ? "Not since the server started." : "Not in this time. Choose a longer one above."));
       }
       if (body === null) {
         body = h("tbody");
-        put(denied, h("div", { class: "scroll" }, h("table", { class: "table" },
+        put(denied, h("div", { class: "scroll" }, h("table", { class: "table compact" },
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Denied"),
-            h("th", { scope: "col", class: "wide" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
+            h("th", { scope: "col", class: "wide" }, `Last ${SPARK_MINUTES} min`), h("th", { scope: "col", class: "wide" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
       }
       maximum = rows[0].denied;
       return keyed(body, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
@@ -159,10 +178,11 @@ export async function mount(root, context) {
         const bar = h("i", { class: "full" });
         const policy = h("td", { class: "wide" });
         const by = h("div", { class: "narrow small" });
+        const trend = h("td", { class: "wide" });
         const at = (row) => link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) });
-        const key = h("a", { class: "name" }, visible(first.key), first.item !== null && [" ", itemLabel(first.item)]);
+        const key = h("a", { class: "name whole", title: visible(first.key) }, visible(first.key), first.item !== null && [" ", itemLabel(first.item)]);
         const element = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, key, h("div", { class: "bar thin", "aria-hidden": "true" }, bar), by)),
-          h("td", { class: "num" }, count), policy,
+          h("td", { class: "num" }, count), trend, policy,
           h("td", { class: "num" }, context.canChange() && first.item === null && h("button", { type: "button", class: "button small danger", onclick: () => banDialog(context, first.key) }, "Ban…",
             h("span", { class: "hidden" }, ` ${visible(first.key)}`))));
         return [element, (row) => {
@@ -170,9 +190,10 @@ export async function mount(root, context) {
           count.textContent = compact(row.denied);
           count.title = row.error > 0 ? `at most ${number(row.error)} too many` : "";
           bar.style.width = `${(row.denied / maximum) * 100}%`;
-          const rules = () => (row.policy === null ? h("span", { class: "muted" }, "none") : h("a", { class: "name", href: link("policies", [row.policy]) }, visible(row.policy)));
+          const rules = () => (row.policy === null ? h("span", { class: "muted" }, "none") : policyLink(context, row.policy));
           put(policy, rules());
-          put(by, h("span", { class: "muted" }, "policy "), rules());
+          put(trend, sparkOf(row.minutes));
+          put(by, sparkOf(row.minutes), rules());
         }];
       });
     } catch (error) {

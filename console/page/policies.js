@@ -1,12 +1,15 @@
 // Views of the list of policies and of a single policy.
 import { deleteDialog, editDialog, scaleDialog } from "./change.js";
-import { copy, empty, failed, loading } from "./dialog.js";
+import { copy, empty, failed, loading, policyLink } from "./dialog.js";
 import { h, keyed, put, repeat } from "./dom.js";
+import { exportButtons } from "./export.js";
 import { compact, duration, number, percent, visible } from "./format.js";
 import { itemLabel } from "./key.js";
 import { isSketch, lines } from "./specs.js";
 
 const STEP = 100;
+/** Columns of an export. */
+const EXPORTED = ["name", "specs", "scale", "scale_ms", "version", "calls", "admitted", "denied", "near", "shadow_denied", "banned", "repeated"];
 
 const limitList = (specs) => h("ul", { class: "limits" }, lines(specs).map((line) => h("li", {}, line.description,
   line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && h("span", { class: "tag shadowed" }, "shadow"))));
@@ -34,20 +37,23 @@ export async function mount(root, context) {
 
 async function mountList(root, context) {
   const { api, signal, link, go } = context;
-  const view = { policies: null, shown: STEP, digest: null, text: "", order: "name" };
-  const search = h("input", { class: "input mono", type: "search", "data-search": true, "aria-label": "Search policies", placeholder: "Search names and limits", oninput: () => { view.text = search.value.toLowerCase(); view.shown = STEP; draw(); } });
+  const view = { policies: null, shown: STEP, digest: null, text: context.query.get("search") ?? "", order: "name" };
+  const search = h("input", { class: "input mono", type: "search", "data-search": true, "aria-label": "Search policies", placeholder: "Search names and limits", value: view.text, oninput: () => { view.text = search.value; view.shown = STEP; draw(); keep(); } });
   const count = h("span", { class: "muted small", role: "status" });
   const body = h("tbody");
   const more = h("div", { class: "panel-foot" });
   const sorts = new Map();
   const head = (text, order, more = "") => {
-    const cell = h("th", { scope: "col", class: more }, h("button", { type: "button", onclick: () => { view.order = order; draw(); } }, text));
+    const cell = h("th", { scope: "col", class: more }, h("button", { type: "button", onclick: () => { view.order = order; draw(); keep(); } }, text));
     sorts.set(order, cell);
     return cell;
   };
   const area = h("div", {}, loading());
+  /** Keeps the search and the order in the URL. */
+  const keep = () => go("policies", [], { ...(view.text && { search: view.text }), ...(view.order !== "name" && { sort: view.order }) }, true);
   put(root,
     h("div", { class: "head" }, h("h1", {}, "Policies"), count, h("div", { class: "row end grow-narrow" }, search,
+      exportButtons("policies", EXPORTED, async () => matching().map(({ counts, ...policy }) => ({ ...policy, ...counts }))),
       context.canChange() && h("button", { type: "button", class: "button primary", onclick: () => create() }, "New policy"))),
     h("section", { class: "panel", "aria-label": "Policies" }, area, more));
   const table = h("div", { class: "scroll" }, h("table", { class: "table policies" },
@@ -55,6 +61,14 @@ async function mountList(root, context) {
       head("Calls", "calls", "num wide"), head("Admitted", "admitted", "num wide"), head("Denied", "denied", "num"), h("th", { scope: "col", class: "num wide" }, "Share denied"),
       head("Shadow would deny", "shadow_denied", "num wide"), context.canChange() && h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body));
   more.hidden = true;
+  if (sorts.has(context.query.get("sort"))) view.order = context.query.get("sort");
+
+  /** Returns the policies that match the search, in the chosen order. */
+  function matching() {
+    const text = view.text.toLowerCase();
+    const found = (view.policies ?? []).filter((policy) => text === "" || policy.name.toLowerCase().includes(text) || policy.specs.toLowerCase().includes(text));
+    return view.order === "name" ? found : found.sort((one, other) => other.counts[view.order] - one.counts[view.order]);
+  }
 
   async function create(name = "", specs = "") {
     const changed = await editDialog(context, { name, version: null, specs: "" }, specs);
@@ -63,23 +77,22 @@ async function mountList(root, context) {
 
   function draw() {
     if (view.policies === null) return;
-    const matching = view.policies.filter((policy) => view.text === "" || policy.name.toLowerCase().includes(view.text) || policy.specs.toLowerCase().includes(view.text));
-    if (view.order !== "name") matching.sort((one, other) => other.counts[view.order] - one.counts[view.order]);
+    const found = matching();
     for (const [order, cell] of sorts) cell.setAttribute("aria-sort", order !== view.order ? "none" : order === "name" ? "ascending" : "descending");
-    put(count, view.text === "" ? `${number(view.policies.length)}` : `${number(matching.length)} of ${number(view.policies.length)}`);
-    if (matching.length === 0) {
+    put(count, view.text === "" ? `${number(view.policies.length)}` : `${number(found.length)} of ${number(view.policies.length)}`);
+    if (found.length === 0) {
       more.hidden = true;
       put(area, view.policies.length > 0 ? empty("None match", "Another word finds more.")
         : empty("No policies yet", context.canChange() ? "A policy is a list of limits with a name that callers use." : "A token that allows changes is needed to set one."));
       return;
     }
     if (area.firstChild !== table) put(area, table);
-    keyed(body, matching.slice(0, view.shown), (policy) => policy.name, (first) => {
+    keyed(body, found.slice(0, view.shown), (policy) => policy.name, (first) => {
       let now = first;
       const cells = { limits: h("td", { class: "wide" }), calls: h("td", { class: "num wide" }), admitted: h("td", { class: "num wide" }), denied: h("td", { class: "num" }), share: h("td", { class: "num wide" }), shadow: h("td", { class: "num wide c-shadowed" }) };
       const narrow = h("div", { class: "narrow small muted" });
       const scale = h("span");
-      const row = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, h("div", { class: "row" }, h("a", { class: "name", href: link("policies", [first.name]) }, visible(first.name)), scale), narrow)),
+      const row = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, h("div", { class: "row" }, policyLink(context, first.name), scale), narrow)),
         Object.values(cells), context.canChange() && h("td", {}, h("div", { class: "row tools" }, tools(context, () => now, fetchAll))));
       let specs = null;
       return [row, (policy) => {
@@ -95,7 +108,7 @@ async function mountList(root, context) {
         cells.shadow.textContent = policy.counts.shadow_denied > 0 ? compact(policy.counts.shadow_denied) : "–";
       }];
     });
-    const rest = matching.length - view.shown;
+    const rest = found.length - view.shown;
     more.hidden = rest <= 0;
     put(more, h("button", { type: "button", class: "button small", onclick: () => { view.shown += STEP; draw(); } }, `Show ${number(Math.min(STEP, rest))} more`), ` of ${number(rest)}`);
   }
@@ -135,7 +148,7 @@ async function mountPolicy(root, context, name) {
   const { api, signal, link, go } = context;
   let policy = null;
   const body = h("div", { class: "stack" }, loading());
-  put(root, h("div", { class: "head" }, h("a", { href: link("policies") }, "Policies"), h("span", { class: "muted", "aria-hidden": "true" }, "/"), h("h1", { class: "name" }, visible(name))), body);
+  put(root, h("div", { class: "head" }, h("a", { href: link("policies") }, "Policies"), h("span", { class: "muted", "aria-hidden": "true" }, "/"), h("h1", { class: "name whole", title: visible(name) }, visible(name))), body);
   const limits = h("div", { class: "panel-body stack" });
   const figures = h("div", { class: "panel-body figures" });
   const denied = h("div");

@@ -56,7 +56,7 @@ def test_shadow_limit_is_set_by_keyboard(visit: Callable[..., Visit], redis: Red
     dialog.get_by_label("Algorithm").select_option("FIXED")
     dialog.get_by_label("Shadow", exact=False).focus()
     page.keyboard.press("Space")
-    expect(dialog).to_contain_text("nobody is denied, only counted")
+    expect(dialog).to_contain_text("denials are counted and not enforced")
     dialog.get_by_label("Name", exact=True).first.focus()
     page.keyboard.press("Enter")
     expect(dialog).to_be_hidden(timeout=SECONDS)

@@ -27,6 +27,11 @@ def test_console_sums_counts_of_all_nodes(cluster: Cluster, start: Start) -> Non
     top = console("/api/top?count=100").json
     assert sorted(row["key"] for row in top) == sorted(keys)
     assert len({row["node"] for row in top}) == 3
+    by_minute = console("/api/top?count=100&minutes=2").json
+    assert all(sum(row["minutes"]) == row["denied"] == 1 for row in by_minute)
+    found = console("/api/keys?prefix=user:").json
+    assert sorted(row["key"] for row in found["keys"]) == sorted(keys)
+    assert found["cursor"] is None
     assert console("/api/key/ban", "POST", {"key": keys[0], "for": "1h"}).status == 200
     assert console(f"/api/key?key={keys[0]}").json["ruled"]["allowed"] is False
     assert console.put("new", "FIXED 1 1m").status == 201

@@ -1,16 +1,17 @@
-//! Routes for keys: the most denied keys, the state of a key, and changes to it.
+//! Routes for a key: its state, and changes to it.
 
 use super::Console;
 use super::audit::{Actor, log_change};
 use super::failure::Failure;
 use super::info;
+use super::most_denied::most_denied;
 use super::reply_json::{int, items, object, text_of};
 use super::text;
 use super::upstream::Server;
 use axum::extract::{Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 use ratelimit_link::naming::EscapedDescriptor;
 use redis::{Cmd, Value};
 use serde::Deserialize;
@@ -23,91 +24,11 @@ const MAX_SEARCHED: usize = 1024;
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Console>> {
     Router::new()
-        .route("/api/top", get(top))
         .route("/api/key", get(show))
         .route("/api/key/ban", post(ban))
         .route("/api/key/lift", post(lift))
         .route("/api/key/reset", post(reset))
         .route("/api/key/give-back", post(give_back))
-}
-
-/// Query of `/api/top`.
-#[derive(Deserialize)]
-struct TopQuery {
-    since: Option<String>,
-    count: Option<u16>,
-}
-
-/// Key with its number of denials.
-struct DeniedKey {
-    key: Vec<u8>,
-    count: i64,
-    error: i64,
-    policy: Option<Vec<u8>>,
-    /// Item of a sketch.
-    item: Option<Vec<u8>>,
-    node: String,
-}
-
-async fn top(State(console): State<Arc<Console>>, Query(query): Query<TopQuery>) -> Result<Json<Json_>, Failure> {
-    let server = console.upstream()?.server().await?;
-    let count = usize::from(query.count.unwrap_or(20).clamp(1, 1000));
-    let denied = most_denied(&server, query.since.as_deref(), count).await?;
-    let rows = denied.iter().take(count).map(|row| {
-        json!({
-            "key": text::shown(&row.key), "denied": row.count, "error": row.error,
-            "policy": row.policy.as_deref().map(text::shown), "item": row.item.as_deref().map(text::shown),
-            "node": row.node,
-        })
-    });
-    Ok(Json(rows.collect()))
-}
-
-/// Returns the most denied keys of all primaries.
-async fn most_denied(server: &Server, since: Option<&str>, count: usize) -> Result<Vec<DeniedKey>, Failure> {
-    let mut command = redis::cmd("RL.TOP");
-    command.arg("COUNT").arg(count);
-    if let Some(since) = since {
-        command.arg("SINCE").arg(since);
-    }
-    let command = &command;
-    let queries = server.nodes().iter().map(|node| async move { (node, node.send(command).await) });
-    let mut all: Vec<DeniedKey> = vec![];
-    for (node, reply) in join_all(queries).await {
-        let reply = match reply {
-            // The other nodes suffice; the page shows an outage elsewhere.
-            Err(Failure::Away(_)) if server.nodes().len() > 1 => continue,
-            reply => reply?,
-        };
-        all.extend(items(&reply).iter().filter_map(|row| parse_top_row(row, &node.name)));
-    }
-    all.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.key.cmp(&other.key)));
-    // After a slot has moved, both nodes have counts of its keys.
-    let mut merged: Vec<DeniedKey> = vec![];
-    for row in all {
-        match merged.iter_mut().find(|known| known.key == row.key && known.item == row.item) {
-            Some(known) => {
-                known.count = known.count.saturating_add(row.count);
-                known.error = known.error.saturating_add(row.error);
-            }
-            None => merged.push(row),
-        }
-    }
-    merged.sort_by_key(|row| std::cmp::Reverse(row.count));
-    Ok(merged)
-}
-
-fn parse_top_row(row: &Value, node: &str) -> Option<DeniedKey> {
-    let [Value::BulkString(key), denied, error, policy, rest @ ..] = items(row) else { return None };
-    let bytes = |value: &Value| if let Value::BulkString(bytes) = value { Some(bytes.clone()) } else { None };
-    Some(DeniedKey {
-        key: key.clone(),
-        count: int(denied)?,
-        error: int(error)?,
-        policy: bytes(policy),
-        item: rest.first().and_then(bytes),
-        node: node.to_owned(),
-    })
 }
 
 /// Query of `/api/key`: the key, the policy to evaluate it under, and the item of a sketch.

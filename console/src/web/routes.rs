@@ -2,7 +2,7 @@
 
 use super::access::{Guard, guard_requests};
 use super::tokens::Role;
-use super::{Console, assets, keys, policies};
+use super::{Console, assets, key_search, keys, most_denied, policies};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -33,6 +33,8 @@ fn api(console: Arc<Console>) -> Router {
         .route("/api/{*other}", get(not_found))
         .merge(policies::routes())
         .merge(keys::routes())
+        .merge(key_search::routes())
+        .merge(most_denied::routes())
         .with_state(console)
         .merge(crate::playground::routes())
         .merge(crate::replay::routes())
