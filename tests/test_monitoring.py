@@ -9,7 +9,6 @@ import pytest
 from support import poll
 from support.clock import START_US, Clock
 from support.monitoring import (
-    ALERTS,
     COUNTS,
     DASHBOARD,
     DOCUMENT,
@@ -234,11 +233,12 @@ def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
     }
 
 
-def test_alerts_fire_under_their_conditions() -> None:
+@pytest.mark.parametrize("name", ["alerts", "gateway_alerts"])
+def test_alerts_fire_under_their_conditions(name: str) -> None:
     if PROMTOOL is None:
         pytest.skip("promtool, which comes with Prometheus, is not installed")
     ran = subprocess.run(
-        [PROMTOOL, "test", "rules", "alerts_test.yml"],
+        [PROMTOOL, "test", "rules", f"{name}_test.yml"],
         cwd=MONITORING,
         capture_output=True,
         text=True,
@@ -246,11 +246,12 @@ def test_alerts_fire_under_their_conditions() -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     # Each alert is expected at some point, and at no earlier one.
-    expected = dict.fromkeys(re.findall(r"- alert: (\w+)", ALERTS.read_text()), ())
+    alerts = (MONITORING / f"{name}.yml").read_text()
+    expected = dict.fromkeys(re.findall(r"- alert: (\w+)", alerts), ())
     assert expected
-    tests = (MONITORING / "alerts_test.yml").read_text()
-    for name, follows in re.findall(
+    tests = (MONITORING / f"{name}_test.yml").read_text()
+    for alert, follows in re.findall(
         r"- alertname: (\w+)\n +eval_time: \w+\n +exp_alerts:( \[\]|\n)", tests
     ):
-        expected[name] += (follows.strip(),)
-    assert all(set(both) == {"", "[]"} for name, both in expected.items()), expected
+        expected[alert] += (follows.strip(),)
+    assert all(set(both) == {"", "[]"} for both in expected.values()), expected
