@@ -48,7 +48,7 @@ test: python-test server ## test the core, and the module on one Redis and one V
 	$(JOBS) test-build test-core
 	RATELIMIT_MODULE="$(TARGET_PATH)/test-release/libredis_ratelimit.so" $(JOBS) test-first-server test-second-server test-read-back
 
-test-all: python-test python-console-test python-client-python server ## test everything in this repository: make test-all [SERVER=redis-server]
+test-all: python-test python-console-test python-client-python python-deploy server ## test everything in this repository: make test-all [SERVER=redis-server]
 	$(JOBS) --output-sync=target build test-core gateway-debug
 	$(JOBS) test-first-server test-second-server test-clients bench-check gateway-short console-short test-third-server \
 		test-read-back test-scaffolding
@@ -186,7 +186,7 @@ package: tarball $(CARGO_DEB) ## make a tarball and a .deb in target/package: ma
 	"$(PYTHON3)" scripts/package.py deb $(CARGO_DEB) "$(MAINTAINER)"
 
 UV := $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header
-GROUPS := build run test lint charts gateway gateway-test proxies console-test examples client-python client-libraries
+GROUPS := build run test lint charts gateway gateway-test deploy proxies console-test examples client-python client-libraries
 lock: python-test ## pin the Python packages of pyproject.toml anew: make lock [UPGRADE=--upgrade]
 	$(UV) $(UPGRADE) $(GROUPS:%=--group %) -o requirements.txt
 	$(UV) $(UPGRADE) --group litellm -o requirements-litellm.txt

@@ -141,6 +141,8 @@ class ControlPlane:
         self._server: grpc.Server | None = None
         self._version = 0
         self.type_url = TYPE_URL
+        # Id of the only node that gets responses.
+        self.node = NODE
         # All requests that arrived, of all streams.
         self.requests: list[Any] = []
         # Headers of the last stream.
@@ -246,7 +248,7 @@ class ControlPlane:
         return (
             stream.waiting is not None
             and self._snapshot is not None
-            and stream.waiting.node.id == NODE
+            and stream.waiting.node.id == self.node
             and stream.waiting.version_info != self._snapshot[0]
         )
 

@@ -287,6 +287,22 @@ class Examples:
             assert (command, rest[1]) == ("exec", "valkey-cli")
             assert not isinstance(self.reply(rest[2:]), ResponseError)
 
+    def _sh_helm(self, words: list[str]) -> None:
+        """Checks that the chart and the values exist. gateway/tests/test_deploy.py renders them."""
+        command, _, chart, *options = words
+        assert command == "install"
+        assert (REPOSITORY / chart / "Chart.yaml").is_file()
+        for option, value in zip(options[::2], options[1::2], strict=True):
+            assert option == "--namespace" or (REPOSITORY / value).is_file()
+
+    def _sh_kubectl(self, words: list[str]) -> None:
+        """Checks that the manifests exist and name the secret."""
+        if words[:3] == ["create", "secret", "generic"]:
+            assert words[3] in (REPOSITORY / "deploy/ratelimit.yaml").read_text()
+        else:
+            assert words[:2] == ["apply", "--filename"]
+            assert (REPOSITORY / words[2]).is_file()
+
     def _sh_git(self, words: list[str]) -> None:
         command, address, self._folder = words
         assert (command, address) == ("clone", "ADDRESS-OF-THIS-REPOSITORY")
