@@ -81,7 +81,7 @@ pub struct Heavy<'t> {
 #[derive(Clone, Debug)]
 pub struct SpaceSaving {
     /// Maximum number of entries.
-    most: usize,
+    max_keys: usize,
     hash: Hash,
     /// Places of the entries, by the hashes of their keys.
     places: HashTable<Place>,
@@ -126,24 +126,24 @@ impl Place {
 }
 
 impl SpaceSaving {
-    /// Creates a sketch with room for `most` keys. Allocates no memory before the first denial.
+    /// Creates a sketch with room for `max_keys` keys. Allocates no memory before the first denial.
     #[must_use]
-    pub fn new(most: usize) -> SpaceSaving {
-        SpaceSaving::hashed_by(Hash::new(), most)
+    pub fn new(max_keys: usize) -> SpaceSaving {
+        SpaceSaving::hashed_by(Hash::new(), max_keys)
     }
 
-    fn hashed_by(hash: Hash, most: usize) -> SpaceSaving {
-        let most = most.min(MAX_ENTRIES);
+    fn hashed_by(hash: Hash, max_keys: usize) -> SpaceSaving {
+        let max_keys = max_keys.min(MAX_ENTRIES);
         let clock = MinuteClock::default();
         let (places, entries, counts) = (HashTable::new(), Vec::new(), Vec::new());
-        SpaceSaving { most, hash, places, entries, counts, floor: 0, latest: NONE, clock }
+        SpaceSaving { max_keys, hash, places, entries, counts, floor: 0, latest: NONE, clock }
     }
 
     /// Returns the maximum number of keys.
     #[must_use]
     #[inline]
-    pub fn most(&self) -> usize {
-        self.most
+    pub fn max_keys(&self) -> usize {
+        self.max_keys
     }
 
     /// Returns the upper bound of the denials of a key without an entry.
@@ -172,10 +172,10 @@ impl SpaceSaving {
     #[inline(never)]
     fn find_or_add(&mut self, name: &[u8], item: Option<&[u8]>, minute: u64) -> Option<DenialPlace> {
         let hash = self.hash.of(name, item);
-        let is_its = |place: &Place| {
+        let is_of_key = |place: &Place| {
             place.hash == hash && self.entries.get(place.entry()).is_some_and(|entry| entry.is_of(name, item))
         };
-        if let Some(place) = self.places.find(spread(hash), is_its).copied() {
+        if let Some(place) = self.places.find(spread(hash), is_of_key).copied() {
             return Some(self.count_at(place.entry(), minute));
         }
         self.add(name, item, hash, minute)
@@ -223,14 +223,14 @@ impl SpaceSaving {
 
     /// Forgets all denials.
     pub fn clear(&mut self) {
-        *self = SpaceSaving::hashed_by(self.hash.clone(), self.most);
+        *self = SpaceSaving::hashed_by(self.hash.clone(), self.max_keys);
     }
 
     /// Changes the maximum number of keys. If there are more, drops those that were denied least. The floor never
     /// falls: keys that were dropped before stay unknown, and the count of a new key starts at the floor.
     #[cold]
-    pub fn resize(&mut self, most: usize) {
-        let mut resized = SpaceSaving::hashed_by(self.hash.clone(), most);
+    pub fn resize(&mut self, max_keys: usize) {
+        let mut resized = SpaceSaving::hashed_by(self.hash.clone(), max_keys);
         (resized.floor, resized.clock) = (self.floor, self.clock.clone());
         let rank = |count: &Count| {
             let entry = self.entries.get(count.entry);
@@ -238,10 +238,10 @@ impl SpaceSaving {
         };
         let mut counts = std::mem::take(&mut self.counts);
         counts.sort_unstable_by_key(rank);
-        if let Some(dropped) = counts.get(resized.most) {
+        if let Some(dropped) = counts.get(resized.max_keys) {
             resized.floor = dropped.denied;
         }
-        counts.truncate(resized.most);
+        counts.truncate(resized.max_keys);
         for Count { denied, entry } in counts.into_iter().rev() {
             if let Some(entry) = self.entries.get_mut(entry) {
                 resized.insert(std::mem::take(entry), denied);
@@ -253,7 +253,7 @@ impl SpaceSaving {
     /// Adds a key without an entry. If the sketch is full, it replaces the key that was denied least.
     #[cold]
     fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u32, minute: u64) -> Option<DenialPlace> {
-        if self.counts.len() < self.most {
+        if self.counts.len() < self.max_keys {
             let (name, item) = (name.to_vec(), item.map(<[u8]>::to_vec));
             let mut entry = DeniedKey { name, item, hash, error: self.floor, ..DeniedKey::default() };
             entry.minutes.count(minute);
@@ -262,8 +262,8 @@ impl SpaceSaving {
         let least = *self.counts.first()?;
         self.floor = least.denied;
         if let Some(entry) = self.entries.get_mut(least.entry) {
-            let is_its = |place: &Place| place.entry() == least.entry;
-            if let Ok(place) = self.places.find_entry(spread(entry.hash), is_its) {
+            let is_of_entry = |place: &Place| place.entry() == least.entry;
+            if let Ok(place) = self.places.find_entry(spread(entry.hash), is_of_entry) {
                 place.remove();
             }
             entry.name.clear();
@@ -284,7 +284,7 @@ impl SpaceSaving {
     fn insert(&mut self, entry: DeniedKey, denied: u64) -> DenialPlace {
         if self.places.is_empty() {
             // With twice the room, the table is rehashed in place when keys come and go, and never grows.
-            let room = self.most.saturating_add(1).saturating_mul(2);
+            let room = self.max_keys.saturating_add(1).saturating_mul(2);
             self.places.reserve(room, |place| spread(place.hash));
         }
         let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);

@@ -101,7 +101,7 @@ impl Key {
         if evaluation.has_too_many_components(stored, now) {
             return CallEffect::Nothing;
         }
-        let writes = evaluation.changes() || evaluation.strikes();
+        let writes = evaluation.changes() || evaluation.is_strike();
         let mut usage = before.clone();
         let moved = move_back(&mut usage, now);
         if writes {
@@ -138,7 +138,7 @@ impl Key {
     ) -> CallEffect {
         let stored = StoredUsage::plain(before);
         let evaluation = CompositeEvaluation::at(call, stored, now);
-        let writes = evaluation.changes() || evaluation.strikes();
+        let writes = evaluation.changes() || evaluation.is_strike();
         let mut usage = before.clone();
         if writes && !evaluation.stays_plain(call) {
             return self.convert(before, present, now, |components| components.charge(call, &evaluation, now));

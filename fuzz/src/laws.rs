@@ -181,7 +181,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
         usage.move_back(now);
     }
     assert!(!usage.is_after(now));
-    let writes = evaluation.changes() || evaluation.strikes();
+    let writes = evaluation.changes() || evaluation.is_strike();
     let fast = by_fast_path(call, usage, now);
     let moved = fields(usage);
     assert_eq!(

@@ -158,7 +158,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 
     /// Evaluates the call again, after other modules may have changed the components and the recorded idempotency keys.
     fn evaluate_again(&self, usage: &CompositeUsage, now: Timestamp) -> CompositeEvaluation {
-        self.evaluation.again(&self.request, StoredUsage::Composite(usage), now)
+        self.evaluation.evaluate_again(&self.request, StoredUsage::Composite(usage), now)
     }
 
     /// Returns the answer of a call that changes nothing, at the usage of its key.
@@ -192,7 +192,7 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
     /// release of a lease by a settlement whose idempotency key is no longer recorded.
     fn changes_key(&self, allowed: bool) -> bool {
         let may_charge = allowed || self.request.purpose == Purpose::Settle;
-        (may_charge && self.evaluation.changes()) || self.evaluation.strikes()
+        (may_charge && self.evaluation.changes()) || self.evaluation.is_strike()
     }
 
     fn count(&self, allowed: bool) {

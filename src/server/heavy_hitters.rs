@@ -1,6 +1,6 @@
-//! Keys that this server denies most: the sketch of the core in a `RefCell`.
+//! Keys that this server denies most: the core's [`SpaceSaving`] in a `RefCell`.
 //!
-//! The sketch counts only denials by this server; it is neither propagated nor stored.
+//! The table counts only denials by this server; it is neither propagated nor stored.
 
 use super::settings::TOP_KEYS;
 use ratelimit_core::Timestamp;
@@ -19,25 +19,25 @@ impl Default for HeavyHitters {
 }
 
 impl HeavyHitters {
-    /// Records that the key of that name, or an item of it, denied a call at `now`, and the policy that sets its
-    /// limits, if any.
+    /// Counts a denial by the key `name`, or by its `item`, at `now`. Also records the policy that sets the limits of
+    /// the key, if there is one.
     #[inline(always)]
     pub fn record(&self, name: &[u8], item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
-        self.with(|top| {
-            if let (Some(place), Some(policy)) = (top.record(name, item, now), policy) {
-                top.set_policy(place, policy);
+        self.with(|table| {
+            if let (Some(place), Some(policy)) = (table.record(name, item, now), policy) {
+                table.set_policy(place, policy);
             }
         });
     }
 
-    /// Returns the result of `run` on the sketch, after resizing it to the setting.
+    /// Resizes the table to the setting, and returns the result of `run` on it.
     #[inline(always)]
     pub fn with<T>(&self, run: impl FnOnce(&mut SpaceSaving) -> T) -> T {
-        let top = &mut self.0.borrow_mut();
-        let most = usize::try_from(TOP_KEYS.get()).unwrap_or(0);
-        if top.most() != most {
-            top.resize(most);
+        let table = &mut self.0.borrow_mut();
+        let max_keys = usize::try_from(TOP_KEYS.get()).unwrap_or(0);
+        if table.max_keys() != max_keys {
+            table.resize(max_keys);
         }
-        run(top)
+        run(table)
     }
 }

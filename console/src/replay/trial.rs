@@ -189,7 +189,7 @@ fn decide_several(
             return TrialOutcome::Overfull;
         }
     }
-    if admits && evaluation.changes() || evaluation.strikes() {
+    if admits && evaluation.changes() || evaluation.is_strike() {
         usage.charge(call, &evaluation, now);
     }
     if admits { TrialOutcome::Admitted } else { TrialOutcome::Denied }

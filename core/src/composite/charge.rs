@@ -46,7 +46,7 @@ impl CompositeUsage {
         match evaluation.outcome {
             Outcome::Passes | Outcome::Repeated(_) => self.charge_all(request, evaluation, now),
             Outcome::Settles => self.settle(request, evaluation, now),
-            Outcome::Denied { strikes: true } => {
+            Outcome::Denied { is_strike: true } => {
                 if let Some(rule) = request.ban {
                     self.extras_mut().change_ban(|ban| ban.strike(rule, now));
                 }

@@ -76,7 +76,7 @@ impl ComponentHead {
     }
 
     /// Encodes the header of a component that the call has removed.
-    pub fn encode_gone(serial: u8, kind: UsageKind, to: &mut impl Encoder) {
+    pub fn encode_removed(serial: u8, kind: UsageKind, to: &mut impl Encoder) {
         // The identity is unchanged, and version 1 is accepted for every kind.
         ComponentTag { serial, kind, version: 1, named: false, used: false, settled: false }.encode(to);
         to.integer(Timestamp::EPOCH.micros());

@@ -144,15 +144,15 @@ impl CompositeUsage {
     /// Returns `true` if no other component of the key has the same identity, and no earlier one in the effect has the
     /// same identity or serial number.
     fn is_first(&self, head: &ComponentHead, before: &[ComponentHead]) -> bool {
-        let alike = |kind: UsageKind, identity: &ComponentIdentity| {
-            let own = head.identity.as_ref();
-            own.is_some_and(|own| kind == head.tag.kind && (own == identity || kind == UsageKind::Concurrency))
+        let collides = |kind: UsageKind, identity: &ComponentIdentity| {
+            let new = head.identity.as_ref();
+            new.is_some_and(|new| kind == head.tag.kind && (new == identity || kind == UsageKind::Concurrency))
         };
         let others = self.components.iter().filter(|component| component.serial() != head.tag.serial);
-        others.into_iter().all(|component| !alike(component.kind(), &component.identity(self.extras())))
+        others.into_iter().all(|component| !collides(component.kind(), &component.identity(self.extras())))
             && before.iter().all(|other| {
                 other.tag.serial != head.tag.serial
-                    && other.identity.as_ref().is_none_or(|identity| !alike(other.tag.kind, identity))
+                    && other.identity.as_ref().is_none_or(|identity| !collides(other.tag.kind, identity))
             })
     }
 
@@ -186,7 +186,7 @@ impl CompositeUsage {
             self.change_component(from, &settled, &mut changed_settlements)?;
         }
         if let Some(extras) = &mut self.extras {
-            // The effect omits a settlement if nothing was taken back, or if the component is gone.
+            // The effect omits a settlement if nothing was taken back, or if the component was removed.
             for charge in settled.iter().filter(|charge| !changed_settlements.contains(&charge.component)) {
                 extras.records.forget(charge);
             }
@@ -240,9 +240,14 @@ impl CompositeUsage {
         Some(())
     }
 
-    /// Encodes a change of a call that is more than a clock step back. The ban is included if `ban` is `true`; `gone`
-    /// lists the removed components.
-    pub(super) fn encode_begun_effect(&mut self, ban: bool, gone: &[(u8, UsageKind)], to: &mut impl Encoder) {
+    /// Encodes a change of a call that is more than a clock step back. Includes the ban if `ban_changed` is
+    /// `true`. `removed` lists the removed components.
+    pub(super) fn encode_begun_effect(
+        &mut self,
+        ban_changed: bool,
+        removed: &[(u8, UsageKind)],
+        to: &mut impl Encoder,
+    ) {
         let CompositeUsage { components, extras, .. } = self;
         let mut extras = extras.as_deref_mut();
         match &mut extras {
@@ -250,9 +255,9 @@ impl CompositeUsage {
             None => encode_no_effect(to),
         }
         let changed = components.iter().filter(|component| component.change() != ComponentChange::Nothing).count();
-        to.integer(u64::try_from(changed.saturating_add(gone.len())).unwrap_or(0));
-        for (serial, kind) in gone {
-            ComponentHead::encode_gone(*serial, *kind, to);
+        to.integer(u64::try_from(changed.saturating_add(removed.len())).unwrap_or(0));
+        for (serial, kind) in removed {
+            ComponentHead::encode_removed(*serial, *kind, to);
         }
         for component in components.iter_mut() {
             let change = component.change();
@@ -274,8 +279,8 @@ impl CompositeUsage {
                 extras.records.encode_settlement_effect(serial, to);
             }
         }
-        to.integer(u64::from(ban));
-        if ban {
+        to.integer(u64::from(ban_changed));
+        if ban_changed {
             extras.map_or_else(Ban::default, |extras| extras.ban()).encode(to);
         }
     }

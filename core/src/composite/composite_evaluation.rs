@@ -35,8 +35,8 @@ pub(super) enum Outcome {
     /// All limits grant the call.
     #[default]
     Passes,
-    /// A limit denies the call. `strikes` is `true` if the denial counts as a strike.
-    Denied { strikes: bool },
+    /// A limit denies the call. `is_strike` is `true` if the denial counts as a strike.
+    Denied { is_strike: bool },
     /// The key is banned for this span.
     Banned(Span),
     /// The id has been charged before.
@@ -71,7 +71,7 @@ impl CompositeEvaluation {
         evaluation
     }
 
-    /// Evaluates a call in place, because the evaluation is large to copy. Must be called on a new evaluation.
+    /// Evaluates a call in place, because an evaluation is large. To be called once, on a new evaluation.
     pub fn evaluate(&mut self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) {
         let recorded = stored.recorded_call(request, now);
         let known = recorded.is_some();
@@ -110,10 +110,15 @@ impl CompositeEvaluation {
         };
     }
 
-    /// Updates the evaluation after other keys of the call were changed: components may have moved, and a call whose id
-    /// has been charged since is a repetition. The decision stays the same otherwise.
+    /// Returns the evaluation after other modules may have changed the key: components may have moved, and a call whose
+    /// id has been charged since is a repetition. The decision stays the same otherwise.
     #[must_use]
-    pub fn again(&self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) -> CompositeEvaluation {
+    pub fn evaluate_again(
+        &self,
+        request: &CompositeRequest,
+        stored: StoredUsage,
+        now: Timestamp,
+    ) -> CompositeEvaluation {
         if self.records_id(request) && stored.recorded_call(request, now).is_some() {
             return CompositeEvaluation::at(request, stored, now);
         }
@@ -144,13 +149,13 @@ impl CompositeEvaluation {
         if denying().next().is_none() {
             return Outcome::Passes;
         }
-        // A strike is a call that its limits deny for a time. A call that can never be granted is none, nor is one that
-        // is denied only because of KEEP or a concurrency limit.
+        // A strike is a call that its limits deny for a time. A call that can never be granted is not a strike, and a
+        // call that is denied only because of KEEP or a concurrency limit is not a strike either.
         let can_be_granted = denying().all(|(_, evaluation)| evaluation.evaluation.verdict() != Verdict::Never);
         let limits_deny = denying().any(|(spec, evaluation)| evaluation.denies_without_keep(spec, stored, now));
-        let counts = request.purpose == Purpose::Charge && request.ban.is_some();
-        let strikes = counts && can_be_granted && limits_deny;
-        Outcome::Denied { strikes }
+        let counts_strikes = request.purpose == Purpose::Charge && request.ban.is_some();
+        let is_strike = counts_strikes && can_be_granted && limits_deny;
+        Outcome::Denied { is_strike }
     }
 
     /// Returns `true` if the call would change anything other than the strikes of the ban.
@@ -169,8 +174,8 @@ impl CompositeEvaluation {
 
     /// Returns `true` if the denial counts as a strike.
     #[must_use]
-    pub fn strikes(&self) -> bool {
-        self.outcome == Outcome::Denied { strikes: true }
+    pub fn is_strike(&self) -> bool {
+        self.outcome == Outcome::Denied { is_strike: true }
     }
 
     /// Returns `true` if this key denies the call, which denies it for its other keys as well (all or none).
@@ -224,7 +229,7 @@ impl CompositeEvaluation {
             .zip(&self.limits)
             .filter(|(_, evaluation)| evaluation.evaluation.change() != Change::Nothing);
         !self.records_id(request)
-            && !self.strikes()
+            && !self.is_strike()
             && changing.all(|(spec, evaluation)| evaluation.place.is_some() && spec.name.is_none())
     }
 

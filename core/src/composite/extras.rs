@@ -1,4 +1,4 @@
-//! Rarely used state of a key with several limits: idempotency records, a ban, names.
+//! Rarely used state of a key with several limits: idempotency records, a ban, long identities of components.
 
 use super::idempotency::IdempotencyRecords;
 use super::identity::ComponentIdentity;
@@ -12,7 +12,7 @@ pub(super) struct Extras {
     /// Idempotency records.
     pub(super) records: IdempotencyRecords,
     ban: Option<Box<Ban>>,
-    /// Identities that do not fit beside the usage, by the serial number of the component.
+    /// Long identities: those that do not fit into their component, by the serial number of the component.
     identities: Box<[(u8, ComponentIdentity)]>,
     /// Change made by the current call, except of the components and records, which keep their own changes.
     delta: Option<Box<ExtrasDelta>>,
@@ -23,27 +23,29 @@ pub(super) struct Extras {
 pub(super) struct ExtrasDelta {
     /// Span by which the key is shifted back because the clock moved backwards.
     pub(super) moved_back: Span,
-    /// `true`: the call has only moved the key back. Expired records and recovered components are still there.
+    /// `true`: the call has only moved the timestamps back; it has not removed expired records and recovered
+    /// components.
     pub(super) only_moved: bool,
     /// `true`: the ban has changed.
-    pub(super) ban: bool,
-    /// Serial numbers and kinds of the components that the call has changed and removed.
-    pub(super) gone: Vec<(u8, UsageKind)>,
+    pub(super) ban_changed: bool,
+    /// Serial numbers and kinds of the components that the call first changed and then removed, because they had
+    /// recovered.
+    pub(super) removed_components: Vec<(u8, UsageKind)>,
 }
 
 impl Extras {
-    /// Returns `true` if there is no state.
+    /// Returns `true` if there are neither idempotency records, a ban, nor identities.
     pub(super) fn is_empty(&self) -> bool {
-        self.has_no_state() && self.identities.is_empty()
+        self.has_no_records_or_ban() && self.identities.is_empty()
     }
 
     /// Returns `true` if there are neither idempotency records nor a ban.
-    pub(super) fn has_no_state(&self) -> bool {
+    pub(super) fn has_no_records_or_ban(&self) -> bool {
         self.records.is_empty() && self.ban.is_none()
     }
 
     /// Returns `true` if there is no ban.
-    pub(super) fn bans_nobody(&self) -> bool {
+    pub(super) fn has_no_ban(&self) -> bool {
         self.ban.is_none()
     }
 
@@ -71,18 +73,18 @@ impl Extras {
         let mut ban = self.ban();
         change(&mut ban);
         self.set_ban(ban);
-        self.delta().ban = true;
+        self.delta().ban_changed = true;
     }
 
     /// Returns the identity of a component, if it is stored here.
     pub(super) fn long_identity(&self, serial: u8) -> Option<&ComponentIdentity> {
-        self.identities.iter().find(|(own, _)| *own == serial).map(|(_, identity)| identity)
+        self.identities.iter().find(|(stored, _)| *stored == serial).map(|(_, identity)| identity)
     }
 
     /// Stores the identity of a component.
     pub(super) fn store_identity(&mut self, serial: u8, identity: ComponentIdentity) {
         let mut identities = std::mem::take(&mut self.identities).into_vec();
-        identities.retain(|(own, _)| *own != serial);
+        identities.retain(|(stored, _)| *stored != serial);
         identities.reserve_exact(1);
         identities.push((serial, identity));
         self.identities = identities.into();
@@ -92,18 +94,18 @@ impl Extras {
     pub(super) fn remove_identity(&mut self, serial: u8) {
         if self.long_identity(serial).is_some() {
             let mut identities = std::mem::take(&mut self.identities).into_vec();
-            identities.retain(|(own, _)| *own != serial);
+            identities.retain(|(stored, _)| *stored != serial);
             self.identities = identities.into();
         }
     }
 
-    /// Returns the change made by the current call, for extension.
+    /// Returns the change made by the current call, to be added to.
     pub(super) fn delta(&mut self) -> &mut ExtrasDelta {
         self.delta.get_or_insert_default()
     }
 
-    /// Records that the current call does more than moving the key back.
-    pub(super) fn begin(&mut self) {
+    /// Begins a change other than moving the timestamps back.
+    pub(super) fn begin_change(&mut self) {
         if let Some(delta) = &mut self.delta {
             delta.only_moved = false;
         }
@@ -117,9 +119,9 @@ impl Extras {
     /// Returns the memory in bytes, including the struct itself.
     pub(super) fn size(&self) -> usize {
         let ban = self.ban.as_ref().map_or(0, |_| size_of::<Ban>());
-        let names = self.identities.iter().map(|(_, identity)| identity.heap_size());
-        let names = names.fold(size_of_val(&*self.identities), usize::saturating_add);
-        [size_of::<Extras>(), self.records.heap_size(), ban, names].into_iter().fold(0, usize::saturating_add)
+        let sizes = self.identities.iter().map(|(_, identity)| identity.heap_size());
+        let identities_size = sizes.fold(size_of_val(&*self.identities), usize::saturating_add);
+        [size_of::<Extras>(), self.records.heap_size(), ban, identities_size].into_iter().fold(0, usize::saturating_add)
     }
 
     #[cfg(test)]

@@ -51,7 +51,7 @@ impl CompositeUsage {
     #[must_use]
     pub fn evaluate_fast(&self, request: &CompositeRequest, now: Timestamp) -> Option<FastEvaluation> {
         let is_plain = request.purpose == Purpose::Charge && !request.each && request.ban.is_none();
-        if !is_plain || !self.extras().is_none_or(Extras::bans_nobody) || now < self.written {
+        if !is_plain || !self.extras().is_none_or(Extras::has_no_ban) || now < self.written {
             return None;
         }
         let ids = match request.idempotency {

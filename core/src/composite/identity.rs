@@ -48,8 +48,8 @@ impl ComponentIdentity {
     /// Returns `true` if the identity is `name` or, without a name, `window`.
     pub(super) fn is(&self, name: Option<&[u8]>, window: Identity) -> bool {
         match (self, name) {
-            (ComponentIdentity::Name(own), Some(name)) => **own == *name,
-            (ComponentIdentity::Window(own), None) => *own == window,
+            (ComponentIdentity::Name(stored), Some(name)) => **stored == *name,
+            (ComponentIdentity::Window(stored), None) => *stored == window,
             _ => false,
         }
     }
@@ -89,10 +89,10 @@ impl ShortIdentity {
     pub(super) fn is(self, Identity { micros, words }: Identity) -> bool {
         let number = |bytes| u64::from(u32::from_le_bytes(bytes));
         match self {
-            ShortIdentity::Seconds(own) => words == 0 && micros == number(own).wrapping_mul(SECOND),
-            ShortIdentity::AlignedSeconds(own) => words == ALIGNED && micros == number(own).wrapping_mul(SECOND),
-            ShortIdentity::Micros(own) => words == 0 && micros == number(own),
-            ShortIdentity::Words(own) => micros == 0 && words == u32::from_le_bytes(own),
+            ShortIdentity::Seconds(stored) => words == 0 && micros == number(stored).wrapping_mul(SECOND),
+            ShortIdentity::AlignedSeconds(stored) => words == ALIGNED && micros == number(stored).wrapping_mul(SECOND),
+            ShortIdentity::Micros(stored) => words == 0 && micros == number(stored),
+            ShortIdentity::Words(stored) => micros == 0 && words == u32::from_le_bytes(stored),
             ShortIdentity::Nothing | ShortIdentity::Long => false,
         }
     }

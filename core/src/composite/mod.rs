@@ -248,9 +248,9 @@ impl CompositeUsage {
     #[inline(always)]
     fn begin(&mut self, now: Timestamp, coming: Option<&[u8]>) {
         if let Some(extras) = &mut self.extras {
-            extras.begin();
+            extras.begin_change();
             extras.records.sweep(now, coming);
-            if !extras.bans_nobody() {
+            if !extras.has_no_ban() {
                 let mut ban = extras.ban();
                 ban.forget(now);
                 extras.set_ban(ban);
@@ -275,23 +275,23 @@ impl CompositeUsage {
 
     #[cold]
     fn drop_recovered(&mut self, now: Timestamp) {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let mut components = std::mem::take(&mut self.components).into_vec();
         components.retain(|component| {
             let stays = component.stays(self.extras(), now);
             if !stays {
-                gone.push((component.serial(), component.kind(), component.change()));
+                removed.push((component.serial(), component.kind(), component.change()));
             }
             stays
         });
         self.components = components.into();
-        for (serial, kind, change) in gone {
+        for (serial, kind, change) in removed {
             if let Some(extras) = &mut self.extras {
                 extras.remove_identity(serial);
             }
             // Replicas do not know a component that the current call has created.
             if matches!(change, ComponentChange::Usage | ComponentChange::Named) {
-                self.extras_mut().delta().gone.push((serial, kind));
+                self.extras_mut().delta().removed_components.push((serial, kind));
             }
         }
     }

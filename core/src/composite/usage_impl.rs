@@ -114,7 +114,7 @@ impl CompositeUsage {
 
     /// Returns `true` if each component is valid, and no two share a serial number or an identity.
     fn is_sound(&self) -> bool {
-        let alike = |one: &Component, other: &Component| {
+        let collide = |one: &Component, other: &Component| {
             one.serial() == other.serial()
                 || one.kind() == other.kind()
                     && (one.kind() == UsageKind::Concurrency
@@ -123,7 +123,7 @@ impl CompositeUsage {
         let mut components = self.components.iter().enumerate();
         components.all(|(place, component)| {
             component.is_sound(self.extras(), self.written)
-                && self.components.iter().take(place).all(|before| !alike(before, component))
+                && self.components.iter().take(place).all(|before| !collide(before, component))
         })
     }
 }
@@ -164,7 +164,7 @@ impl Usage for CompositeUsage {
         for component in &self.components {
             self.encode_component(component, to);
         }
-        let extras = self.extras().filter(|extras| !extras.has_no_state());
+        let extras = self.extras().filter(|extras| !extras.has_no_records_or_ban());
         to.integer(u64::from(extras.is_some()));
         if let Some(extras) = extras {
             extras.records.encode(to);
@@ -198,14 +198,14 @@ impl Usage for CompositeUsage {
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let ExtrasDelta { moved_back, only_moved, ban, gone } =
+        let ExtrasDelta { moved_back, only_moved, ban_changed, removed_components } =
             self.extras.as_mut().map_or_else(ExtrasDelta::default, |extras| extras.take_delta());
         to.integer(TAGGED_CHANGE);
         to.integer(self.written.micros());
         to.integer(moved_back.micros());
         to.integer(u64::from(!only_moved));
         if !only_moved {
-            self.encode_begun_effect(ban, &gone, to);
+            self.encode_begun_effect(ban_changed, &removed_components, to);
         }
         if let Some(extras) = &mut self.extras {
             extras.records.close();

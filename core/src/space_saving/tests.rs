@@ -97,7 +97,7 @@ fn heaviest_keys_come_first_and_of_equal_ones_the_more_certain() {
 #[test]
 fn sketch_of_size_zero_counts_nothing() {
     let mut top = after(0, "aab");
-    assert_eq!((top.most(), top.heaviest(10), top.floor()), (0, vec![], 0));
+    assert_eq!((top.max_keys(), top.heaviest(10), top.floor()), (0, vec![], 0));
     top.resize(1);
     record(&mut top, "a");
     assert_eq!(of(&top, "a"), Some((1, 0)));
@@ -107,7 +107,7 @@ fn sketch_of_size_zero_counts_nothing() {
 fn cleared_sketch_equals_a_new_one() {
     let mut top = after(2, "aabbc");
     top.clear();
-    assert_eq!((top.heaviest(10), top.floor(), top.most()), (vec![], 0, 2));
+    assert_eq!((top.heaviest(10), top.floor(), top.max_keys()), (vec![], 0, 2));
     record(&mut top, "cba");
     assert_eq!(top.floor(), 1);
     assert_eq!(known(&top).len(), 2);
@@ -133,7 +133,7 @@ fn smaller_sketch_keeps_the_heaviest_and_larger_one_keeps_all() {
     let mut top = after(4, "aaaabbbccd");
     top.resize(2);
     assert_eq!(known(&top), Identity::from([(b"a".into(), (4, 0)), (b"b".into(), (3, 0))]));
-    assert_eq!((top.most(), top.floor()), (2, 2));
+    assert_eq!((top.max_keys(), top.floor()), (2, 2));
     record(&mut top, "c");
     assert_eq!(of(&top, "c"), Some((4, 3)), "it was denied three times, and the sketch knows no better");
     top.resize(3);
@@ -154,10 +154,10 @@ fn smaller_sketch_keeps_the_more_certain_of_equal_keys() {
 
 #[test]
 fn number_of_entries_is_bounded() {
-    assert_eq!(SpaceSaving::new(usize::MAX).most(), MAX_ENTRIES);
+    assert_eq!(SpaceSaving::new(usize::MAX).max_keys(), MAX_ENTRIES);
     let mut top = SpaceSaving::new(1);
     top.resize(MAX_ENTRIES + 1);
-    assert_eq!(top.most(), MAX_ENTRIES);
+    assert_eq!(top.max_keys(), MAX_ENTRIES);
 }
 
 #[test]

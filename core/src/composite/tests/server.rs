@@ -196,7 +196,7 @@ impl Server {
             assert!(fast.is_none());
             return Err(CallError::TooManyComponents);
         }
-        if peeks || (!evaluation.changes() && !evaluation.strikes()) {
+        if peeks || (!evaluation.changes() && !evaluation.is_strike()) {
             let answer = evaluation.answer(call, stored, now, false);
             if let Some(fast) = fast {
                 fast.assert_same(call, &evaluation, &answer, &usage, false);
@@ -243,7 +243,7 @@ impl Server {
         let put = |server: &mut Server, usage: U, at| {
             server.key = (!usage.is_unused()).then(|| (Value::Plain(usage.into_any()), at));
         };
-        if peeks || (!evaluation.changes() && !evaluation.strikes()) {
+        if peeks || (!evaluation.changes() && !evaluation.is_strike()) {
             let answer = evaluation.answer(call, stored, now, false);
             let step = if peeks { None } else { step_back(&mut usage, now, reset) };
             if let Some(step) = &step {

@@ -47,7 +47,7 @@ fn check_bounds(top: &SpaceSaving, known: &Identity, exact: &BTreeMap<Vec<u8>, u
     for (name, truth) in exact {
         assert!(known.contains_key(name) || *truth <= top.floor(), "{name:?}: {truth}");
     }
-    assert!(known.len() <= top.most());
+    assert!(known.len() <= top.max_keys());
 }
 
 /// Returns the denials of the last minutes.
@@ -153,15 +153,15 @@ proptest! {
                     // Names have different lengths.
                     let name = vec![name; usize::from(name % 7)];
                     deny(&mut top, &name);
-                    check_step(&before, &known(&top), top.most(), floor, &name);
-                    if top.most() > 0 {
+                    check_step(&before, &known(&top), top.max_keys(), floor, &name);
+                    if top.max_keys() > 0 {
                         *exact.entry(name).or_default() += 1;
                     }
                 }
                 Step::Resize(most) => {
                     let heaviest: Vec<_> = top.heaviest(most).into_iter().map(|heavy| heavy.name.to_vec()).collect();
                     top.resize(most);
-                    prop_assert_eq!(top.most(), most);
+                    prop_assert_eq!(top.max_keys(), most);
                     let kept = known(&top);
                     prop_assert!(kept.iter().all(|(name, counts)| before.get(name) == Some(counts)));
                     prop_assert!(kept.len() == heaviest.len() && heaviest.iter().all(|name| kept.contains_key(name)));

@@ -112,7 +112,7 @@ impl Key {
     fn call(&mut self, call: &CompositeRequest, now: Timestamp) -> Answer {
         let call = &CompositeRequest { each: true, ..call.clone() };
         let evaluation = CompositeEvaluation::at(call, StoredUsage::Composite(&self.0), now);
-        if evaluation.changes() || evaluation.strikes() {
+        if evaluation.changes() || evaluation.is_strike() {
             self.0.charge(call, &evaluation, now);
         }
         evaluation.answer(call, StoredUsage::Composite(&self.0), now, evaluation.allows() && evaluation.changes())
