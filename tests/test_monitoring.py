@@ -204,7 +204,7 @@ def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
     for rule in alerts.values():
         assert rule["duration"] > 0, rule
         assert rule["labels"]["severity"] in {"info", "warning", "critical"}, rule
-        assert rule["annotations"].keys() == {"summary", "description"}, rule
+        assert rule["annotations"].keys() == {"summary", "description", "console"}, rule
     shown = re.findall(r"^\| `(Ratelimit\w+)` \| .* \| (\w+) \|$", DOCUMENT, re.MULTILINE)
     assert dict(shown) == {name: rule["labels"]["severity"] for name, rule in alerts.items()}
     assert ask("alerts")["alerts"] == []
@@ -249,6 +249,7 @@ def test_alerts_fire_under_their_conditions(name: str) -> None:
     alerts = (MONITORING / f"{name}.yml").read_text()
     expected = dict.fromkeys(re.findall(r"- alert: (\w+)", alerts), ())
     assert expected
+    assert alerts.count("\n          console: ") == len(expected), "each alert has a link"
     tests = (MONITORING / f"{name}_test.yml").read_text()
     for alert, follows in re.findall(
         r"- alertname: (\w+)\n +eval_time: \w+\n +exp_alerts:( \[\]|\n)", tests
