@@ -38,8 +38,8 @@ pub struct Redis<'a> {
     announced: usize,
     /// Actions to run once everything recorded has been propagated.
     ///
-    /// Boxed, as few calls have any and each drops this.
-    pending: Option<Box<VecDeque<Pending>>>,
+    /// `None` in most calls, which makes it cheap to drop.
+    pending: Option<VecDeque<Pending>>,
     /// Keyspace events, to be announced at the end of the call.
     events: SmallVec<[(KeyName, Event); 8]>,
     /// Effects to be propagated.
@@ -163,7 +163,7 @@ impl<'a> Redis<'a> {
     /// replicas and the AOF, then runs the queued actions, and then announces the keyspace events.
     pub fn finish(&mut self) {
         self.propagate();
-        while let Some(run) = self.pending.as_mut().and_then(|pending| pending.pop_front()) {
+        while let Some(run) = self.pending.as_mut().and_then(VecDeque::pop_front) {
             run(self);
             guard::panic_test_point();
         }
