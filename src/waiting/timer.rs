@@ -35,7 +35,7 @@ pub fn fired(entry: ServerEntry) {
     entry.global.schedule.armed.set(None);
 }
 
-/// Returns the milliseconds for which to arm the timer, at most [`MAX_MILLISECONDS`]. A timer for a later instant is
+/// Returns the milliseconds for which to arm the timer, at most a minute. A timer for a later instant is
 /// armed again when it fires, because Redis 6.2 and 7.0 compute microseconds in 32 bits: a timer beyond them fires
 /// without pause.
 fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
