@@ -88,7 +88,7 @@ unsafe fn mark_changed(ctx: *mut raw::RedisModuleCtx, db: Option<c_int>, name: *
     if !name.is_null() {
         // SAFETY: the caller guarantees that `ctx` is that of an event and that `name` is null or live.
         unsafe {
-            call_waiting(ctx, |callbacks, entry| (callbacks.key_changed)(entry, db.unwrap_or(0), guard::bytes(name)))
+            call_waiting(ctx, |callbacks, entry| (callbacks.key_changed)(entry, db.unwrap_or(0), guard::bytes(name)));
         };
     }
 }
