@@ -1,8 +1,10 @@
-//! Table of records, ordered by instant and found by name: leases by their holders, and recorded calls by their ids.
+//! Table of records, ordered by an instant (the expiry) and found by name: leases by their holders, and recorded calls
+//! by their ids. An instant is stored as a [`Mark`], so that all instants can be moved back at once.
 //!
-//! Records are stored in order, in blocks of about 2 KB. So many records take little memory, and are copied and freed
-//! block by block. A table with more than a few records has an index from the hash of a name to the record's instant,
-//! by which the block is found. **Cost:** a binary search in the first records of all blocks, and a scan of one block.
+//! Records are stored in order, in blocks of about 2 KB. Even a large table therefore takes little memory, and is
+//! copied and freed block by block. A table with more than a few records has an index from the hash of a name to the
+//! record's instant, by which the block is found. **Cost:** a binary search in the first records of all blocks, and a
+//! scan of one block.
 
 mod block;
 
@@ -16,13 +18,14 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 /// Maximum number of records without an index.
-pub const UNINDEXED: usize = 16;
+pub const MAX_UNINDEXED: usize = 16;
 
 /// Table of records with distinct names.
 #[derive(Clone, Debug, Default)]
 pub struct RecordTable {
     blocks: VecDeque<Block>,
-    /// Instants of all records by the hashes of their names. Empty while there have been few records.
+    /// Instants of all records by the hashes of their names. Empty until the table has more than [`MAX_UNINDEXED`]
+    /// records; then kept until the table is empty.
     index: HashTable<IndexEntry>,
     len: usize,
     /// Latest instant of all records.
@@ -67,7 +70,7 @@ fn hash_of(name: &[u8]) -> u32 {
     keyed_hash::hash(MULTIPLIERS.sum(name))
 }
 
-/// Returns the number of the block that contains the record with that instant and name, if the record exists.
+/// Returns the index of the block that contains the record with that instant and name, or into which it belongs.
 fn block_of(blocks: &VecDeque<Block>, at: Mark, name: &[u8]) -> usize {
     let is_before = |block: &Block| block.first().is_some_and(|first| (first.at, first.name) <= (at, name));
     // Most records are added in order.
@@ -82,7 +85,7 @@ impl RecordTable {
     pub fn of(block: Block) -> RecordTable {
         let (len, latest) = (block.records().count(), block.last_instant().unwrap_or_default());
         let mut table = RecordTable { blocks: VecDeque::from([block]), index: HashTable::new(), len, latest };
-        if len > UNINDEXED {
+        if len > MAX_UNINDEXED {
             table.make_index();
         }
         table
@@ -115,7 +118,7 @@ impl RecordTable {
     }
 
     /// Returns the records from the instant `at` on, in order.
-    pub fn from(&self, at: Mark) -> impl Iterator<Item = Record<'_>> {
+    pub fn iter_from(&self, at: Mark) -> impl Iterator<Item = Record<'_>> {
         let first = self.blocks.partition_point(|block| block.first().is_some_and(|first| first.at < at));
         let blocks = self.blocks.range(first.saturating_sub(1)..);
         blocks.flat_map(Block::records).map(|(_, record)| record).skip_while(move |record| record.at < at)
@@ -144,26 +147,24 @@ impl RecordTable {
         self.find(name).map(|(_, _, record)| record)
     }
 
-    /// Returns the record with a name, and its position: the number of the block and the range of bytes in it.
+    /// Returns the record with a name, and its position: the index of the block and the range of bytes in it.
     fn find(&self, name: &[u8]) -> Option<(usize, Range<usize>, Record<'_>)> {
         let mut found = None;
         if self.is_indexed() {
             let hash = hash_of(name);
             self.index.find(spread(hash), |entry| {
                 if entry.hash == hash {
-                    let number = block_of(&self.blocks, entry.at(), name);
-                    found = self
-                        .blocks
-                        .get(number)
-                        .and_then(|block| block.find_at(entry.at(), name))
-                        .map(|at| (number, at));
+                    let block_index = block_of(&self.blocks, entry.at(), name);
+                    let block = self.blocks.get(block_index);
+                    found = block.and_then(|block| block.find_at(entry.at(), name)).map(|found| (block_index, found));
                 }
                 found.is_some()
             });
         } else {
-            found = self.blocks.iter().enumerate().find_map(|(number, block)| Some((number, block.find(name)?)));
+            found =
+                self.blocks.iter().enumerate().find_map(|(block_index, block)| Some((block_index, block.find(name)?)));
         }
-        found.map(|(number, (range, record))| (number, range, record))
+        found.map(|(block_index, (range, record))| (block_index, range, record))
     }
 
     /// Inserts a record with a new name, and returns its position.
@@ -172,10 +173,10 @@ impl RecordTable {
         if at > self.latest {
             return self.push(at, name, bytes);
         }
-        let number = block_of(&self.blocks, at, name);
-        let is_last = number.saturating_add(1) >= self.blocks.len();
-        let Some(block) = self.blocks.get_mut(number) else { return self.push(at, name, bytes) };
-        let mut place = Place { block: number, byte: block.place_of(at, name) };
+        let block_index = block_of(&self.blocks, at, name);
+        let is_last = block_index.saturating_add(1) >= self.blocks.len();
+        let Some(block) = self.blocks.get_mut(block_index) else { return self.push(at, name, bytes) };
+        let mut place = Place { block: block_index, byte: block.place_of(at, name) };
         if is_last && place.byte == block.bytes().len() {
             return self.push(at, name, bytes);
         }
@@ -186,18 +187,18 @@ impl RecordTable {
             match place.byte.checked_sub(block.bytes().len()) {
                 Some(byte) if byte > 0 => {
                     second.insert(byte, &mut bytes);
-                    place = Place { block: number.saturating_add(1), byte };
+                    place = Place { block: block_index.saturating_add(1), byte };
                 }
                 _ => block.insert(place.byte, &mut bytes),
             }
-            self.blocks.insert(number.saturating_add(1), second);
+            self.blocks.insert(block_index.saturating_add(1), second);
         }
-        self.count(at, name);
+        self.register(at, name);
         place
     }
 
     /// Appends a record after all others. Returns `false` if a record with its name exists.
-    pub fn append(&mut self, at: Mark, name: &[u8], bytes: RecordBytes) -> bool {
+    pub fn append_if_new(&mut self, at: Mark, name: &[u8], bytes: RecordBytes) -> bool {
         let is_new = self.get(name).is_none();
         if is_new {
             self.push(at, name, bytes);
@@ -217,17 +218,17 @@ impl RecordTable {
             last.push(&mut bytes);
         }
         self.latest = at;
-        self.count(at, name);
+        self.register(at, name);
         place
     }
 
     /// Counts an added record, and adds it to the index.
-    fn count(&mut self, at: Mark, name: &[u8]) {
+    fn register(&mut self, at: Mark, name: &[u8]) {
         self.len = self.len.saturating_add(1);
         if self.is_indexed() {
             let hash = hash_of(name);
             self.index.insert_unique(spread(hash), IndexEntry::new(hash, at), |entry| spread(entry.hash));
-        } else if self.len > UNINDEXED {
+        } else if self.len > MAX_UNINDEXED {
             self.make_index();
         }
     }
@@ -245,9 +246,9 @@ impl RecordTable {
 
     /// Removes the record with a name, and returns the result of `read` for it.
     pub fn take<T>(&mut self, name: &[u8], read: impl FnOnce(Record<'_>) -> T) -> Option<T> {
-        let (number, range, record) = self.find(name)?;
+        let (block_index, range, record) = self.find(name)?;
         let read = read(record);
-        self.remove(number, range);
+        self.remove(block_index, range);
         Some(read)
     }
 
@@ -259,13 +260,13 @@ impl RecordTable {
     }
 
     /// Removes a record from a block.
-    fn remove(&mut self, number: usize, range: Range<usize>) {
-        let Some(block) = self.blocks.get_mut(number) else { return };
+    fn remove(&mut self, block_index: usize, range: Range<usize>) {
+        let Some(block) = self.blocks.get_mut(block_index) else { return };
         let Some(at) = block.record_at(range.start).map(|record| {
             if !self.index.is_empty() {
                 let hash = hash_of(record.name);
-                let is_its = |entry: &IndexEntry| entry.hash == hash && entry.at() == record.at;
-                if let Ok(entry) = self.index.find_entry(spread(hash), is_its) {
+                let is_of_record = |entry: &IndexEntry| entry.hash == hash && entry.at() == record.at;
+                if let Ok(entry) = self.index.find_entry(spread(hash), is_of_record) {
                     entry.remove();
                 }
             }
@@ -275,13 +276,13 @@ impl RecordTable {
         };
         block.remove(range);
         self.len = self.len.saturating_sub(1);
-        let next = number.saturating_add(1);
+        let next = block_index.saturating_add(1);
         if block.bytes().is_empty() {
-            self.blocks.remove(number);
-        } else if let (Some(block), Some(after)) = (self.blocks.get(number), self.blocks.get(next))
+            self.blocks.remove(block_index);
+        } else if let (Some(block), Some(after)) = (self.blocks.get(block_index), self.blocks.get(next))
             && block.fits_with(after)
             && let Some(after) = self.blocks.remove(next)
-            && let Some(block) = self.blocks.get_mut(number)
+            && let Some(block) = self.blocks.get_mut(block_index)
         {
             block.absorb(&after);
         }
@@ -314,8 +315,8 @@ impl RecordTable {
     /// Returns the heap memory in bytes.
     pub fn heap_size(&self) -> usize {
         let blocks = self.blocks.iter().map(Block::capacity).fold(0, usize::saturating_add);
-        let places = self.blocks.capacity().saturating_mul(size_of::<Block>());
-        blocks.saturating_add(places).saturating_add(self.index.allocation_size())
+        let block_list = self.blocks.capacity().saturating_mul(size_of::<Block>());
+        blocks.saturating_add(block_list).saturating_add(self.index.allocation_size())
     }
 
     /// Returns the approximate number of allocations to free.

@@ -33,11 +33,11 @@ impl KeyEvaluation for FastPath<'_, '_> {
     }
 
     fn check_room(&self) -> Result<(), Error> {
-        self.evaluation.ids().map_or(Ok(()), |ids| check_entries(UsageKind::Limits, ids))
+        self.evaluation.id_count_after().map_or(Ok(()), |count| check_entries(UsageKind::Limits, count))
     }
 
     fn grows(&self) -> bool {
-        self.evaluation.ids().is_some()
+        self.evaluation.id_count_after().is_some()
     }
 
     fn changes_key(&self, allowed: bool) -> bool {

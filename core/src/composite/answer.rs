@@ -218,10 +218,10 @@ pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Sp
         }
     };
     let mut first = FirstToRunOut::default();
-    for (remaining, spec, of) in each {
-        first.see(remaining, cost(spec), of);
+    for (remaining, spec, value) in each {
+        first.add(remaining, cost(spec), value);
     }
-    first.found()
+    first.into_value()
 }
 
 /// Selects the limit that would run out first.
@@ -237,7 +237,7 @@ impl<T> Default for FirstToRunOut<T> {
 impl<T> FirstToRunOut<T> {
     /// Adds a limit with `remaining` units and a cost above zero.
     #[inline(always)]
-    pub(super) fn see(&mut self, remaining: Amount, cost: Amount, of: T) {
+    pub(super) fn add(&mut self, remaining: Amount, cost: Amount, value: T) {
         let product =
             |one: Amount, other: Amount| u128::from(one.millionths()).saturating_mul(u128::from(other.millionths()));
         let is_sooner = self
@@ -245,12 +245,12 @@ impl<T> FirstToRunOut<T> {
             .as_ref()
             .is_none_or(|(least, least_cost, _)| product(remaining, *least_cost) < product(*least, cost));
         if is_sooner {
-            self.0 = Some((remaining, cost, of));
+            self.0 = Some((remaining, cost, value));
         }
     }
 
     /// Returns the value of the first limit to run out; `None` if none was added.
-    pub(super) fn found(self) -> Option<T> {
-        self.0.map(|(_, _, of)| of)
+    pub(super) fn into_value(self) -> Option<T> {
+        self.0.map(|(_, _, value)| value)
     }
 }

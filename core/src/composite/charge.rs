@@ -74,7 +74,7 @@ impl CompositeUsage {
             };
             let claims = self.claim(place, spec);
             let Some(component) = self.components.get_mut(place) else { continue };
-            component.note(match limit.place {
+            component.set_change(match limit.place {
                 None => ComponentChange::Made,
                 Some(_) if claims => ComponentChange::Named,
                 Some(_) => ComponentChange::Usage,
@@ -155,7 +155,7 @@ impl CompositeUsage {
             if let Some(slower) = spec.slower {
                 component.recovers_under(slower, now);
             }
-            component.note(ComponentChange::Usage);
+            component.set_change(ComponentChange::Usage);
         }
     }
 }

@@ -71,7 +71,7 @@ impl Component {
 
     /// Records the change made by the current call.
     #[inline(always)]
-    pub(super) fn note(&mut self, change: ComponentChange) {
+    pub(super) fn set_change(&mut self, change: ComponentChange) {
         self.usage.label_mut().change = change;
     }
 

@@ -264,7 +264,7 @@ impl CompositeUsage {
             if change == ComponentChange::Nothing {
                 continue;
             }
-            component.note(ComponentChange::Nothing);
+            component.set_change(ComponentChange::Nothing);
             let serial = component.serial();
             let settled = extras.as_ref().is_some_and(|extras| extras.records.has_settlement_effect(serial));
             let named = change != ComponentChange::Usage;

@@ -24,14 +24,14 @@ pub struct FastEvaluation {
     verdict: Verdict,
     longest: usize,
     /// Number of ids after the call, if it records one.
-    ids: Option<usize>,
+    id_count_after: Option<usize>,
 }
 
 impl FastEvaluation {
     /// Returns the number of ids after the call, if it records one.
     #[must_use]
-    pub fn ids(&self) -> Option<usize> {
-        self.ids
+    pub fn id_count_after(&self) -> Option<usize> {
+        self.id_count_after
     }
 
     /// Returns `true` if the call is denied.
@@ -54,14 +54,14 @@ impl CompositeUsage {
         if !is_plain || !self.extras().is_none_or(Extras::has_no_ban) || now < self.written {
             return None;
         }
-        let ids = match request.idempotency {
+        let id_count_after = match request.idempotency {
             Idempotency::Every => None,
-            Idempotency::Once { id, .. } => Some(self.ids_with(id, now)?),
+            Idempotency::Once { id, .. } => Some(self.id_count_with(id, now)?),
             Idempotency::Settle { .. } => return None,
         };
         let verdict = Verdict::Allowed(Span::ZERO);
         let (places, denying) = ([0; MAX_SPECS], [false; MAX_SPECS]);
-        let mut evaluation = FastEvaluation { places, denying, verdict, longest: 0, ids };
+        let mut evaluation = FastEvaluation { places, denying, verdict, longest: 0, id_count_after };
         let rooms = evaluation.places.iter_mut().zip(&mut evaluation.denying);
         for (at, (spec, (place, denies))) in request.specs.iter().zip(rooms).enumerate() {
             let cost = spec.cost_of_rate()?;
@@ -76,9 +76,9 @@ impl CompositeUsage {
         Some(evaluation)
     }
 
-    /// Returns the number of ids after another is recorded; `None` if it is known.
+    /// Returns the number of ids after `id` is recorded; `None` if `id` has been recorded before.
     #[inline(never)]
-    fn ids_with(&self, id: &[u8], now: Timestamp) -> Option<usize> {
+    fn id_count_with(&self, id: &[u8], now: Timestamp) -> Option<usize> {
         let Some(extras) = self.extras() else { return Some(1) };
         extras.records.find(id, now).is_none().then(|| extras.records.len_with_another(now))
     }
@@ -89,13 +89,13 @@ impl CompositeUsage {
         self.answer_fast(request, evaluation, evaluation.longest, now)
     }
 
-    /// Charges all limits of a granted call and returns the decision. The changes are recorded for an effect only if
-    /// `propagated` is `true`.
+    /// Charges all limits of a granted call and returns the decision. Records the changes for an effect only if
+    /// `records_effect` is `true`.
     pub fn charge_fast(
         &mut self,
         request: &CompositeRequest,
         evaluation: &FastEvaluation,
-        propagated: bool,
+        records_effect: bool,
         now: Timestamp,
     ) -> Decision {
         let once = request.idempotency.once();
@@ -106,11 +106,11 @@ impl CompositeUsage {
             let Some(component) = self.components.get_mut(usize::from(place)) else { continue };
             // Always matches: `evaluate_fast` accepts no other requests.
             let Request::Take(cost) = spec.request else { continue };
-            if propagated {
-                component.note(ComponentChange::Usage);
+            if records_effect {
+                component.set_change(ComponentChange::Usage);
             }
             let records = self.extras.as_deref_mut().map(|extras| &mut extras.records);
-            first.see(with_limit!(spec, limit => component.charge(records, limit, cost, now)), cost, at);
+            first.add(with_limit!(spec, limit => component.charge(records, limit, cost, now)), cost, at);
             if once.is_some() {
                 let records = &mut self.extras.get_or_insert_default().records;
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
@@ -119,7 +119,7 @@ impl CompositeUsage {
         if let (Some(once), Verdict::Allowed(hold)) = (once, evaluation.verdict) {
             self.remember(once, hold, None, false, &charges, now);
         }
-        let answer = self.answer_fast(request, evaluation, first.found().unwrap_or_default(), now);
+        let answer = self.answer_fast(request, evaluation, first.into_value().unwrap_or_default(), now);
         self.end(now);
         answer
     }

@@ -200,7 +200,7 @@ impl CompositeUsage {
         let released = leases.release(holders, now);
         if released > 0 {
             component.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
-            component.note(ComponentChange::Usage);
+            component.set_change(ComponentChange::Usage);
         }
         released
     }

@@ -216,7 +216,7 @@ impl Usage for CompositeUsage {
     fn discard_effect(&mut self) {
         for component in &mut self.components {
             if component.change() != ComponentChange::Nothing {
-                component.note(ComponentChange::Nothing);
+                component.set_change(ComponentChange::Nothing);
                 with_usage!(&mut component.usage, mut usage => usage.discard_effect());
             }
         }

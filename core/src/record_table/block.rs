@@ -13,7 +13,7 @@ use std::ops::Range;
 const LENGTH: usize = 2;
 
 /// Maximum size of a record in bytes: that of a call with an id of 256 bytes and eight charges.
-const MOST_RECORD: usize = 768;
+const MAX_RECORD_SIZE: usize = 768;
 
 /// Record in a block.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl<'a> Record<'a> {
 
 /// Encoder of a record, without an allocation.
 #[derive(Debug)]
-pub struct RecordBytes(ArrayVec<u8, MOST_RECORD>);
+pub struct RecordBytes(ArrayVec<u8, MAX_RECORD_SIZE>);
 
 impl RecordBytes {
     /// Creates the bytes of a record with an empty payload, to be appended.
@@ -72,7 +72,7 @@ impl RecordBytes {
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         let written = self.0.try_extend_from_slice(bytes);
-        debug_assert!(written.is_ok(), "a record is longer than {MOST_RECORD} bytes");
+        debug_assert!(written.is_ok(), "a record is longer than {MAX_RECORD_SIZE} bytes");
     }
 
     /// Writes the length, and returns the bytes of the record.
@@ -86,7 +86,7 @@ impl RecordBytes {
 }
 
 impl Encoder for RecordBytes {
-    // One function for all fields: a call with an id touches less code so.
+    // Not inlined: a call with an id touches less code if all fields share one function.
     #[inline(never)]
     fn integer(&mut self, value: u64) {
         varint::write(value, |byte| self.push(&[byte]));
@@ -108,8 +108,8 @@ impl Decoder for Payload<'_> {
         varint::read(&mut self.0)
     }
 
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
-        let length = usize::try_from(self.integer()?).ok().filter(|length| *length <= most)?;
+    fn bytes(&mut self, max_length: usize) -> Option<Box<[u8]>> {
+        let length = usize::try_from(self.integer()?).ok().filter(|length| *length <= max_length)?;
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(bytes.into())
@@ -227,8 +227,8 @@ impl Block {
         while let Some((_, end)) = self.instant_at(place).filter(|(before, _)| *before < at) {
             place = end;
         }
-        let alike = self.records_from(place).take_while(|(_, record)| record.key() < (at, name));
-        alike.last().map_or(place, |(range, _)| range.end)
+        let smaller = self.records_from(place).take_while(|(_, record)| record.key() < (at, name));
+        smaller.last().map_or(place, |(range, _)| range.end)
     }
 
     /// Inserts a record at its position.
@@ -238,11 +238,11 @@ impl Block {
         self.0.splice(place..place, bytes.iter().copied());
     }
 
-    /// Reserves memory for `more` bytes, rounded up to a size class of the allocator, with spare capacity for a large
+    /// Reserves memory for `added` bytes, rounded up to a size class of the allocator, with spare capacity for a large
     /// block.
-    fn make_room(&mut self, more: usize) {
+    fn make_room(&mut self, added: usize) {
         const SMALL: usize = 256;
-        let length = self.0.len().saturating_add(more);
+        let length = self.0.len().saturating_add(added);
         if length > self.0.capacity() {
             let room = length.next_multiple_of(if length <= SMALL { 16 } else { SMALL });
             self.0.reserve_exact(room.saturating_sub(self.0.len()));
@@ -277,12 +277,12 @@ impl Block {
 }
 
 /// Maximum length of a block in bytes. A longer one is split.
-pub const MOST_BLOCK: usize = 2048;
+pub const MAX_BLOCK_SIZE: usize = 2048;
 
 impl Block {
     /// Returns `true` if there is room for a record.
     pub fn has_room_for(&self, bytes: &RecordBytes) -> bool {
-        self.0.is_empty() || self.0.len().saturating_add(bytes.0.len()) <= MOST_BLOCK
+        self.0.is_empty() || self.0.len().saturating_add(bytes.0.len()) <= MAX_BLOCK_SIZE
     }
 
     /// Appends a record after all others.
@@ -292,9 +292,9 @@ impl Block {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Returns `true` if both blocks together are shorter than half a block.
+    /// Returns `true` if both blocks together take at most half of the maximum size of a block.
     pub fn fits_with(&self, next: &Block) -> bool {
-        self.0.len().saturating_add(next.0.len()) <= MOST_BLOCK / 2
+        self.0.len().saturating_add(next.0.len()) <= MAX_BLOCK_SIZE / 2
     }
 
     /// Appends the records of the next block.

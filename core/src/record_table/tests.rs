@@ -1,4 +1,4 @@
-use super::block::MOST_BLOCK;
+use super::block::MAX_BLOCK_SIZE;
 use super::*;
 use crate::number::Timestamp;
 use crate::number::lazy_shift::Shift;
@@ -105,14 +105,14 @@ proptest! {
             prop_assert_eq!(table.first().map(found), expected.first().cloned());
             prop_assert_eq!(table.latest().map(Mark::bits), expected.last().map(|(at, ..)| *at));
             prop_assert!(table.index.is_empty() || table.index.len() == table.len());
-            prop_assert!(table.blocks.iter().all(|block| (1..=MOST_BLOCK).contains(&block.bytes().len())));
+            prop_assert!(table.blocks.iter().all(|block| (1..=MAX_BLOCK_SIZE).contains(&block.bytes().len())));
         }
         for name in (0..300).map(name_of) {
             prop_assert_eq!(table.get(&name).map(|found| (found.at.bits(), value(&found))), by_name.get(&name).copied());
         }
         for at in [0, 1, 50, 100, 199, 200] {
             let expected: Vec<_> = table.iter().filter(|record| record.at >= mark(at)).map(|found| value(&found)).collect();
-            prop_assert_eq!(table.from(mark(at)).map(|found| value(&found)).collect::<Vec<_>>(), expected);
+            prop_assert_eq!(table.iter_from(mark(at)).map(|found| value(&found)).collect::<Vec<_>>(), expected);
         }
     }
 }
@@ -123,12 +123,12 @@ fn record_is_appended_unless_its_name_exists() {
     for number in 0..1000_u64 {
         let name = format!("{number}");
         let (at, bytes) = record(number, name.as_bytes(), number, 30);
-        assert!(table.append(at, name.as_bytes(), bytes));
+        assert!(table.append_if_new(at, name.as_bytes(), bytes));
         let (at, bytes) = record(number, name.as_bytes(), number, 30);
-        assert!(!table.append(at, name.as_bytes(), bytes));
+        assert!(!table.append_if_new(at, name.as_bytes(), bytes));
     }
     assert_eq!((table.len(), table.iter().count()), (1000, 1000));
-    let full = table.blocks.iter().filter(|block| block.bytes().len() > MOST_BLOCK - 64).count();
+    let full = table.blocks.iter().filter(|block| block.bytes().len() > MAX_BLOCK_SIZE - 64).count();
     assert_eq!(full, table.blocks.len() - 1, "all but the last are full");
     assert!(table.get(b"999").is_some() && table.get(b"1000").is_none());
 }

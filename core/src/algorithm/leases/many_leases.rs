@@ -110,7 +110,7 @@ impl ManyLeases {
         if self.leases.first().is_none_or(|first| first.at >= end) {
             return LeaseSum::default();
         }
-        let expiring = self.leases.from(self.after(from)).take_while(|record| record.at < end);
+        let expiring = self.leases.iter_from(self.after(from)).take_while(|record| record.at < end);
         expiring.filter_map(|record| Lease::read(&record, self.shift)).fold(LeaseSum::default(), |sum, lease| {
             #[cfg(test)]
             step_counter::step();
@@ -129,7 +129,7 @@ impl ManyLeases {
     }
 
     fn expiring_after(&self, instant: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
-        let leases = self.leases.from(self.after(instant));
+        let leases = self.leases.iter_from(self.after(instant));
         leases.filter_map(|record| Some((record.name, Lease::read(&record, self.shift)?)))
     }
 
@@ -203,7 +203,7 @@ impl ManyLeases {
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) -> bool {
         let (at, bytes) = lease.record(holder, self.shift);
         self.count(lease, LeaseSum::plus);
-        self.leases.append(at, holder, bytes)
+        self.leases.append_if_new(at, holder, bytes)
     }
 
     fn shift_back(&mut self, span: Span) {

@@ -236,7 +236,7 @@ impl IdempotencyTable {
             let (at, bytes) = call.record(&id, ids.shift);
             let is_possible = in_order && (!call.settled || call.charges.is_empty());
             let sound = is_possible && call.charges.iter().all(&mut counts);
-            if !sound || !ids.calls.append(at, &id, bytes) {
+            if !sound || !ids.calls.append_if_new(at, &id, bytes) {
                 return None;
             }
             last = Some(call.expires_at);

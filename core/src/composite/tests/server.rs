@@ -218,7 +218,7 @@ impl Server {
         let answer = evaluation.answer(call, StoredUsage::Composite(&usage), now, true);
         if let Some(fast) = fast {
             assert!(!moved);
-            let ids = fast.evaluation.ids().map(|ids| (UsageKind::Limits, ids, true));
+            let ids = fast.evaluation.id_count_after().map(|ids| (UsageKind::Limits, ids, true));
             assert_eq!(entries, ids.into_iter().collect::<Vec<_>>());
             fast.assert_same(call, &evaluation, &answer, &usage, true);
         }
