@@ -3,8 +3,10 @@
 //! Each line contains, in this order:
 //!
 //! * the kind and its name as a type of the server: nine characters of `A-Za-z0-9-_`, which never change;
-//! * the limit in a call, and how it is selected: by `anyone`, for a `holder` of leases, or for an `item` of a sketch;
-//! * the usage at a key, and its storage in [`AnyUsage`](crate::AnyUsage): a large one is `boxed`, so that it does not
+//! * the limit in a call, and how it is selected: `anyone` for any caller, `holder` for a holder of leases, `item` for
+//!   an item of
+//!   a sketch;
+//! * the usage at a key, and its storage in [`AnyUsage`](crate::AnyUsage): `boxed` for a large one, so that it does not
 //!   enlarge the others;
 //! * the words that begin its spec, each with the function of [`Spec`](crate::syntax::Spec) that parses the words after
 //!   it. An algorithm that is an option of another has none.

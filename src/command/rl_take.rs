@@ -14,8 +14,7 @@ use ratelimit_core::wire::error::Error;
 ///
 /// * the function of [`Spec`] that parses it, and its name and word in COMMAND DOCS;
 /// * its arguments, which are constants of `docs.rs`: its numbers and its own flag;
-/// * the kind of options that follow: those of a `rate`, of a rate that `waits` (MAXWAIT), of a `lease`, or of an
-///   `item` of a sketch;
+/// * the kind of options that follow: `rate`, `waits` for a rate with MAXWAIT, `lease`, or `item` for a sketch;
 /// * its command, if it has one that only takes from this algorithm: name, arity, and summary and complexity for
 ///   COMMAND DOCS.
 macro_rules! command_lines {

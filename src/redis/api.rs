@@ -8,8 +8,8 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Calls a function of the module API that every supported server has: one load and an indirect call, where a pointer
-/// of the SDK takes four instructions, two of which ask whether the server has the function.
+/// Calls a function of the module API that every supported server has: one load and an indirect call. A call through a
+/// pointer of the SDK takes four instructions, of which two check that the server has the function.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {
         ($crate::redis::api::functions().$name)($($argument),*)

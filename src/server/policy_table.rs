@@ -85,19 +85,19 @@ impl Policies {
         self.0.borrow_mut().set_node(node);
     }
 
-    /// Sets a policy, if there are fewer than `most`.
+    /// Sets a policy, if there are fewer than `max_policies`.
     ///
     /// # Errors
-    /// The condition names another version or a missing policy, or there are already `most` policies.
+    /// The condition names another version or a missing policy, or there are already `max_policies` policies.
     pub fn set(
         &self,
         name: &[u8],
         condition: Condition,
         policy: &Policy,
         now: Timestamp,
-        most: usize,
+        max_policies: usize,
     ) -> Result<Set, Error> {
-        self.0.borrow_mut().set(name, condition, policy, now, most)
+        self.0.borrow_mut().set(name, condition, policy, now, max_policies)
     }
 
     /// Scales a policy and returns the outcome.
@@ -134,9 +134,9 @@ impl Policies {
         self.0.borrow().list(pattern, now)
     }
 
-    /// Returns the descriptions of the `most` policies with the most calls.
-    pub fn busiest(&self, most: usize, now: Timestamp) -> Vec<PolicyFacts> {
-        self.0.borrow().busiest(most, now)
+    /// Returns the descriptions of the policies with the most calls, at most `count`.
+    pub fn busiest(&self, count: usize, now: Timestamp) -> Vec<PolicyFacts> {
+        self.0.borrow().busiest(count, now)
     }
 
     /// Returns the record of a policy or of its deletion.

@@ -130,7 +130,7 @@ pub fn client_unblocked(redis: &mut Redis, id: ClientId) -> Option<UnblockedClie
 /// Queues the release of the lease that an answer grants, as the answer was not sent.
 pub fn answer_lost(entry: ServerEntry, answer: Answer) {
     if let Some(grant) = answer.grant {
-        entry.global.queues.undelivered(grant);
+        entry.global.queues.queue_release(grant);
         timer::arm(entry);
     }
 }

@@ -144,7 +144,7 @@ fn end_wait(
     match (global.queues.leave(key, call.place), grant) {
         (Some(waiter), grant) => global.outbox.answer(waiter.client, reply, grant),
         // The client has disconnected while other modules ran.
-        (None, Some(grant)) => global.queues.undelivered(grant),
+        (None, Some(grant)) => global.queues.queue_release(grant),
         (None, None) => {}
     }
 }

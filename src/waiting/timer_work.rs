@@ -55,7 +55,7 @@ fn release_undelivered(run: &mut TimerRun, grant: Grant) {
     } else {
         let queues = &run.entry.global.queues;
         queues.pause_granting();
-        queues.undelivered(grant);
+        queues.queue_release(grant);
     }
 }
 

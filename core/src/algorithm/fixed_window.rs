@@ -79,8 +79,8 @@ impl Clocks {
 }
 
 impl FixedWindow {
-    /// Creates a window that opens with the first admitted call or, if `aligned`, at multiples of its length since the
-    /// epoch.
+    /// Creates a window that opens with the first admitted call or, if `aligned` is `true`, at multiples of its length
+    /// since the epoch.
     #[must_use]
     pub fn new(limit: Amount, window: Period, aligned: bool) -> FixedWindow {
         FixedWindow { limit, bounds: if aligned { Bounds::Multiples(window) } else { Bounds::FirstCall(window) } }

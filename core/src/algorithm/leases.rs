@@ -78,8 +78,8 @@ impl Concurrency {
         self.limited_to(self.limit.times(factor))
     }
 
-    /// Returns this limiter for a call after waiting callers, if `callers_wait_ahead`. Only a renewal of at most the
-    /// held units is granted then. A call that would fit otherwise is denied with a wait of a millisecond.
+    /// Returns this limiter for a call behind waiting callers if `callers_wait_ahead` is `true`. Then it grants only a
+    /// renewal of at most the held units. A call that would fit otherwise is denied with a wait of a millisecond.
     #[must_use]
     pub fn behind(self, callers_wait_ahead: bool) -> Concurrency {
         Concurrency { callers_wait_ahead, ..self }
@@ -123,7 +123,8 @@ pub struct LeaseLimit<'a> {
 }
 
 impl LeaseLimit<'_> {
-    /// Returns this limiter, which grants only a first lease if `nx`: a holder with a lease is denied until it expires.
+    /// Returns this limiter. If `nx` is `true`, it grants only a first lease: a holder with a lease is denied until the
+    /// lease expires.
     /// Meant for locks, where two callers of the same name must not both hold a lease.
     #[must_use]
     pub fn nx(self, nx: bool) -> Self {

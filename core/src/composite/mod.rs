@@ -64,8 +64,8 @@ pub struct CompositeUsage {
 }
 
 impl CompositeUsage {
-    /// Returns the index of the component for the limit of `spec`. Tries the index `at` first and skips the components
-    /// that other specs of the call have `taken`.
+    /// Returns the index of the component for the limit of `spec`. Tries the index `at` first. Skips the components in
+    /// `taken`, which other specs of the call have found.
     fn place(&self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
         let kind = spec.limit.kind();
         self.existing_place(spec, at).or_else(|| {
@@ -122,15 +122,15 @@ impl CompositeUsage {
         self.extras.get_or_insert_default()
     }
 
-    /// Returns the number of components after `more` are added and the recovered ones are removed, unless they are
-    /// `charged` or may be settled.
-    fn components_with(&self, more: usize, charged: impl Fn(usize, &Component) -> bool, now: Timestamp) -> usize {
+    /// Returns the number of components after `added` are added and the recovered ones are removed. A component stays
+    /// if `is_charged` returns `true` for it, or if it may be settled.
+    fn components_with(&self, added: usize, is_charged: impl Fn(usize, &Component) -> bool, now: Timestamp) -> usize {
         let stays = |(place, component): &(usize, &Component)| {
             component.may_be_settled(self.extras())
                 || self.at(now) < component.recovers_at
-                || charged(*place, component)
+                || is_charged(*place, component)
         };
-        self.components.iter().enumerate().filter(stays).count().saturating_add(more)
+        self.components.iter().enumerate().filter(stays).count().saturating_add(added)
     }
 
     /// Returns the smallest serial number that is not in use.

@@ -30,8 +30,9 @@ impl<'a> StoredUsage<'a> {
         StoredUsage::Plain(&(), kind)
     }
 
-    /// Returns the index of the component for the limit of `spec`. Tries the index `at` first and skips the components
-    /// that other specs have `taken`. The usage of a plain key has the index 0, as after a conversion to components.
+    /// Returns the index of the component for the limit of `spec`. Tries the index `at` first. Skips the components in
+    /// `taken`, which other specs of the call have found. The usage of a plain key has the index 0, as after a
+    /// conversion to components.
     fn place(self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
         match self {
             StoredUsage::Composite(components) => components.place(spec, at, taken),

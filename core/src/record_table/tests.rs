@@ -31,7 +31,7 @@ fn value(record: &Record) -> u64 {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Puts a record of that name at an instant, in place of another.
+    /// Puts a record at an instant, in place of one with the same name.
     Put(u16, u64, usize),
     Remove(u16),
     RemoveFirst(u8),

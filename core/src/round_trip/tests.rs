@@ -6,7 +6,7 @@ use crate::number::{Amount, Period, Span, Timestamp};
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// Usage of one number, some of which are encoded and decoded differently.
+/// Usage of one number. Some numbers are decoded as other numbers.
 #[derive(Clone, Debug, Default)]
 struct Number(u64);
 

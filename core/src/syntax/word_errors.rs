@@ -65,8 +65,8 @@ fn is_unsupported_by_sketch(word: &[u8], options: OptionSet) -> bool {
     options.contains(&Word::Size) && [Word::As, Word::Once, Word::Settle].into_iter().any(|option| option.is(word))
 }
 
-/// Returns the error for a word where `what` is needed: one of `options`, or the name of an algorithm if `or_algorithm`
-/// is set.
+/// Returns the error for a word in a place where `what` is needed: one of `options`, or also the name of an algorithm
+/// if `or_algorithm` is `true`.
 #[cold]
 pub(super) fn missing(word: &[u8], what: Expected, options: OptionSet, or_algorithm: bool) -> Error {
     if is_unsupported_by_sketch(word, options) {

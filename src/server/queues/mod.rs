@@ -120,15 +120,15 @@ impl Queues {
         self.remove_call(&key, |_| Some(place))
     }
 
-    /// Returns a copy of the call that `of` selects in the queue of a key.
+    /// Returns a copy of the call that `select` returns for the queue of a key.
     fn next(
         &self,
         key: &QueueKey,
-        of: impl FnOnce(&Queue<WaitingClient>) -> Option<(QueuePlace, &Waiter<WaitingClient>)>,
+        select: impl FnOnce(&Queue<WaitingClient>) -> Option<(QueuePlace, &Waiter<WaitingClient>)>,
     ) -> Option<WaitingCall> {
         let table = &mut *self.table.borrow_mut();
         let queue = &table.entry_mut(key)?.queue;
-        let (place, waiter) = of(queue)?;
+        let (place, waiter) = select(queue)?;
         let (callers_wait_ahead, caller) = (queue.others_wait_before(place), waiter.client.caller.clone());
         Some(WaitingCall { place, claim: waiter.claim.clone(), caller, limit: queue.limit(), callers_wait_ahead })
     }
@@ -246,10 +246,11 @@ impl Queues {
         Some(work)
     }
 
-    /// Returns at most `most` keys with waiters. The next call resumes after them, and starts again after the last key.
-    pub fn next_keys(&self, most: usize) -> Vec<QueueKey> {
+    /// Returns at most `max_keys` keys with waiters. The next call resumes after them, and starts again after the last
+    /// key.
+    pub fn next_keys(&self, max_keys: usize) -> Vec<QueueKey> {
         let QueueTable { slots, by_number, .. } = &mut *self.table.borrow_mut();
-        slots.left = most;
+        slots.left = max_keys;
         std::iter::from_fn(|| slots.next(by_number)).collect()
     }
 
@@ -265,17 +266,17 @@ impl Queues {
     }
 
     /// Queues the release of a lease that was granted to a client that has disconnected.
-    pub fn undelivered(&self, grant: Grant) {
+    pub fn queue_release(&self, grant: Grant) {
         self.table.borrow_mut().undelivered.push_back(grant);
     }
 
-    /// Returns the first `most` waiters of a key.
-    pub fn list(&self, db: c_int, name: &[u8], most: usize, now: Timestamp) -> Vec<WaiterFacts> {
+    /// Returns the first waiters of a key, at most `max_waiters`.
+    pub fn list(&self, db: c_int, name: &[u8], max_waiters: usize, now: Timestamp) -> Vec<WaiterFacts> {
         let table = self.table.borrow();
         let now = table.clock.at(now);
         let waiters = table.at(db, name).into_iter().flat_map(|entry| entry.queue.iter());
         waiters
-            .take(most)
+            .take(max_waiters)
             .map(|Waiter { claim, since, until, .. }| WaiterFacts {
                 holder: claim.holder().into(),
                 cost: claim.cost(),
@@ -291,11 +292,11 @@ impl Queues {
         (table.by_client.len(), table.by_number.len())
     }
 
-    /// Returns the `most` queues with the longest wait, longest first.
-    pub fn longest(&self, most: usize, now: Timestamp) -> Vec<QueueFacts> {
+    /// Returns the queues with the longest wait, longest first and at most `max_queues`.
+    pub fn longest(&self, max_queues: usize, now: Timestamp) -> Vec<QueueFacts> {
         let table = self.table.borrow();
         let now = table.clock.at(now);
-        let oldest = table.by_age.iter().take(most);
+        let oldest = table.by_age.iter().take(max_queues);
         oldest
             .map(|(since, key)| {
                 let waiting = table.at(key.db, &key.name).map_or(0, |entry| entry.queue.len());

@@ -41,7 +41,7 @@ impl Bucket {
             let step = self.step();
             let steps = elapsed.checked_div(step.micros.get())?;
             let advanced = steps.saturating_mul(step.micros.get());
-            // What the steps drain is a whole number, so that `present` is the same before and after them.
+            // The steps drain a whole number, so `present` is the same before and after them.
             let used = usage.used.millionths().saturating_sub(steps.saturating_mul(step.drained));
             let used = Amount::saturating(used.saturating_add(cost.millionths()));
             let drained_to = usage.drained_to.plus(Span::from_micros(advanced));

@@ -22,7 +22,7 @@ fn packed(fields: &[Field]) -> VecDeque<Box<[u8]>> {
     blocks
 }
 
-/// The fields of blocks, read as those that `like` has; `None` if they are refused.
+/// Returns the fields of blocks, with the types of those in `like`; `None` if the blocks are malformed.
 fn unpacked(mut blocks: VecDeque<Box<[u8]>>, like: &[Field]) -> Option<Vec<Field>> {
     let mut unpacker = FieldUnpacker::new(|| blocks.pop_front());
     let read = like.iter().map(|field| match field {

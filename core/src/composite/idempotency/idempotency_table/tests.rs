@@ -230,7 +230,7 @@ fn effect_holds_the_change_of_a_call() {
     assert_eq!(IdempotencyChange::decode(&mut sent.clone(), us(0)), Some(IdempotencyChange::Settled(b"a"[..].into())));
     assert!(sent.cut_short().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
 
-    // What nobody asked for is not told with the next change.
+    // A change whose effect was not encoded is not part of the next effect.
     ids.remember(b"b", &call(100, &[]));
     ids.sweep(us(1), None, |_| {});
     assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));

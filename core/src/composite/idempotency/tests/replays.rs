@@ -232,8 +232,8 @@ impl Naive for NaiveLog {
         let counts = |at: &i128| now < at + i128::from(terms.length);
         self.0.retain(|at, _| counts(at));
         if by > 0 {
-            // What a charge finds no room for is dropped for good. In fact there was less room than here if a
-            // settlement of before could not be told in full.
+            // The part of a charge that finds no room is dropped for good. The usage has less room than this model if
+            // an earlier settlement could not be propagated in full.
             let in_use = before[1..].chunks(2).filter(|pair| counts(&pair[0])).map(|pair| pair[1]).sum::<i128>();
             *self.0.entry(now).or_default() += by.min(MAX - in_use);
         } else {
