@@ -11,7 +11,8 @@
 //!
 //! 1. `rl-policy`, and the form;
 //! 2. the name, preceded by its length;
-//! 3. the stamp of the definition (microseconds and node), and the stamp of its birth, before which no scale counts;
+//! 3. the stamp of the definition (microseconds and node), and the stamp of the creation of the policy, before which no
+//!    scale counts;
 //! 4. the version of the policy (later forms take it from the stamp), and the time of the change in milliseconds;
 //! 5. the specs, preceded by their length (empty: deleted);
 //! 6. the stamp of the scale, the factor in millionths, and the microsecond at which it ends (0: never; always in form 1);
@@ -48,8 +49,9 @@ pub struct Definition {
     /// Stamp of the set that created the policy. A scale with an earlier stamp belongs to a former policy of the same
     /// name.
     pub created: Stamp,
-    /// Version as counted by the first version of the module. This version writes [`Definition::version`] instead.
-    pub counted: u64,
+    /// Version number for the first version of the module, which counted the sets of a policy. This version of the
+    /// module writes [`Definition::version`] in its place.
+    pub legacy_version: u64,
     /// Time of the change by the clock of the writer, in milliseconds since the epoch.
     pub set_at: u64,
     /// Specs as words; empty for a deleted policy. Words of a later version of the module are kept unchanged.
@@ -173,7 +175,7 @@ impl Record {
     fn read_fields(mut fields: TextDecoder, form: RecordForm) -> Option<Record> {
         let name = fields.bytes(MAX_NAME).filter(|name| !name.is_empty())?;
         let (stamp, created) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
-        let (counted, set_at) = (fields.integer()?, fields.integer()?);
+        let (legacy_version, set_at) = (fields.integer()?, fields.integer()?);
         let text = fields.bytes(MAX_TEXT)?;
         let scaled = Stamp::decode(&mut fields)?;
         let factor = Amount::from_millionths(fields.integer()?).filter(|factor| *factor <= Scale::MAX_FACTOR)?;
@@ -199,8 +201,8 @@ impl Record {
             timing.left?;
             End::For { duration, until }
         };
-        let possible = created <= stamp && counted > 0 && set_at <= Timestamp::MAX.floor_millis();
-        let definition = Definition { stamp, created, counted, set_at, text };
+        let possible = created <= stamp && legacy_version > 0 && set_at <= Timestamp::MAX.floor_millis();
+        let definition = Definition { stamp, created, legacy_version, set_at, text };
         let entry = PolicyEntry { name, definition, scale: Scale { stamp: scaled, factor, end, times } };
         (possible && fields.end()).then_some(Record { entry, timing })
     }
@@ -261,7 +263,7 @@ impl PolicyEntry {
         record.bytes(name);
         definition.stamp.encode(&mut record);
         definition.created.encode(&mut record);
-        record.integer(definition.counted);
+        record.integer(definition.legacy_version);
         record.integer(definition.set_at);
         record.bytes(&definition.text);
         scale.stamp.encode(&mut record);
@@ -280,17 +282,15 @@ impl PolicyEntry {
     /// Replaces the registers that are later in `other`. Returns `true` for the definition and for the scale if it was
     /// replaced.
     pub fn merge(&mut self, other: PolicyEntry, horizon: Horizon) -> (bool, bool) {
-        let later = (
-            other.definition.is_later_than(&self.definition, horizon),
-            other.scale.is_later_than(&self.scale, horizon),
-        );
-        if later.0 {
+        let definition_changed = other.definition.is_later_than(&self.definition, horizon);
+        let scale_changed = other.scale.is_later_than(&self.scale, horizon);
+        if definition_changed {
             self.definition = other.definition;
         }
-        if later.1 {
+        if scale_changed {
             self.scale = other.scale;
         }
-        later
+        (definition_changed, scale_changed)
     }
 
     /// Returns `true` if the policy is deleted.
@@ -298,28 +298,28 @@ impl PolicyEntry {
         self.definition.text.is_empty()
     }
 
-    /// Returns the stamp of the birth of the policy. If that is beyond the horizon, returns the earliest stamp that
+    /// Returns the stamp of the creation of the policy. If that is beyond the horizon, returns the earliest stamp that
     /// leaves the scale in force or not in force, as it is.
     pub fn created_within(&self, horizon: Horizon) -> Stamp {
         if horizon.covers(self.definition.created) {
             self.definition.created
-        } else if self.scale().is_none() && horizon.covers(self.scale.stamp) {
+        } else if self.current_scale().is_none() && horizon.covers(self.scale.stamp) {
             self.scale.stamp
         } else {
             Stamp::OLDEST
         }
     }
 
-    /// Returns the scale if it was set since the birth of the policy.
-    pub fn scale(&self) -> Option<&Scale> {
+    /// Returns the last scale if it belongs to the current policy: its stamp is later than the creation.
+    pub fn current_scale(&self) -> Option<&Scale> {
         (self.scale.stamp > self.definition.created).then_some(&self.scale)
     }
 
-    /// Returns the latest time of its stamps within the horizon. This includes the birth: if a later set is beyond the
-    /// horizon, the next stamp must still be after the birth.
+    /// Returns the latest time of its stamps within the horizon. This includes the creation: if a later set is beyond
+    /// the horizon, the next stamp must still be after the creation.
     pub fn latest(&self, horizon: Horizon) -> u64 {
         let PolicyEntry { definition: Definition { stamp, created, .. }, scale, .. } = self;
-        [*stamp, *created, scale.stamp].iter().map(|stamp| horizon.or_first(stamp.at)).max().unwrap_or_default()
+        [*stamp, *created, scale.stamp].iter().map(|stamp| horizon.zero_if_beyond(stamp.at)).max().unwrap_or_default()
     }
 }
 

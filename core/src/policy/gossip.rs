@@ -1,29 +1,30 @@
-//! Exchange of digests among the primaries of a cluster: when this primary sends a digest, which peer it requests records
-//! from, and which peers it sends records to.
+//! Exchange of digests among the primaries of a cluster: when this primary sends a digest, which peer it requests
+//! records from, and which peers it sends records to.
 //!
 //! A digest goes to every primary, so its cost grows with the square of their number. Each primary therefore sends its
 //! digest at intervals that grow with that number. Whatever the size of the cluster, a primary receives about
 //! [`DIGESTS_PER_SECOND`], and soon detects that its policies differ.
 //!
 //! Records that only one primary has would wait for its next digest. So a primary that receives a digest other than its
-//! own sends an early digest after a random delay. It cancels the early digest if it receives one equal to its own in the
-//! meantime: then another primary has sent the same digest, or this one has caught up. Of many primaries that differ from
-//! one, few answer. While a primary keeps differing, its delays double (Trickle, RFC 6206).
+//! own sends an early digest after a random delay. It cancels the early digest if it receives one equal to its own in
+//! the meantime: then another primary has sent the same digest, or this one has caught up. Of many primaries that
+//! differ from one, few send an early digest. While a primary keeps differing, its delays double (Trickle, RFC 6206).
 
 use super::walk::{GROUPS, Walk};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Approximate number of digests that a primary receives per second; the maximum if all digests are equal.
+/// Approximate number of digests that a primary receives per second: at most this many while all are equal. Early
+/// digests come on top.
 pub const DIGESTS_PER_SECOND: usize = 16;
 
 /// Minimum interval between the digests of a primary.
 pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of digests received since an early one was scheduled that cancels it, to bound the load of the bus.
+/// Number of differing digests, received since an early one was scheduled, that cancels it. Bounds the load of the bus.
 const CANCELLING_DIGESTS: u32 = 32;
 
-/// Age up to which the digest of another primary counts.
+/// Age up to which the digest of another primary counts as differing.
 const DIGEST_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Timeout for the first records of an answer.
@@ -32,7 +33,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(900);
 /// Time without records after which an answer, which is sent in batches, counts as complete.
 const ANSWER_IDLE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Maximum duration of an answer. The peer may send other records all the time.
+/// Maximum duration of an answer. Needed because other records from the peer look like more of the answer.
 const MAX_ANSWER_DURATION: Duration = Duration::from_secs(5);
 
 /// Returns the interval between digests in a cluster with this number of primaries: a second for every 16 of them.
@@ -54,7 +55,7 @@ pub struct Gossip<Node> {
     /// Peers that have requested records, with the progress of each answer. The first peer is served next.
     answers: Vec<(Node, Walk)>,
     interval: Duration,
-    /// Time of the next digest, if it has been drawn.
+    /// Time of the next digest, once it has been chosen (at random).
     next: Option<Duration>,
     early: Option<Early>,
     /// Maximum delay of the next early digest.
@@ -79,7 +80,7 @@ struct Peer {
 struct RecordRequest<Node> {
     to: Node,
     requested_at: Duration,
-    /// Time at which records from the peer were last received.
+    /// Time at which records from the peer were last received; equal to `requested_at` until then.
     answered_at: Duration,
 }
 
@@ -139,8 +140,8 @@ impl<Node: Copy + Ord> Gossip<Node> {
         };
         self.interval = interval;
         // The longest time between two digests of a peer is twice the interval.
-        let lifetime = DIGEST_LIFETIME.max(interval.saturating_mul(3));
-        self.peers.retain(|_, peer| now.saturating_sub(peer.received_at) < lifetime);
+        let retention = DIGEST_LIFETIME.max(interval.saturating_mul(3));
+        self.peers.retain(|_, peer| now.saturating_sub(peer.received_at) < retention);
         let is_due = next <= now;
         let after = now.saturating_add(half(MIN_INTERVAL)).saturating_add(part_of(spread.saturating_mul(2), random));
         self.next = Some(if is_due { after } else { next });
@@ -180,7 +181,7 @@ impl<Node: Copy + Ord> Gossip<Node> {
             }
             return None;
         }
-        // In a small cluster the next regular digest is due as soon.
+        // In a small cluster, the next regular digest comes as soon as an early one would, so none is needed.
         if self.interval == MIN_INTERVAL {
             return None;
         }
@@ -191,8 +192,8 @@ impl<Node: Copy + Ord> Gossip<Node> {
         Some(delay)
     }
 
-    /// Decides about the early digest once its delay is over. It is deferred while this primary is about
-    /// to merge records, as these may be the only difference.
+    /// Decides about the early digest once its delay is over. The digest is deferred while this primary still has
+    /// records to merge (`is_behind`) or receives more, because they may be the only difference.
     pub fn early(&mut self, is_behind: bool, now: Duration) -> EarlyDigest {
         let Some(early) = &mut self.early else { return EarlyDigest::Cancelled };
         if is_behind || self.request.as_ref().is_some_and(|request| request.is_being_answered(now)) {
@@ -266,7 +267,7 @@ impl<Node: Copy + Ord> Gossip<Node> {
 }
 
 impl<Node> RecordRequest<Node> {
-    /// Returns `true` while no other peer may be asked.
+    /// Returns `true` while records must not be requested from another peer.
     fn is_open(&self, now: Duration) -> bool {
         let since = now.saturating_sub(self.requested_at);
         let is_unanswered = self.answered_at == self.requested_at && since < ANSWER_TIMEOUT;

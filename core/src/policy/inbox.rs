@@ -35,7 +35,8 @@ impl Inbox {
         let size = size_of_entry(&record.entry);
         if let Some(waiting) = self.entries.get_mut(&record.entry.name) {
             let before = size_of_entry(&waiting.entry);
-            if waiting.entry.merge(record.entry, horizon).1 {
+            let (_, scale_changed) = waiting.entry.merge(record.entry, horizon);
+            if scale_changed {
                 waiting.scale_instants = scale_instants;
             }
             self.bytes = self.bytes.saturating_sub(before).saturating_add(size_of_entry(&waiting.entry));

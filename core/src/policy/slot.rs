@@ -90,7 +90,8 @@ impl Slot {
             self.state = SlotState::Unreadable;
             return;
         };
-        let (factor, ends) = (self.entry.scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_instants.ends);
+        let (factor, ends) =
+            (self.entry.current_scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_instants.ends);
         let scaled =
             (factor != Amount::ONE).then(|| ScaledPolicy { policy: self.effective(policy.scaled(factor)), ends });
         self.state = SlotState::Live { unscaled: self.effective(policy), scaled };
@@ -117,7 +118,7 @@ impl Slot {
     /// Returns the scale that applies at `now`: [`Scale::NONE`] if it has ended or belongs to a former policy.
     pub(super) fn scale_at(&self, clock: &SharedSteadyClock, now: Timestamp) -> &Scale {
         let is_over = self.scale_left(clock, now) == Some(Span::ZERO);
-        self.entry.scale().filter(|_| !is_over).unwrap_or(&Scale::NONE)
+        self.entry.current_scale().filter(|_| !is_over).unwrap_or(&Scale::NONE)
     }
 
     /// Returns `true` if `scaling` must be ignored because of its `EVERY`.

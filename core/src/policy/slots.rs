@@ -121,7 +121,7 @@ impl Slots {
     }
 
     /// Stores an entry with the instants of its scale. Returns `true` if it differs from the stored one. A new slot
-    /// uses `counts`, and a deletion arrives at `now`. All instants are in steady time.
+    /// uses `counts`. If the entry is a deletion, its age counts from `now`. All instants are in steady time.
     pub(super) fn put(
         &mut self,
         entry: PolicyEntry,
@@ -167,8 +167,8 @@ impl Slots {
     pub(super) fn drop_old_deletions(&mut self, now: Timestamp) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some(deletion) = self.deletions.front() else { break };
-            let is_stored = now.since(deletion.arrived) < DELETION_LIFETIME && self.deletions.len() <= MAX_DELETIONS;
-            if is_stored {
+            let is_kept = now.since(deletion.arrived) < DELETION_LIFETIME && self.deletions.len() <= MAX_DELETIONS;
+            if is_kept {
                 break;
             }
             let Some(Deletion { name, number, .. }) = self.deletions.pop_front() else { break };

@@ -58,8 +58,8 @@ impl Horizon {
         stamp.at <= self.0
     }
 
-    /// Returns `at` if it is not beyond the horizon, or else 0.
-    pub(super) fn or_first(self, at: u64) -> u64 {
+    /// Returns the time of a stamp, or 0 if it is beyond the horizon.
+    pub(super) fn zero_if_beyond(self, at: u64) -> u64 {
         if at <= self.0 { at } else { 0 }
     }
 }

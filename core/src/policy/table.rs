@@ -103,13 +103,14 @@ impl Table {
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
         let created = current.map_or(stamp, |entry| entry.created_within(horizon));
         let text = policy.to_string().into_bytes().into();
-        let definition = Definition { stamp, created, counted: stamp.at, set_at: now.floor_millis(), text };
+        let definition = Definition { stamp, created, legacy_version: stamp.at, set_at: now.floor_millis(), text };
         let (scale, timing) = self.retained_scale(name, version.is_some(), horizon, now);
         self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         Ok(Set { version: stamp.at, changed: true })
     }
 
-    /// Sets or changes the scale of a policy.
+    /// Sets or changes the scale of a policy, unless the last change is too recent (`EVERY`). Then
+    /// [`changed`](ScaleOutcome::changed) is `false`.
     ///
     /// # Errors
     /// Returns an error if there is no such policy.
@@ -140,7 +141,7 @@ impl Table {
         let definition = Definition {
             stamp,
             created: entry.created_within(horizon),
-            counted: stamp.at,
+            legacy_version: stamp.at,
             set_at: now.floor_millis(),
             text: Box::default(),
         };
@@ -158,10 +159,12 @@ impl Table {
         self.delete(name, now).map(|_| ())
     }
 
-    /// Returns the scale to keep beside a new definition, with its timing. A scale beyond the horizon is kept only if
-    /// the policy stays (`stays`) and the scale belongs to it.
+    /// Returns the scale to keep beside a new definition, with its timing. A scale whose stamp is beyond the horizon (a
+    /// day ahead of the clock) is kept only if the policy is not deleted (`stays`) and the scale is later than its
+    /// creation.
     fn retained_scale(&self, name: &[u8], stays: bool, horizon: Horizon, now: Timestamp) -> (Scale, ScaleTiming) {
-        let is_kept = |entry: &PolicyEntry| (stays && entry.scale().is_some()) || horizon.covers(entry.scale.stamp);
+        let is_kept =
+            |entry: &PolicyEntry| (stays && entry.current_scale().is_some()) || horizon.covers(entry.scale.stamp);
         match self.slots.get(name) {
             Some(slot) if is_kept(&slot.entry) => (slot.entry.scale.clone(), slot.timing(&self.clock, now)),
             _ => (Scale::NONE, ScaleTiming::default()),
@@ -291,8 +294,8 @@ impl Table {
     /// Stores a record without comparing it with the known one.
     fn store(&mut self, record: Record, origin: Origin, counts: Option<Rc<Counts>>, now: Timestamp) -> MergeOutcome {
         let Record { entry, timing } = record;
-        let is_stored = origin == Origin::Disk;
-        let timing = if is_stored { timing.loaded(&entry.scale, now) } else { timing.received(&entry.scale, now) };
+        let is_from_disk = origin == Origin::Disk;
+        let timing = if is_from_disk { timing.loaded(&entry.scale, now) } else { timing.received(&entry.scale, now) };
         if self.put(entry, timing, counts, now) { MergeOutcome::Changed } else { MergeOutcome::Unchanged }
     }
 
@@ -327,31 +330,32 @@ impl Table {
         let Record { mut entry, timing } = record;
         let mut timing = timing.received(&entry.scale, now);
         let horizon = Horizon::of(now);
-        let within_horizon = (horizon.covers(entry.definition.stamp), horizon.covers(entry.scale.stamp));
-        if within_horizon != (true, true) {
+        let definition_ok = horizon.covers(entry.definition.stamp);
+        let scale_ok = horizon.covers(entry.scale.stamp);
+        if !definition_ok || !scale_ok {
             self.refused = self.refused.saturating_add(1);
         }
-        if !within_horizon.1 {
+        if !scale_ok {
             (entry.scale, timing) = (Scale::NONE, ScaleTiming::default());
         }
         let Some(slot) = self.slots.get(&entry.name) else {
             // A scale alone does not create a policy.
-            if !within_horizon.0 {
+            if !definition_ok {
                 return MergeOutcome::Rejected;
             }
             self.put(entry, timing, None, now);
             return MergeOutcome::Changed;
         };
         let mut merged = slot.entry.clone();
-        if !within_horizon.0 {
+        if !definition_ok {
             entry.definition = merged.definition.clone();
         }
-        // An unchanged scale keeps its timing.
-        let (definition, scale) = merged.merge(entry, horizon);
-        if !definition && !scale {
-            return if within_horizon == (true, true) { MergeOutcome::Unchanged } else { MergeOutcome::Rejected };
+        let (definition_changed, scale_changed) = merged.merge(entry, horizon);
+        if !definition_changed && !scale_changed {
+            return if definition_ok && scale_ok { MergeOutcome::Unchanged } else { MergeOutcome::Rejected };
         }
-        let timing = if scale { timing } else { slot.timing(&self.clock, now) };
+        // An unchanged scale keeps its timing.
+        let timing = if scale_changed { timing } else { slot.timing(&self.clock, now) };
         self.put(merged, timing, None, now);
         MergeOutcome::Changed
     }
@@ -380,21 +384,23 @@ impl Table {
         self.slots.drop_old_deletions(self.clock.read(now));
     }
 
-    /// Returns a stamp that is later than any accepted one, and later than any accepted one of this name.
+    /// Returns a stamp that is later than every known stamp of this name within the horizon. It is also later than the
+    /// stamps of all other names, unless the latest of them is beyond the horizon because the clock moved backwards.
     fn next_stamp(&self, name: &[u8], now: Timestamp) -> Result<Stamp, Error> {
         let horizon = Horizon::of(now);
-        let of_name = self.slots.get(name).map_or(0, |slot| slot.entry.latest(horizon));
-        let seen = horizon.or_first(self.latest).max(of_name);
-        let at = now.micros().max(seen.saturating_add(1));
-        // The latest stamp is a day after the latest timestamp.
+        let latest_of_name = self.slots.get(name).map_or(0, |slot| slot.entry.latest(horizon));
+        let latest = horizon.zero_if_beyond(self.latest).max(latest_of_name);
+        let at = now.micros().max(latest.saturating_add(1));
+        // Records cannot hold a stamp after the latest timestamp. This can be reached only if the clock is within a day
+        // of it.
         if at > Timestamp::MAX.micros() { Err(Error::NoLaterStamp) } else { Ok(Stamp { at, node: self.node }) }
     }
 
     /// Stores an entry with the timing of its scale. Returns `true` if it differs from the stored one. A new slot uses
-    /// `counts`, and a deletion arrives at `now`.
+    /// `counts`. If the entry is a deletion, its age counts from `now`.
     fn put(&mut self, entry: PolicyEntry, timing: ScaleTiming, counts: Option<Rc<Counts>>, now: Timestamp) -> bool {
         let (horizon, steady) = (Horizon::of(now), self.clock.read(now));
-        self.latest = horizon.or_first(self.latest).max(entry.latest(horizon));
+        self.latest = horizon.zero_if_beyond(self.latest).max(entry.latest(horizon));
         self.slots.put(entry, timing.instants(steady), counts, steady)
     }
 }

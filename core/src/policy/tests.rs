@@ -188,11 +188,11 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
     let end = proptest::sample::select(vec![End::Never, End::For { duration, until }]);
     let added = proptest::sample::select(vec![Timestamp::EPOCH, until]);
     (name, stamp(), stamp(), stamp(), 1_u64..3, text, by, (end, added)).prop_map(
-        |(name, one, other, scaled, counted, text, by, (end, added))| {
+        |(name, one, other, scaled, legacy_version, text, by, (end, added))| {
             let definition = Definition {
                 stamp: one.max(other),
                 created: one.min(other),
-                counted,
+                legacy_version,
                 set_at: 0,
                 text: text.as_bytes().into(),
             };

@@ -26,7 +26,7 @@ fn entry() -> PolicyEntry {
         definition: Definition {
             stamp: Stamp { at: 1_700_000_000_000_000, node: 7 },
             created: Stamp { at: 1_600_000_000_000_000, node: 3 },
-            counted: 2,
+            legacy_version: 2,
             set_at: 1_700_000_000_000,
             text: b"TOKENBUCKET 60 60 1m X"[..].into(),
         },
@@ -42,7 +42,7 @@ fn entry() -> PolicyEntry {
 fn entry_for() -> PolicyEntry {
     let end = End::For { duration: Period::parse(b"1h").unwrap(), until: micros(1_650_003_600_000_000) };
     let PolicyEntry { name, definition, scale } = entry();
-    let definition = Definition { counted: definition.version(), ..definition };
+    let definition = Definition { legacy_version: definition.version(), ..definition };
     PolicyEntry { name, definition, scale: Scale { end, ..scale } }
 }
 
@@ -153,7 +153,7 @@ fn malformed_record_is_rejected() {
         replaced("4:gold", "0:"),
         replaced("4:gold", "5:gold"),
         replaced("4:gold", &format!("257:{}", "x".repeat(257))),
-        // Later than the last timestamp, or earlier than the birth.
+        // Later than the last timestamp, or earlier than the creation.
         replaced("1700000000000000", "31536000000000001"),
         replaced("1600000000000000 3", "1700000000000000 8"),
         replaced("1650000000000000", "31536000000000001"),
@@ -222,16 +222,16 @@ fn record_with_extreme_values_is_accepted() {
 }
 
 #[test]
-fn scale_counts_only_if_later_than_the_birth() {
+fn scale_counts_only_if_later_than_the_creation() {
     let scaled_at = |at, node| {
         let entry = entry();
         PolicyEntry { scale: Scale { stamp: Stamp { at, node }, ..entry.scale }, ..entry }
     };
     let created = entry().definition.created;
-    assert_eq!(scaled_at(created.at, created.node).scale(), None);
-    assert_eq!(scaled_at(created.at - 1, u64::MAX).scale(), None);
+    assert_eq!(scaled_at(created.at, created.node).current_scale(), None);
+    assert_eq!(scaled_at(created.at - 1, u64::MAX).current_scale(), None);
     for scaled in [scaled_at(created.at, created.node + 1), scaled_at(created.at + 1, 0)] {
-        assert_eq!(scaled.scale(), Some(&scaled.scale));
+        assert_eq!(scaled.current_scale(), Some(&scaled.scale));
     }
 }
 
@@ -245,7 +245,7 @@ prop_compose! {
 prop_compose! {
     fn entries()(
         (stamp, other, scaled) in (stamps(), stamps(), stamps()),
-        (counted, set_at, factor) in (1_u64..3, 0_u64..2, 0_u64..3),
+        (legacy_version, set_at, factor) in (1_u64..3, 0_u64..2, 0_u64..3),
         end in proptest::sample::select(vec![
             End::Never,
             End::For { duration: Period::parse(b"1s").unwrap(), until: micros(1) },
@@ -259,7 +259,7 @@ prop_compose! {
         let times = StepTimes { multiplied: micros(multiplied), added: micros(added) };
         PolicyEntry {
             name: b"a"[..].into(),
-            definition: Definition { stamp, created, counted, set_at, text },
+            definition: Definition { stamp, created, legacy_version, set_at, text },
             scale: Scale { stamp: scaled, factor: Amount::saturating(factor), end, times },
         }
     }

@@ -60,7 +60,7 @@ fn register_within_the_horizon_is_merged_without_the_other() {
 }
 
 #[test]
-fn policy_set_after_clock_step_back_is_not_older_than_its_birth() {
+fn policy_set_after_clock_step_back_is_not_older_than_its_creation() {
     let (first, second, back) = (at(10 * DAY), at(10 * DAY + DAY / 2), at(9 * DAY + 1));
     for delete in [false, true] {
         let mut table = Table::of_node(1);
