@@ -11,8 +11,8 @@
 //! whole `longest` since that end, and the next ban has one level more than is left:
 //!
 //! ```text
-//! BAN 3 10m 1h MAX 4h        banned            longest    longest
-//! level 1 ------------------|==1h==|
+//! BAN 3 10m 1h MAX 4h      (|====| is the time of a ban)
+//! level 1                   |==1h==|
 //! level 2    a ban before this end + 4h: |===2h===|
 //! level 3          ... and before that end + 4h:      |=====4h=====|   (level 3 is the highest here)
 //! level                                                            3 ----4h----> 2 ----4h----> 1 ----4h----> none
@@ -65,13 +65,13 @@ const HAS_LEVEL: u64 = 1 << 32;
 /// Strikes and ban of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ban {
-    /// End of the ban. With a level, the end of the last ban, even if it is over.
+    /// End of the ban. While there is a level, this is the end of the last ban even if that is over.
     until: Timestamp,
     /// Time of the first strike.
     since: Timestamp,
     /// Window of the first strike.
     window: Span,
-    /// `longest` of the ban that has the level, after which one level expires; 0 without a level.
+    /// `MAX` of the last ban that set the level: one level expires each time this much has passed. 0 without a level.
     longest: Span,
     /// Number of strikes in the window.
     strikes: u32,
@@ -87,19 +87,18 @@ impl Ban {
     }
 
     /// Returns `true` if another strike at `now` would ban the key.
-    #[must_use]
-    pub fn is_next(&self, rule: BanRule, now: Timestamp) -> bool {
-        self.counting(rule, now).saturating_add(1) >= rule.strikes
+    fn next_strike_bans(&self, rule: BanRule, now: Timestamp) -> bool {
+        self.strikes_in_window(rule, now).saturating_add(1) >= rule.strikes
     }
 
-    /// Returns the number of strikes that still count.
-    fn counting(&self, rule: BanRule, now: Timestamp) -> u32 {
+    /// Returns the number of strikes in the current window.
+    fn strikes_in_window(&self, rule: BanRule, now: Timestamp) -> u32 {
         if now < self.since.plus(rule.window.span()) { self.strikes } else { 0 }
     }
 
     /// Counts a strike, and bans the key if it was the last one.
     pub fn strike(&mut self, rule: BanRule, now: Timestamp) {
-        if self.is_next(rule, now) {
+        if self.next_strike_bans(rule, now) {
             let level = rule.next_level(self.level(now));
             let longest = match rule.longest {
                 Some(longest) => longest.span(),
@@ -110,13 +109,13 @@ impl Ban {
             *self = Ban { until, longest, level, ..Ban::default() };
             return;
         }
-        let strikes = self.counting(rule, now);
+        let strikes = self.strikes_in_window(rule, now);
         let since = if strikes == 0 { now } else { self.since };
         (self.strikes, self.since, self.window) = (strikes.saturating_add(1), since, rule.window.span());
     }
 
-    /// Bans the key manually, without shortening a ban. The level is kept, and expires from the later end on. A
-    /// duration of 0 lifts the ban and clears strikes and level.
+    /// Bans the key manually, without shortening a ban. The level is kept, and its expiry counts from the later of the
+    /// two ends. A duration of 0 lifts the ban and clears strikes and level.
     pub fn set_manual(&mut self, duration: Span, now: Timestamp) {
         let until = now.plus(duration).min(Timestamp::MAX);
         if duration == Span::ZERO {
@@ -172,7 +171,7 @@ impl Ban {
     /// Clears everything that has expired at `now`.
     pub fn forget(&mut self, now: Timestamp) {
         self.drop_expired_level(now);
-        // The level expires from the end of its ban on.
+        // `until` is still needed while there is a level: its expiry counts from there.
         if self.until <= now && self.level == 0 {
             self.until = Timestamp::EPOCH;
         }

@@ -13,13 +13,14 @@ pub enum Request {
     UpTo(Amount),
     /// Charge of this cost, even past the limit (`FORCE`).
     Force(Amount),
-    /// Charge of this cost, even past the limit, that reports the grant (`UPTO` under a limit of a policy with `FORCE`).
+    /// Forced charge like [`Force`](Request::Force), whose reply also contains the granted amount (`UPTO` under a limit
+    /// of a policy with `FORCE`).
     ForceUpTo(Amount),
     /// Charge of this cost if it fits within the timeout (`MAXWAIT`).
     Within(Amount, Span),
     /// Refund of this amount (`COST -amount`).
     Refund(Amount),
-    /// Peek (`COST 0`) that keeps more than the whole limit (`KEEP`). Only the holder of a lease is granted.
+    /// Peek (`COST 0`) whose `KEEP` exceeds the limit. Always denied, except to a caller that already holds a lease.
     PeekPastLimit,
 }
 
@@ -50,7 +51,7 @@ impl Request {
         }
     }
 
-    /// Returns `true` if it is charged even past the limit.
+    /// Returns `true` if the cost is charged even past the limit.
     #[must_use]
     pub fn is_forced(self) -> bool {
         matches!(self, Request::Force(_) | Request::ForceUpTo(_))
@@ -87,7 +88,7 @@ pub struct Evaluation {
     forced: bool,
 }
 
-/// Evaluates a request. The usage may be later than `now`.
+/// Evaluates a request. The usage may have been changed at a time after `now`: then the clock moved backwards.
 #[inline(always)]
 pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) -> Evaluation {
     let cost = match request {
@@ -204,7 +205,8 @@ impl Verdict {
 }
 
 impl Change {
-    /// Applies the change. The usage must not be later than `now`.
+    /// Applies the change. The usage must not have been changed at a time after `now`: if the clock moved backwards, it
+    /// is moved back first.
     #[inline(always)]
     pub fn apply<L: Limit>(self, limit: &L, usage: &mut L::Usage, now: Timestamp) {
         match self {

@@ -61,27 +61,20 @@ impl Expiry {
         present.filter(|at| !moved && self.holds(*at)).unwrap_or(self.latest)
     }
 
-    /// Returns the expiry to set after a charge, or `None` if the present one is in range.
-    #[must_use]
-    #[inline(always)]
-    pub fn to_be_given(self, present: Option<u64>) -> Option<u64> {
-        if present.is_some_and(|at| self.holds(at)) { None } else { Some(self.latest) }
-    }
-
     /// Returns `true` if an expiry is in range.
     fn holds(self, at: u64) -> bool {
         (self.earliest..=self.latest).contains(&at)
     }
 }
 
-/// Clock step back by which a usage was moved back.
+/// Backward step of the clock, after which a usage was moved back.
 #[derive(Clone, Copy, Debug)]
 pub struct StepBack {
     /// Time after the step.
     pub now: Timestamp,
     /// Distance by which the usage was ahead of `now`.
     pub back: Span,
-    /// Effect of the step on the time of recovery.
+    /// Source of the time of recovery after the step.
     pub recovery: RecoverySource,
     /// Range of the expiry under the call's limit before the step.
     pub before: Expiry,
@@ -92,17 +85,18 @@ pub struct StepBack {
 impl StepBack {
     /// Returns the expiry after a step back without a charge, in milliseconds since the epoch.
     ///
-    /// The expiry follows the limit that charged the usage last, which may be another than the call's. If the recovery
-    /// moves with the clock, a present expiry that is in range for the call's limit moves too. Any other present expiry
+    /// The expiry follows the limit that charged the usage last, which may be another than the call's. With
+    /// [`MovesBack`](RecoverySource::MovesBack), the recovery moves with the clock, and so a present expiry that is in range for the call's limit moves too. Any other present expiry
     /// stays: MIGRATE or RESTORE may have set it after the step, and moving it would make it too early. It is too late
     /// by at most the step.
     ///
-    /// If the recovery is hidden, it is not later than before, and the present expiry stays, unless it is exactly the
-    /// one that the call's limit sets. Then that limit is assumed to be the last one. (Two aligned windows of different
-    /// lengths that end at the same time cannot be distinguished.)
+    /// With [`Limit`](RecoverySource::Limit), only the limit of the last charge knows the recovery. That is not later
+    /// than before, and the present expiry stays, unless it is exactly the one that the call's limit sets. Then that
+    /// limit is assumed to be the last one. (Two aligned windows of different lengths that end at the same time cannot
+    /// be distinguished.)
     ///
-    /// In all other cases the expiry is recomputed, and also when the current one is too early for the call's
-    /// limit or not a valid expiry.
+    /// With [`Usage`](RecoverySource::Usage), the expiry is recomputed from the time of recovery. It is also recomputed
+    /// if the present one is missing, too early for the call's limit, or not a valid expiry.
     #[must_use]
     pub fn expiry(&self, present: Option<u64>) -> u64 {
         let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());

@@ -11,8 +11,8 @@
 //!
 //! **Exactness:** `used` is a whole number of millionths, but the drain over an arbitrary time is not. So a charge
 //! advances `drained_to` only by whole steps of `period / gcd(period, refill)`, each of which drains a whole number of
-//! millionths. The remaining time is counted by the next call. Nothing is ever rounded away. (A call with another rate
-//! applies its rate to at most that one step.)
+//! millionths. The remaining time, which is less than one step, is left to the next call. Nothing is ever rounded away.
+//! (If the next call has another rate, the remaining time drains at that rate.)
 
 mod fast_take;
 
@@ -110,7 +110,8 @@ impl Bucket {
         Bucket { capacity: limit, ..self }
     }
 
-    /// `true`: a scale changes the time of recovery.
+    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
+    /// limit changes how long it takes to recover.
     pub const RECOVERS_BY_RATE: bool = true;
 
     /// Returns this bucket with capacity and refill multiplied by `factor`, rounded down. The refill stays at least a
@@ -199,9 +200,9 @@ impl Bucket {
         usage.used.minus(self.drained(now.since(usage.drained_to)))
     }
 
-    /// Returns the usage after a charge of `cost` at `now`, from the usage `used` at `drained_to`. Drained time that
-    /// fills no step is left to the next charge. If the usage has drained completely, a partial millionth counts as a
-    /// whole one, so that the charge is not smaller than its cost.
+    /// Returns the usage after a charge of `cost` at `now`, from the usage `used` at `drained_to`. `drained_to` is
+    /// unchanged, so the drain since then is subtracted later. If that drain exceeds `used`, `used` is first raised to
+    /// it (rounded up), so that the later subtraction cannot reduce `cost`.
     #[inline(always)]
     pub(super) fn charged(&self, used: Amount, drained_to: Timestamp, now: Timestamp, cost: Amount) -> BucketUsage {
         let elapsed = now.since(drained_to).micros();
@@ -209,7 +210,7 @@ impl Bucket {
         BucketUsage { used: used.max(drained).plus(cost), drained_to }
     }
 
-    /// Takes what has drained off `usage`, in whole steps only.
+    /// Subtracts from `usage` the drain until `now`, in whole steps only.
     #[inline]
     pub(super) fn advance(&self, usage: &mut BucketUsage, now: Timestamp) {
         if self.present(usage, now) == Amount::ZERO {
@@ -218,7 +219,8 @@ impl Bucket {
         }
         let step = self.step();
         let steps = now.since(usage.drained_to).micros() / step.micros;
-        // Both products are bounded: by `used`, which has not drained yet, and by the elapsed time.
+        // Neither product saturates: the first is below `used`, which has not fully drained, and the second is at most
+        // the elapsed time.
         usage.used = usage.used.minus(Amount::saturating(steps.saturating_mul(step.drained)));
         usage.drained_to = usage.drained_to.plus(Span::from_micros(steps.saturating_mul(step.micros.get())));
     }
@@ -244,7 +246,7 @@ impl fmt::Display for Numbers<'_> {
     }
 }
 
-// A peek at a time before `drained_to` counts no elapsed time, as after a move back.
+// If `now` is before `drained_to` (the clock moved backwards), no time counts as elapsed, just as after `move_back`.
 impl Limit for Bucket {
     type Usage = BucketUsage;
 
@@ -301,7 +303,7 @@ impl Limit for Bucket {
     fn low(&self, usage: &BucketUsage, now: Timestamp) -> Option<Amount> {
         let elapsed = now.since(usage.drained_to).micros();
         let drained = Amount::saturating(ratio::ceil(elapsed, self.refill.get(), self.period.micros()));
-        Some(if usage.used == Amount::MAX { Amount::ZERO } else { usage.used.minus(drained) })
+        Some(if usage.is_saturated() { Amount::ZERO } else { usage.used.minus(drained) })
     }
 }
 
@@ -335,6 +337,12 @@ impl BucketUsage {
 }
 
 impl BucketUsage {
+    /// Returns `true` if `used` may be lower than the sum of its charges. Then no charge can be taken back, because it
+    /// may not be contained in `used` in full.
+    fn is_saturated(&self) -> bool {
+        self.used == Amount::MAX
+    }
+
     /// Returns the rest, at `now`, of a usage that drains evenly until `recovers_at`, rounded up. The recovery of a
     /// debt may saturate; then the stored usage is returned.
     fn used_until(&self, recovers_at: Timestamp, now: Timestamp) -> Amount {
@@ -363,9 +371,10 @@ impl Usage for BucketUsage {
         self.drained_to = self.drained_to.min(now);
     }
 
-    // The drain since then is left to the next charge: had the call cost less, nothing would have drained now.
+    // Leaves `drained_to` as it is, and the drain since then to the next charge: the usage is the same as if the call
+    // had cost less from the start.
     fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
-        let taken = if self.used == Amount::MAX { Amount::ZERO } else { amount.min(self.used) };
+        let taken = if self.is_saturated() { Amount::ZERO } else { amount.min(self.used) };
         self.used = self.used.minus(taken);
         taken
     }

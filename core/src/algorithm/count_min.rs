@@ -95,7 +95,8 @@ impl Sketch {
         self.size.unwrap_or_else(SketchSize::of_setting)
     }
 
-    /// `true`: a scale changes the time of recovery.
+    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
+    /// limit changes how long it takes to recover.
     pub const RECOVERS_BY_RATE: bool = true;
 
     /// Returns this sketch with capacity and refill multiplied by `factor`, like [`Bucket::scaled`].

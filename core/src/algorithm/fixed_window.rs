@@ -146,7 +146,8 @@ impl FixedWindow {
         FixedWindow { limit, ..self }
     }
 
-    /// `false`: a scale does not change the time of recovery.
+    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
+    /// limit does not change how long it takes to recover.
     pub const RECOVERS_BY_RATE: bool = false;
 
     /// Returns this window with its limit multiplied by `factor`, rounded down.
@@ -239,7 +240,7 @@ impl Limit for FixedWindow {
     }
 
     fn low(&self, usage: &FixedWindowUsage, now: Timestamp) -> Option<Amount> {
-        Some(if usage.used == Amount::MAX { Amount::ZERO } else { self.present(usage, now) })
+        Some(if usage.is_saturated() { Amount::ZERO } else { self.present(usage, now) })
     }
 }
 
@@ -248,6 +249,14 @@ impl Limit for FixedWindow {
 pub struct FixedWindowUsage {
     used: Amount,
     stamp: WindowStamp,
+}
+
+impl FixedWindowUsage {
+    /// Returns `true` if `used` may be lower than the sum of its charges. Then no charge can be taken back, because it
+    /// may not be contained in `used` in full.
+    fn is_saturated(&self) -> bool {
+        self.used == Amount::MAX
+    }
 }
 
 /// Timestamp and mode in one word. Timestamps are far below 2^63, so the lowest bit stores the mode.
@@ -286,7 +295,7 @@ impl Usage for FixedWindowUsage {
 
     // The window stays open even if its usage becomes zero.
     fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
-        let taken = if self.used == Amount::MAX { Amount::ZERO } else { amount.min(self.used) };
+        let taken = if self.is_saturated() { Amount::ZERO } else { amount.min(self.used) };
         self.used = self.used.minus(taken);
         taken
     }

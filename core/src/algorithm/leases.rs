@@ -69,7 +69,8 @@ impl Concurrency {
         Concurrency { limit, ..self }
     }
 
-    /// `false`: a scale does not change the time of recovery.
+    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
+    /// limit does not change how long it takes to recover.
     pub const RECOVERS_BY_RATE: bool = false;
 
     /// Returns this limiter with its limit multiplied by `factor`, rounded down.

@@ -53,7 +53,8 @@ impl SlidingWindow {
         SlidingWindow { limit, ..self }
     }
 
-    /// `false`: a scale does not change the time of recovery.
+    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
+    /// limit does not change how long it takes to recover.
     pub const RECOVERS_BY_RATE: bool = false;
 
     /// Returns this window with its limit multiplied by `factor`, rounded down.
@@ -183,7 +184,8 @@ impl SlidingWindowUsage {
         }
     }
 
-    /// Returns `true` if a count may be lower than the sum of its charges.
+    /// Returns `true` if a count may be lower than the sum of its charges. Then no charge can be taken back, because it
+    /// may not be contained in its count in full.
     fn is_saturated(&self) -> bool {
         self.previous == Amount::MAX || self.current == Amount::MAX
     }

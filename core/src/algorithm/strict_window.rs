@@ -52,7 +52,8 @@ impl StrictWindow {
         StrictWindow { limit, ..self }
     }
 
-    /// `false`: a scale does not change the time of recovery.
+    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
+    /// limit does not change how long it takes to recover.
     pub const RECOVERS_BY_RATE: bool = false;
 
     /// Returns this window with its limit multiplied by `factor`, rounded down.
@@ -250,7 +251,8 @@ impl StrictWindowUsage {
         (0..).zip(self.counts.iter().copied()).filter(|(_, count)| *count != Amount::ZERO)
     }
 
-    /// Returns `true` if a count may be lower than the sum of its charges.
+    /// Returns `true` if a count may be lower than the sum of its charges. Then no charge can be taken back, because it
+    /// may not be contained in its count in full.
     fn is_saturated(&self) -> bool {
         self.counts.contains(&Amount::MAX)
     }

@@ -49,6 +49,7 @@ impl Claim {
     /// Creates the claim of a spec. Returns `None` if the spec does not take a lease.
     #[must_use]
     pub fn of(spec: &Spec) -> Option<Claim> {
+        // KEEP has already lowered the limit of the spec. That is reverted here, because `request` lowers it again.
         let (AnyLimit::Concurrency(concurrency), Request::Take(cost)) = (spec.limit.raised_by(spec.keep), spec.request)
         else {
             return None;

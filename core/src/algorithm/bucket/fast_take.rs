@@ -21,8 +21,8 @@ impl Bucket {
             return None;
         }
         if usage.used == Amount::ZERO {
-            let reset = self.drains_fast(cost.millionths())?;
-            let decision = self.decided(Verdict::Allowed(Span::ZERO), cost.millionths(), reset);
+            let reset = self.micros_to_drain(cost.millionths())?;
+            let decision = self.decision(Verdict::Allowed(Span::ZERO), cost.millionths(), reset);
             return Some(Taken::Charged(decision, BucketUsage { used: cost, drained_to: now }));
         }
         let elapsed = now.checked_since(usage.drained_to)?.micros();
@@ -31,24 +31,24 @@ impl Bucket {
         let after_cost = present.saturating_add(cost.millionths());
         if after_cost > self.capacity.millionths() {
             let excess = usage.used.excess(cost, self.capacity).millionths();
-            let wait = Span::from_micros(self.drains_fast(excess)?.saturating_sub(elapsed));
-            let reset = self.drains_fast(usage.used.millionths())?.saturating_sub(elapsed);
-            return Some(Taken::Denied(self.decided(Verdict::After(wait), present, reset)));
+            let wait = Span::from_micros(self.micros_to_drain(excess)?.saturating_sub(elapsed));
+            let reset = self.micros_to_drain(usage.used.millionths())?.saturating_sub(elapsed);
+            return Some(Taken::Denied(self.decision(Verdict::After(wait), present, reset)));
         }
-        let (after, counted) = if present == 0 {
+        let (after, undrained) = if present == 0 {
             (BucketUsage { used: cost, drained_to: now }, 0)
         } else {
             let step = self.step();
             let steps = elapsed.checked_div(step.micros.get())?;
             let advanced = steps.saturating_mul(step.micros.get());
-            // The steps drain a whole number, so `present` is the same before and after them.
+            // Whole steps drain a whole number of millionths, so `present` is the same before and after them.
             let used = usage.used.millionths().saturating_sub(steps.saturating_mul(step.drained));
             let used = Amount::saturating(used.saturating_add(cost.millionths()));
             let drained_to = usage.drained_to.plus(Span::from_micros(advanced));
             (BucketUsage { used, drained_to }, elapsed.saturating_sub(advanced))
         };
-        let reset = self.drains_fast(after.used.millionths())?.saturating_sub(counted);
-        Some(Taken::Charged(self.decided(Verdict::Allowed(Span::ZERO), after_cost, reset), after))
+        let reset = self.micros_to_drain(after.used.millionths())?.saturating_sub(undrained);
+        Some(Taken::Charged(self.decision(Verdict::Allowed(Span::ZERO), after_cost, reset), after))
     }
 
     /// Returns `true` for a token bucket that can grant `cost` at all.
@@ -57,15 +57,15 @@ impl Bucket {
         self.discipline == Discipline::Burst && cost != Amount::ZERO && cost <= self.capacity
     }
 
-    /// The microseconds in which this many millionths drain.
+    /// Returns the microseconds in which this many millionths drain; `None` if the fast path does not handle so many.
     #[inline(always)]
-    fn drains_fast(&self, millionths: u64) -> Option<u64> {
+    fn micros_to_drain(&self, millionths: u64) -> Option<u64> {
         let micros = millionths.checked_mul(self.period.micros().get())?.div_ceil(self.refill.get());
         (micros <= Span::MAX.micros()).then_some(micros)
     }
 
     #[inline(always)]
-    fn decided(&self, verdict: Verdict, used: u64, reset: u64) -> Decision {
+    fn decision(&self, verdict: Verdict, used: u64, reset: u64) -> Decision {
         Decision {
             verdict,
             limit: self.capacity,

@@ -168,7 +168,8 @@ impl SlidingLogUsage {
         }
     }
 
-    /// Returns `true` if the sum is saturated, so that it may be less than the charged amount.
+    /// Returns `true` if the sum is saturated, so that it may be lower than the sum of the charges. Then no charge can
+    /// be taken back, because it may not be contained in the sum in full.
     pub(super) fn is_saturated(&self) -> bool {
         self.sum_from(0) == Amount::MAX
     }
