@@ -47,7 +47,48 @@ export function lines(element, { from, to, lines: drawn, height = 120, maximum, 
     h("span", { style: { top: "2px", left: "0" } }, format(top)),
     h("span", { style: { bottom: "2px", left: "0" } }, instant(from)),
     h("span", { style: { bottom: "2px", right: "0" } }, instant(to)));
-  return put(element, picture, labels);
+  put(element, picture, labels);
+  Object.assign(element, { axis: { from, to, height }, times: drawn[0].points.filter(([at, value]) => value !== null && at >= from && at <= to).map(([at]) => at) });
+  mark(element);
+}
+
+/** Marks the chosen time of a chart. */
+function mark(element) {
+  element.querySelector(".chosen")?.remove();
+  if (!element.axis || (element.chosen ?? null) === null) return;
+  const { from, to, height } = element.axis;
+  const x = ((element.chosen - from) / (to - from)) * WIDTH;
+  element.querySelector("svg").append(s("line", { class: "chosen", x1: x, x2: x, y1: 0, y2: height }));
+}
+
+/**
+ * Lets the pointer and the arrow keys choose a time of a chart. `chosen(at)` is called with the nearest time that has
+ * values, or null, and returns the text for screen readers.
+ */
+export function choosable(element, label, chosen) {
+  const choose = (at) => {
+    element.chosen = at;
+    element.setAttribute("aria-valuetext", chosen(at) || "no time chosen");
+    element.setAttribute("aria-valuenow", String(Math.max(0, element.times.indexOf(at))));
+    element.setAttribute("aria-valuemax", String(Math.max(0, element.times.length - 1)));
+    mark(element);
+  };
+  for (const [name, value] of Object.entries({ tabindex: 0, role: "slider", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 0, "aria-valuenow": 0, "aria-valuetext": "no time chosen" })) element.setAttribute(name, value);
+  const nearest = (at) => element.times.reduce((best, time) => (Math.abs(time - at) < Math.abs(best - at) ? time : best), element.times[0]);
+  element.addEventListener("pointermove", (event) => {
+    if (element.times.length === 0) return;
+    const { left, width } = element.getBoundingClientRect();
+    choose(nearest(element.axis.from + ((event.clientX - left) / width) * (element.axis.to - element.axis.from)));
+  });
+  element.addEventListener("keydown", (event) => {
+    const { times } = element;
+    const place = times.indexOf(nearest(element.chosen ?? element.axis?.to));
+    const to = { ArrowLeft: place - (element.chosen === null ? 0 : 1), ArrowRight: place + 1, Home: 0, End: times.length - 1, Escape: null }[event.key];
+    if (to === undefined || times.length === 0) return;
+    event.preventDefault();
+    choose(to === null ? null : times[Math.min(times.length - 1, Math.max(0, to))]);
+  });
+  Object.assign(element, { chosen: null, times: [] });
 }
 
 /** Draws a small line without axes, for a row of a table. `points`: [[0 to 1, 0 to 1 or null], ...] */

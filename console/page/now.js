@@ -1,12 +1,15 @@
 // Live view: decisions a second by policy, denied keys, waiting calls, and the nodes.
-import { lines, spark } from "./chart.js";
+import { choosable, lines, spark } from "./chart.js";
 import { empty, failed, loading, policyLink, segmented } from "./dialog.js";
 import { h, keyed, put, repeat } from "./dom.js";
 import { exportButtons } from "./export.js";
-import { compact, duration, number, percent, rate, visible } from "./format.js";
+import { compact, duration, instant, number, percent, rate, visible } from "./format.js";
 import { banDialog, itemLabel } from "./key.js";
 
-const MINUTES = 5;
+/** Minutes that the chart shows, with their labels. The shortest range is live, the others come from the history. */
+const RANGES = [["5m", 5, "5 min"], ["15m", 15, "15 min"], ["1h", 60, "1 h"], ["6h", 360, "6 h"], ["24h", 1440, "24 h"]];
+const MINUTE = 60_000;
+const LIVE = 5;
 const SPARK = 60_000;
 const SHOWN = 12;
 /** Times for which denied keys are counted, with their labels. */
@@ -32,9 +35,11 @@ function mean(ticks, pick, count = 5) {
 export async function mount(root, context) {
   const { api, signal, link, go } = context;
   const asked = context.query.get("since");
-  const view = { ticks: [], at: 0, since: SINCE.some(([since]) => since === asked) ? asked : "5m" };
+  const range = RANGES.find(([name]) => name === context.query.get("range")) ?? RANGES[0];
+  const view = { ticks: [], at: 0, range, history: null, since: SINCE.some(([since]) => since === asked) ? asked : "5m" };
   const figures = h("div", { class: "figures" });
   const chart = h("div", { class: "chart" });
+  const readout = h("div", { class: "readout" });
   const policies = h("tbody");
   const policiesFoot = h("div", { class: "panel-foot" });
   const nodes = h("tbody");
@@ -44,20 +49,30 @@ export async function mount(root, context) {
   const legend = h("div", { class: "legend" },
     h("span", {}, h("i", { class: "c-admitted" }), "admitted"), h("span", {}, h("i", { class: "c-denied" }), "denied"));
   /** Keeps the choices in the URL. */
-  const keep = () => go("now", [], { ...(view.since !== "5m" && { since: view.since }) }, true);
+  const keep = () => go("now", [], { ...(view.range !== RANGES[0] && { range: view.range[0] }), ...(view.since !== "5m" && { since: view.since }) }, true);
   const since = segmented("Since", SINCE, view.since, (value) => {
     view.since = value;
     keep();
     top();
   });
+  const ranges = segmented("Range", RANGES.map(([name, , label]) => [name, label]), view.range[0], (name) => {
+    view.range = RANGES.find(([known]) => known === name);
+    view.history = null;
+    chart.chosen = null;
+    put(readout);
+    keep();
+    drawChart();
+    history();
+  });
+  choosable(chart, "Time", readOut);
   const topPath = (count) => `api/top?count=${count}${view.since === "start" ? "" : `&since=${view.since}`}`;
 
   put(root,
     h("div", { class: "head" }, h("h1", {}, "Now"), h("span", { class: "muted small end" }, "updated every second")),
     h("div", { class: "grid" },
       h("section", { class: "panel", "aria-label": "Decisions" },
-        h("div", { class: "panel-head" }, h("h2", {}, "Decisions a second"), h("div", { class: "end" }, legend)),
-        h("div", { class: "panel-body stack tight decisions" }, figures, chart)),
+        h("div", { class: "panel-head" }, h("h2", {}, "Decisions a second"), h("div", { class: "end row" }, legend, ranges)),
+        h("div", { class: "panel-body stack tight decisions" }, figures, chart, readout)),
       h("div", { class: "stack two-thirds" },
         h("section", { class: "panel", "aria-labelledby": "denied" },
           h("div", { class: "panel-head" }, h("h2", { id: "denied" }, "Denied most"), h("div", { class: "end row" }, since, exportButtons("denied", EXPORTED, () => api.get(topPath(1000), { signal })))),
@@ -88,14 +103,61 @@ export async function mount(root, context) {
       figure(all > 0 ? percent(refused / all) : "–", "share denied"), figure(rate(banned), "by bans / s"),
       figure(rate(shadowed), "shadow would deny / s", "c-shadowed"),
       figure(number(now.waiting.calls), "waiting calls"), figure(number(now.count ?? 0), "policies"));
-    const to = view.at;
-    const from = to - MINUTES * 60_000;
-    const points = (place) => view.ticks.map((tick) => [tick.at, tick.all[place]]);
+  }
+
+  /** Returns the intervals of the chart: live ones of a second, or those of the history. */
+  const intervals = () => (view.range[1] === LIVE ? view.ticks : view.history?.points ?? []);
+
+  function drawChart() {
+    const [, minutes, label] = view.range;
+    const to = (minutes === LIVE ? view.at : view.history?.at) ?? view.at;
+    if (to === 0) return;
+    const step = minutes === LIVE ? 1000 : view.history?.step_ms ?? MINUTE;
+    // A gap without samples has no line.
+    const points = (place) => intervals().flatMap(({ at, all }, index, list) => [
+      ...(index > 0 && at - list[index - 1].at > 3 * step ? [[at - 1, null]] : []), [at, all[place]]]);
+    const most = Math.max(0, ...intervals().map(({ all }) => all[1]));
+    if (chart.chosen !== null && chart.chosen < to - minutes * MINUTE) {
+      chart.chosen = null;
+      put(readout);
+    }
     lines(chart, {
-      from, to, height: 80,
+      from: to - minutes * MINUTE, to, height: 80,
       lines: [{ colour: "--admitted", points: points(0) }, { colour: "--denied", points: points(1) }],
-      description: `The last ${MINUTES} minutes: now ${rate(admitted)} admitted and ${rate(refused)} denied a second`,
+      description: `The last ${label}: at most ${rate(most)} denied a second`,
     });
+  }
+
+  /** Shows the values at a time, with the policies and keys that were denied most. Returns them as text. */
+  function readOut(at) {
+    const interval = intervals().find((candidate) => candidate.at === at);
+    if (!interval) return put(readout).textContent;
+    const [admitted, refused] = interval.all;
+    const all = admitted + refused;
+    const deniedBy = Object.entries(interval.policies).filter(([, rates]) => rates[1] > 0).sort(([, one], [, other]) => other[1] - one[1]).slice(0, 3);
+    const keys = view.range[1] === LIVE ? [] : (view.history.keys.find(([minute]) => minute === at - (at % MINUTE))?.[1] ?? []).slice(0, 3);
+    return put(readout, h("b", {}, instant(at)), h("span", { class: "c-admitted" }, `${rate(admitted)} admitted / s`),
+      h("span", { class: "c-denied" }, `${rate(refused)} denied / s${all > 0 ? `, ${percent(refused / all)}` : ""}`),
+      deniedBy.map(([name, rates]) => h("span", {}, policyLink(context, name), ` ${rate(rates[1])} denied / s`)),
+      keys.map((key) => h("span", {}, h("a", { class: "name", href: link("key", [key.key], { ...(key.policy && { policy: key.policy }), ...(key.item !== null && { item: key.item }) }) },
+        visible(key.key), key.item !== null && [" ", itemLabel(key.item)]), ` ${compact(key.denied)} denied in the minute`))).textContent;
+  }
+
+  let historyTimer;
+  signal.addEventListener("abort", () => clearTimeout(historyTimer));
+  /** Loads the history of the chosen range, and again after each of its intervals. */
+  async function history() {
+    clearTimeout(historyTimer);
+    const { range } = view;
+    if (range[1] === LIVE || signal.aborted) return;
+    const answer = await api.get(`api/history?minutes=${range[1]}`, { signal }).catch(() => null);
+    // Another range may have been chosen meanwhile.
+    if (view.range !== range || signal.aborted) return;
+    if (answer !== null) {
+      view.history = answer;
+      drawChart();
+    }
+    historyTimer = setTimeout(history, answer?.step_ms ?? 2000);
   }
 
   function drawPolicies(now) {
@@ -204,9 +266,10 @@ export async function mount(root, context) {
 
   async function now() {
     const answer = await api.get(`api/now?since=${view.ticks.at(-1)?.at ?? 0}`, { signal });
-    view.ticks = [...view.ticks, ...answer.ticks].filter((tick) => tick.at > answer.at - MINUTES * 60_000 - 2000);
+    view.ticks = [...view.ticks, ...answer.ticks].filter((tick) => tick.at > answer.at - LIVE * MINUTE - 2000);
     view.at = answer.at;
     drawFigures(answer);
+    if (view.range[1] === LIVE) drawChart();
     drawPolicies(answer);
     drawNodes(answer);
     drawWaiting(answer);
@@ -214,4 +277,5 @@ export async function mount(root, context) {
 
   repeat(2000, signal, top);
   repeat(1000, signal, now);
+  history();
 }

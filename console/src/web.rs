@@ -1,14 +1,16 @@
 //! Web page for operators, and its API: shows the counters of the servers, and changes policies and keys.
 //!
 //! The layers, from the lowest: names as [`text`] and parsing of replies ([`reply_json`], [`info`]); connections to the
-//! servers ([`upstream`]) and errors ([`failure`]); samples of the counters ([`live`]), the [`most_denied`] keys and the
-//! search for keys ([`key_search`]); [`policies`] and [`keys`], whose changes are logged ([`audit`]); permissions
-//! ([`access`], [`tokens`]); the page ([`assets`]) and all routes ([`routes`]).
+//! servers ([`upstream`]) and errors ([`failure`]); samples of the counters ([`live`]) and their
+//! [`history`]; the [`most_denied`] keys and the search for keys ([`key_search`]); [`policies`] and [`keys`], whose
+//! changes are logged ([`audit`]); permissions ([`access`], [`tokens`]); the page ([`assets`]) and all routes
+//! ([`routes`]).
 
 mod access;
 mod assets;
 mod audit;
 mod failure;
+mod history;
 mod info;
 mod key_search;
 mod keys;

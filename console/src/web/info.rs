@@ -74,6 +74,18 @@ impl Counts {
         }
     }
 
+    /// Returns the admitted, denied, shadow-denied and banned calls a second as JSON.
+    #[must_use]
+    pub fn rates(self, seconds: f64) -> Value {
+        let rate = |count: u64| {
+            // Counts of a minute are far below 2^52.
+            #[allow(clippy::cast_precision_loss)]
+            let rate = count as f64 / seconds.max(0.001);
+            (rate * 100.0).round() / 100.0
+        };
+        json!([rate(self.admitted), rate(self.denied), rate(self.shadow_denied), rate(self.banned)])
+    }
+
     /// Returns the counts as JSON.
     #[must_use]
     pub fn json(self) -> Value {

@@ -1,7 +1,9 @@
-//! Live view: samples of each server's counters once a second, as long as clients request them.
+//! Live view: samples of each server's counters once a second, and their history.
 
 use super::failure::Failure;
+use super::history::{History, MAX_MINUTES, MINUTE};
 use super::info::{Counts, ServerState};
+use super::most_denied;
 use super::upstream::{Node, Server, Upstream};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,8 +14,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Interval between samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for which sampling continues after the last request, so that a returning client finds the time in between.
-const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Time after a minute until its most denied keys are read, because the clocks of the servers may be late.
+const MINUTE_DELAY: u64 = 5000;
+/// Number of the most denied keys of a minute in the history.
+const KEYS_OF_MINUTE: usize = 5;
 /// Number of ticks that are kept, those of five minutes.
 const MAX_TICKS: usize = 300;
 /// Number of recent ticks from which the shares of nodes are computed.
@@ -44,7 +48,7 @@ struct Tick {
 /// Samples so far.
 #[derive(Default)]
 struct Samples {
-    requested_at: Option<Instant>,
+    history: History,
     latest: Vec<NodeSample>,
     /// Last state of each server, including those that do not reply at the moment.
     known: BTreeMap<String, ServerState>,
@@ -57,8 +61,6 @@ struct Samples {
 pub struct Sampler {
     upstream: Arc<Upstream>,
     samples: Mutex<Samples>,
-    /// Wakes the sampler at a request.
-    requested: Notify,
     /// Wakes requests after a sample.
     sampled: Notify,
 }
@@ -67,26 +69,38 @@ impl Sampler {
     /// Creates a sampler without samples. [`Sampler::run`] takes them.
     #[must_use]
     pub fn new(upstream: Arc<Upstream>) -> Sampler {
-        Sampler { upstream, samples: Mutex::default(), requested: Notify::new(), sampled: Notify::new() }
+        Sampler { upstream, samples: Mutex::default(), sampled: Notify::new() }
     }
 
     fn with_samples<T>(&self, with: impl FnOnce(&mut Samples) -> T) -> T {
         with(&mut self.samples.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes samples while clients request them. Never completes.
+    /// Takes samples. Never completes.
     pub async fn run(&self) {
         let mut clock = interval(SAMPLE_INTERVAL);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let last_minute = || now_ms().saturating_sub(MINUTE_DELAY) / MINUTE;
+        let mut minute = last_minute();
         loop {
-            if !self.with_samples(|samples| samples.is_requested()) {
-                self.requested.notified().await;
-                clock.reset_immediately();
-            }
             clock.tick().await;
             let sample = self.sample().await;
             self.with_samples(|samples| samples.add(sample));
             self.sampled.notify_waiters();
+            let next = last_minute();
+            if next != minute {
+                minute = next;
+                self.read_keys(next.saturating_sub(1).saturating_mul(MINUTE)).await;
+            }
+        }
+    }
+
+    /// Adds the most denied keys of the last complete minute, which began at `start`, to the history.
+    async fn read_keys(&self, start: u64) {
+        let Ok(server) = self.upstream.server().await else { return };
+        // Without the permission for RL.TOP, the history has no keys.
+        if let Ok(keys) = most_denied::of_last_minute(&server, KEYS_OF_MINUTE).await {
+            self.with_samples(|samples| samples.history.set_keys(start, keys));
         }
     }
 
@@ -108,19 +122,12 @@ impl Sampler {
         Ok(samples)
     }
 
-    /// Records a request, and waits for the first sample if there is none.
-    async fn request(&self) {
+    /// Waits for the first sample if there is none.
+    async fn first_sample(&self) {
         let sampled = self.sampled.notified();
         tokio::pin!(sampled);
         sampled.as_mut().enable();
-        let is_fresh = self.with_samples(|samples| {
-            let has_sample = samples.taken_at.is_some() || samples.failure.is_some();
-            let is_fresh = samples.is_requested() && has_sample;
-            samples.requested_at = Some(Instant::now());
-            is_fresh
-        });
-        if !is_fresh {
-            self.requested.notify_one();
+        if !self.with_samples(|samples| samples.taken_at.is_some() || samples.failure.is_some()) {
             let _ = tokio::time::timeout(Duration::from_secs(5), sampled).await;
         }
     }
@@ -130,8 +137,14 @@ impl Sampler {
     /// # Errors
     /// If no server can be reached.
     pub async fn reachable(&self) -> Result<(), Failure> {
-        self.request().await;
+        self.first_sample().await;
         self.with_samples(|samples| samples.failure.clone().map_or(Ok(()), Err))
+    }
+
+    /// Returns the history of the last minutes as JSON.
+    #[must_use]
+    pub fn history(&self, minutes: u64) -> Value {
+        self.with_samples(|samples| samples.history.json(now_ms(), minutes.clamp(1, MAX_MINUTES)))
     }
 
     /// Returns the current state as JSON, with the ticks after `since`.
@@ -139,7 +152,7 @@ impl Sampler {
     /// # Errors
     /// If no server can be reached.
     pub async fn now(&self, since: u64) -> Result<Value, Failure> {
-        self.request().await;
+        self.first_sample().await;
         self.with_samples(|samples| match &samples.failure {
             Some(failure) => Err(failure.clone()),
             None => Ok(samples.json(since)),
@@ -148,11 +161,6 @@ impl Sampler {
 }
 
 impl Samples {
-    /// Returns `true` if a client has requested samples recently.
-    fn is_requested(&self) -> bool {
-        self.requested_at.is_some_and(|at| at.elapsed() < IDLE_TIMEOUT)
-    }
-
     fn add(&mut self, sample: Result<Vec<NodeSample>, Failure>) {
         let samples = match sample {
             Ok(samples) => samples,
@@ -164,7 +172,9 @@ impl Samples {
         self.failure = None;
         let now = Instant::now();
         if let Some(taken_at) = self.taken_at {
-            self.ticks.push_back(tick(&self.known, &samples, now - taken_at));
+            let tick = tick(&self.known, &samples, now - taken_at);
+            self.history.add(tick.at, tick.seconds, tick.all, &tick.policies);
+            self.ticks.push_back(tick);
             if self.ticks.len() > MAX_TICKS {
                 self.ticks.pop_front();
             }
@@ -215,20 +225,11 @@ impl Samples {
 
 impl Tick {
     fn json(&self) -> Value {
-        let rates = |counts: &Counts| {
-            let rate = |count: u64| {
-                // Counts of a second are far below 2^52.
-                #[allow(clippy::cast_precision_loss)]
-                let rate = count as f64 / self.seconds;
-                (rate * 100.0).round() / 100.0
-            };
-            json!([rate(counts.admitted), rate(counts.denied), rate(counts.shadow_denied), rate(counts.banned)])
-        };
         let busy = self.policies.iter().filter(|(_, counts)| counts.calls > 0);
         json!({
             "at": self.at,
-            "all": rates(&self.all),
-            "policies": busy.map(|(name, counts)| (name.clone(), rates(counts))).collect::<Map<_, _>>(),
+            "all": self.all.rates(self.seconds),
+            "policies": busy.map(|(name, counts)| (name.clone(), counts.rates(self.seconds))).collect::<Map<_, _>>(),
         })
     }
 }

@@ -142,6 +142,26 @@ pub async fn most_denied(server: &Server, since: Option<&str>, count: usize) -> 
     Ok(merged)
 }
 
+/// Returns the keys that were denied most in the last complete minute as JSON.
+///
+/// # Errors
+/// As for [`most_denied`].
+pub async fn of_last_minute(server: &Server, count: usize) -> Result<Vec<Json_>, Failure> {
+    let minutes = by_minute(server, 2, MIN_READ).await?;
+    let Some(counts) = minutes.first() else { return Ok(vec![]) };
+    let rows = most_denied(server, Some("2m"), MIN_READ).await?.into_iter();
+    let mut rows: Vec<(i64, DeniedKey)> =
+        rows.filter_map(|row| Some((*counts.get(&row.id()).filter(|denied| **denied > 0)?, row))).collect();
+    rows.sort_by_key(|(denied, _)| std::cmp::Reverse(*denied));
+    let shown = |(denied, row): (i64, DeniedKey)| {
+        json!({
+            "key": text::shown(&row.key), "denied": denied, "policy": row.policy.as_deref().map(text::shown),
+            "item": row.item.as_deref().map(text::shown),
+        })
+    };
+    Ok(rows.into_iter().take(count).map(shown).collect())
+}
+
 /// Returns the denials by key of each of the last minutes, oldest first. The last one is the running minute.
 async fn by_minute(server: &Server, minutes: u16, count: usize) -> Result<Vec<HashMap<Id, i64>>, Failure> {
     let mut commands = redis::pipe();

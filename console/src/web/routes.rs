@@ -30,6 +30,7 @@ fn api(console: Arc<Console>) -> Router {
         .route("/api/session", get(session))
         .route("/api/state", get(state))
         .route("/api/now", get(now))
+        .route("/api/history", get(history))
         .route("/api/{*other}", get(not_found))
         .merge(policies::routes())
         .merge(keys::routes())
@@ -74,6 +75,20 @@ async fn state(State(console): State<Arc<Console>>) -> Json<Value> {
 #[derive(Deserialize)]
 struct NowQuery {
     since: Option<u64>,
+}
+
+/// Query of `/api/history`: the number of minutes, up to a day.
+#[derive(Deserialize)]
+struct HistoryQuery {
+    minutes: u64,
+}
+
+async fn history(
+    State(console): State<Arc<Console>>,
+    Query(query): Query<HistoryQuery>,
+) -> Result<Json<Value>, Failure> {
+    let sampler = console.sampler.as_ref().ok_or_else(super::without_server)?;
+    Ok(Json(sampler.history(query.minutes)))
 }
 
 async fn now(State(console): State<Arc<Console>>, Query(query): Query<NowQuery>) -> Result<Json<Value>, Failure> {
