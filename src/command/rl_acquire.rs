@@ -15,10 +15,10 @@ use ratelimit_core::wire::error::Error;
 pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, mut options) = (args.key()?, SpecOptions::default());
     let (parsed, acquire_options) = Spec::acquire(&mut args, &mut options)?;
-    if options.is_nothing(&args) && acquire_options == AcquireOptions::default() && !redis.global.queues.any() {
+    if options.none_given(&args) && acquire_options == AcquireOptions::default() && !redis.global.queues.any() {
         return rl_take::charge_spec(redis, key, &Spec::plain(parsed));
     }
-    acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &parsed, &options)?, acquire_options)
+    acquire_in_turn(redis, key, KeyRequest::build_single_with_options(&mut args, &parsed, &options)?, acquire_options)
 }
 
 #[inline(never)]

@@ -110,10 +110,10 @@ pub fn charge<'a>(
     let (key, mut options) = (args.key()?, SpecOptions::with_cache(Some(&redis.global.bucket_cache)));
     let parsed = read(&mut args, &mut options)?;
     // Here the algorithm is known at compile time.
-    if options.is_nothing(&args) {
+    if options.none_given(&args) {
         return charge_spec(redis, key, &Spec::plain(parsed));
     }
-    charge_with_options(redis, key, &KeyRequest::alone(&mut args, &parsed, &options)?)
+    charge_with_options(redis, key, &KeyRequest::build_single_with_options(&mut args, &parsed, &options)?)
 }
 
 #[inline(never)]

@@ -143,7 +143,8 @@ impl Ord for QueuePlace {
 ///
 /// let claim = |holder: &str| {
 ///     let words = [b"RL.ACQUIRE", &b"8"[..], b"30s", holder.as_bytes()];
-///     let KeyRequest::One(spec) = KeyRequest::one(&mut Args::new(&words), Spec::concurrency).unwrap() else { unreachable!() };
+///     let request = KeyRequest::parse_single(&mut Args::new(&words), Spec::concurrency).unwrap();
+///     let KeyRequest::One(spec) = request else { unreachable!() };
 ///     Claim::of(&spec).unwrap()
 /// };
 /// let (mut queue, now) = (Queue::new(Amount::ONE), Steady::default());

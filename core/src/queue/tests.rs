@@ -24,7 +24,7 @@ fn with_spec<T>(words: &str, read: impl FnOnce(&Spec, Block) -> T) -> T {
     let words: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
     let (mut args, mut options) = (Args::new(&words), SpecOptions::default());
     let (numbers, block) = Spec::acquire(&mut args, &mut options).unwrap();
-    read(&spec(&KeyRequest::alone(&mut args, &numbers, &options).unwrap()), block.block)
+    read(&spec(&KeyRequest::build_single_with_options(&mut args, &numbers, &options).unwrap()), block.block)
 }
 
 /// Returns the only spec of a request.

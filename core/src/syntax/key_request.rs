@@ -110,21 +110,22 @@ impl<'a> KeyRequest<'a> {
 
     /// Parses the arguments of a command for one algorithm: its numbers and options.
     ///
-    /// A fast path calls `read` itself and continues only if [`SpecOptions::is_nothing`] returns `true`.
+    /// Fast paths elsewhere do not call this: they call `read`, and
+    /// [`build_single_with_options`](KeyRequest::build_single_with_options) if there are options.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn one(
+    pub fn parse_single(
         args: &mut Args<'a>,
         read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
     ) -> Result<KeyRequest<'a>, Error> {
         let mut options = SpecOptions::default();
         let parsed = read(args, &mut options)?;
-        if options.is_nothing(args) {
+        if options.none_given(args) {
             return Ok(KeyRequest::One(Spec::plain(parsed)));
         }
-        KeyRequest::alone(args, &parsed, &options)
+        KeyRequest::build_single_with_options(args, &parsed, &options)
     }
 
     /// Builds the request from parsed numbers and options of one algorithm. Rejects any remaining word.
@@ -132,18 +133,18 @@ impl<'a> KeyRequest<'a> {
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn alone(
+    pub fn build_single_with_options(
         args: &mut Args<'a>,
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
         // A copy of the fields, so that those of the caller can stay in registers where there are no options.
         let ParsedLimit { limit, holder } = *parsed;
-        KeyRequest::with_options(args, &ParsedLimit { limit, holder }, options)
+        KeyRequest::build_single_out_of_line(args, &ParsedLimit { limit, holder }, options)
     }
 
     #[inline(never)]
-    fn with_options(
+    fn build_single_out_of_line(
         args: &mut Args<'a>,
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
@@ -151,7 +152,7 @@ impl<'a> KeyRequest<'a> {
         if let Some(word) = args.peek() {
             return Err(word_errors::missing(word, Expected::Option, options.words, false));
         }
-        KeyRequest::of_one(Verb::Take, &CommonOptions::NONE, parsed, options, None)
+        KeyRequest::build_single(Verb::Take, &CommonOptions::NONE, parsed, options, None)
     }
 
     #[inline(always)]
@@ -162,7 +163,7 @@ impl<'a> KeyRequest<'a> {
         args.skip();
         let mut options = SpecOptions::with_cache(cache);
         let parsed = read(args, &mut options)?;
-        if options.is_nothing(args) {
+        if options.none_given(args) {
             return Ok(KeyRequest::One(Spec::plain(parsed)));
         }
         KeyRequest::after_first_spec(args, verb, &CommonOptions::NONE, &parsed, &options)
@@ -197,14 +198,14 @@ impl<'a> KeyRequest<'a> {
     ) -> Result<KeyRequest<'a>, Error> {
         // A request that a plain key can serve allocates nothing.
         if args.is_empty() {
-            return KeyRequest::of_one(verb, common, parsed, options, None);
+            return KeyRequest::build_single(verb, common, parsed, options, None);
         }
         let cache = options.cache;
         let (mut specs, mut words, mut ban): (Vec<Spec>, _, _) = (Vec::new(), options.words, None);
         while let (Some(word), None) = (args.peek(), ban) {
             args.skip();
             if is_ban(word) {
-                Spec::plain(*parsed).reject_ban()?;
+                Spec::plain(*parsed).check_bannable()?;
                 ban = Some(ban_rule(args)?);
                 continue;
             }
@@ -218,14 +219,14 @@ impl<'a> KeyRequest<'a> {
             let parsed = read(args, &mut options)?;
             words = options.words;
             let spec = common.spec_on_key(&parsed, &options)?;
-            specs.iter().try_for_each(|other| spec.reject_conflict(other))?;
+            specs.iter().try_for_each(|other| spec.check_conflict(other))?;
             specs.push(spec);
         }
         if let Some(word) = args.peek() {
             return Err(word_errors::unexpected(word, Reason::AfterBan));
         }
         if specs.is_empty() {
-            return KeyRequest::of_one(verb, common, parsed, options, ban);
+            return KeyRequest::build_single(verb, common, parsed, options, ban);
         }
         let idempotency = verb.idempotency(common.idempotency())?;
         let (purpose, each) = (common.purpose, common.each());
@@ -234,7 +235,7 @@ impl<'a> KeyRequest<'a> {
 
     /// Builds the request of a call with one spec.
     #[inline(always)]
-    fn of_one(
+    fn build_single(
         verb: Verb,
         common: &CommonOptions<'a>,
         parsed: &ParsedLimit<'a>,
@@ -247,7 +248,8 @@ impl<'a> KeyRequest<'a> {
         let idempotency = verb.idempotency(common.idempotency())?;
         let spec = common.spec(parsed, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
-        // A refund is never denied, not even by a spec with a cost of its own.
+        // In a refund (a negative common COST), a spec with its own COST 0 is a peek. On the plain path it could deny,
+        // but a refund is never denied.
         let is_peek_in_refund = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
         let plain = idempotency == Idempotency::Every
             && spec.name.is_none()

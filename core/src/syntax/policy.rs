@@ -78,7 +78,7 @@ impl Policy {
         loop {
             let word = args.argument("a spec", &SET)?;
             if is_ban(word) && !limits.is_empty() {
-                specs.first().map_or(Ok(()), Spec::reject_ban)?;
+                specs.first().map_or(Ok(()), Spec::check_bannable)?;
                 ban = Some(ban_rule(args)?);
                 break;
             }
@@ -90,7 +90,7 @@ impl Policy {
             let own = options.options();
             own.reject_refund(&COST_OF_POLICY)?;
             let spec = CommonOptions::NONE.spec(&parsed, own)?;
-            specs.iter().try_for_each(|other| spec.reject_conflict(other))?;
+            specs.iter().try_for_each(|other| spec.check_conflict(other))?;
             specs.push(spec);
             let name = own.name.map(Box::from);
             let (limit, cost, shadow, force) = (parsed.limit, own.cost, own.shadow, own.force());

@@ -74,7 +74,7 @@ impl ParsedLimit<'_> {
 
 impl Spec<'_> {
     /// Rejects BAN if this is a sketch.
-    pub(super) fn reject_ban(&self) -> Result<(), Error> {
+    pub(super) fn check_bannable(&self) -> Result<(), Error> {
         let alone = self.limit.kind().stands_alone();
         if alone { Err(Error::unexpected(b"BAN", Reason::MergedInSketch)) } else { Ok(()) }
     }
@@ -130,7 +130,7 @@ impl<'a> Spec<'a> {
     }
 
     /// Rejects a spec that cannot be combined with `other`, or would have the same component of the key.
-    pub(super) fn reject_conflict(&self, other: &Spec) -> Result<(), Error> {
+    pub(super) fn check_conflict(&self, other: &Spec) -> Result<(), Error> {
         if self.limit.kind().stands_alone() || other.limit.kind().stands_alone() {
             return Err(Error::unexpected(b"SKETCH", Reason::BesideSketch));
         }

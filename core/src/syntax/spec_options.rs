@@ -83,14 +83,14 @@ impl<'a> SpecOptions<'a> {
         Ok(AcquireOptions { block: block.unwrap_or_default(), fence })
     }
 
-    /// Returns `true` if no word is left and no option was parsed except the algorithm's own flag.
+    /// Returns `true` if no option was given except the algorithm's own flag, and no word is left.
     #[must_use]
     #[inline(always)]
-    pub fn is_nothing(&self, args: &Args) -> bool {
+    pub fn none_given(&self, args: &Args) -> bool {
         args.is_empty() && self.has_no_options()
     }
 
-    /// Returns `true` if no option was parsed except the algorithm's own flag. Words may be left.
+    /// Returns `true` if no option was given except the algorithm's own flag. Words may be left.
     #[inline(always)]
     pub(super) fn has_no_options(&self) -> bool {
         self.options.is_none()

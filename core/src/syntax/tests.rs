@@ -55,7 +55,7 @@ fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
 fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
     let mut args = Args::new(leaked(text));
     let name = args.word()?;
-    match KeyRequest::one(&mut args, Spec::reader(name).unwrap())? {
+    match KeyRequest::parse_single(&mut args, Spec::reader(name).unwrap())? {
         KeyRequest::One(spec) => Ok(spec),
         other => unreachable!("{other:?}"),
     }
@@ -97,8 +97,8 @@ fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
     let read = |args: &mut Args<'static>| {
         let mut options = SpecOptions::default();
         let (numbers, AcquireOptions { block, .. }) = Spec::acquire(args, &mut options)?;
-        let is_plain = options.is_nothing(args);
-        let request = KeyRequest::alone(args, &numbers, &options)?;
+        let is_plain = options.none_given(args);
+        let request = KeyRequest::build_single_with_options(args, &numbers, &options)?;
         // A fast path relies on this.
         assert!(
             !is_plain
@@ -116,12 +116,12 @@ fn parsed_bucket_is_cached() {
     let mut options = SpecOptions::with_cache(Some(&cache));
     let mut args = Args::new(words);
     Spec::token_bucket(&mut args, &mut options).unwrap();
-    assert!(options.is_nothing(&args));
+    assert!(options.none_given(&args));
     assert!(cache.get([Some(b"5"), Some(b"5"), Some(b"1s")], Discipline::Burst).is_some());
     let words = leaked("5 5 1s COST 2");
     let (mut args, mut options) = (Args::new(words), SpecOptions::default());
     Spec::token_bucket(&mut args, &mut options).unwrap();
-    assert!(!options.is_nothing(&args));
+    assert!(!options.none_given(&args));
 }
 
 // KEEP

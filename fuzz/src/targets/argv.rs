@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
     let words = words(data);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     for (name, read) in Spec::ALGORITHMS {
-        let own = parse(&words, |args| KeyRequest::one(args, read));
+        let own = parse(&words, |args| KeyRequest::parse_single(args, read));
         assert_refused_or_sayable(&own);
         // RL.FIXED k ... is RL.TAKE k FIXED ..., which accepts further words.
         if words.len() > 1 {
@@ -103,7 +103,7 @@ fn assert_acquired(words: &Vec<&[u8]>) {
         let mut behind = SpecOptions::default();
         let (numbers, AcquireOptions { block, fence }) = Spec::acquire(args, &mut behind)?;
         (blocks, fenced) = (block, fence);
-        KeyRequest::alone(args, &numbers, &behind)
+        KeyRequest::build_single_with_options(args, &numbers, &behind)
     });
     assert_refused_or_sayable(&acquired);
     if let Ok(acquired) = &acquired {
@@ -122,7 +122,7 @@ fn assert_acquired(words: &Vec<&[u8]>) {
     let has = |option: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(option));
     if !has(b"BLOCK") && !has(b"FENCE") {
         assert_eq!((blocks, fenced), (Block::No, false));
-        let same = parse(words, |args| KeyRequest::one(args, Spec::concurrency));
+        let same = parse(words, |args| KeyRequest::parse_single(args, Spec::concurrency));
         match (acquired, same) {
             (Ok(acquired), Ok(same)) => assert_eq!(format!("{acquired:?}"), format!("{same:?}")),
             (Err(acquired), Err(same)) => assert_eq!(discriminant(&acquired), discriminant(&same)),

@@ -133,7 +133,10 @@ impl Store {
         if acquiring.block != Block::No {
             return Err("ERR a limiter in memory does not wait: BLOCK needs a server".to_owned());
         }
-        let mut call = ParsedCall::of(KeyRequest::alone(args, &parsed, &options).map_err(text)?, Purpose::Charge)?;
+        let mut call = ParsedCall::of(
+            KeyRequest::build_single_with_options(args, &parsed, &options).map_err(text)?,
+            Purpose::Charge,
+        )?;
         if acquiring.fence {
             self.last_token = now.micros().max(self.last_token.saturating_add(1));
             let fence = Token::new(self.last_token);

@@ -16,7 +16,7 @@ fn request_of_a_claim_equals_that_of_its_call() {
     ] {
         for words in [words.to_owned(), format!("{words} AS workers")] {
             let args: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
-            let call = KeyRequest::one(&mut Args::new(&args), Spec::concurrency).unwrap();
+            let call = KeyRequest::parse_single(&mut Args::new(&args), Spec::concurrency).unwrap();
             let claim = Claim::of(&spec(&call)).unwrap();
             let limit = if words.starts_with('0') { Amount::ZERO } else { units(4) };
             // The origin of the cost matters only for settlements.

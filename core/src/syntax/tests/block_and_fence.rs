@@ -45,7 +45,7 @@ fn block_is_accepted_anywhere_and_leaves_other_options_unchanged() {
             assert_eq!(acquired(&without).1, Block::No);
             assert_eq!(acquired(&text), (acquired(&without).0, Block::For(Span::SECOND.times(5))), "{text}");
             // Other commands parse the remaining words to the same request.
-            let alone = |args: &mut Args<'static>| KeyRequest::one(args, Spec::concurrency).unwrap();
+            let alone = |args: &mut Args<'static>| KeyRequest::parse_single(args, Spec::concurrency).unwrap();
             assert_eq!(format!("{:?}", alone(&mut Args::new(leaked(&without)))), acquired(&without).0);
         }
     }

@@ -46,7 +46,7 @@ fn sketch_is_parsed_with_its_item() {
     assert_eq!((spec.limit.limit(), spec.keep), (units(40), units(10)));
     // RL.SKETCH takes the item first.
     let words = words("a 50 50 1m SIZE 1MB COST 10");
-    let request = KeyRequest::one(&mut Args::new(&words), Spec::sketch_of_item).unwrap();
+    let request = KeyRequest::parse_single(&mut Args::new(&words), Spec::sketch_of_item).unwrap();
     let KeyRequest::One(spec) = request else { unreachable!("it stays plain") };
     assert_eq!(shown(&spec), ("SKETCH 50 50 1m SIZE 1mb".to_owned(), b"a".to_vec(), ten));
 }

@@ -31,7 +31,7 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     match command {
         "RL.TAKE" => KeyRequest::take(args).map(|_| ()),
         "RL.PEEK" => KeyRequest::peek(args).map(|_| ()),
-        "RL.SKETCH" => KeyRequest::one(args, Spec::sketch_of_item).map(|_| ()),
+        "RL.SKETCH" => KeyRequest::parse_single(args, Spec::sketch_of_item).map(|_| ()),
         "RL.THROTTLE" => throttle(args).map(|_| ()),
         "RL.BAN" => block(args).map(|_| ()),
         "RL.RELEASE" => holders(args).map(|_| ()),
@@ -42,11 +42,11 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
         "RL.ACQUIRE" => {
             let mut options = SpecOptions::default();
             let (numbers, _) = Spec::acquire(args, &mut options)?;
-            KeyRequest::alone(args, &numbers, &options).map(|_| ())
+            KeyRequest::build_single_with_options(args, &numbers, &options).map(|_| ())
         }
         own => {
             let algorithm = own.strip_prefix("RL.").unwrap();
-            KeyRequest::one(args, Spec::reader(algorithm.as_bytes()).unwrap()).map(|_| ())
+            KeyRequest::parse_single(args, Spec::reader(algorithm.as_bytes()).unwrap()).map(|_| ())
         }
     }
 }
