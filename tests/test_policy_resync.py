@@ -136,7 +136,7 @@ def begin_to_load(primary: Server, replica: Server, meanwhile: Callable[[Redis],
         client.set(f"large {number}", random.randbytes(2**17))
     replica.wait_for_sync()
     follower.config_set("key-load-delay", 30_000)
-    with replica.stopped():
+    with replica.suspended():
         client.client_kill_filter(_type="replica")
         meanwhile(client)
         client.set("ballast", BALLAST)

@@ -171,7 +171,7 @@ def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
         full, partial = syncs(client)
         with Mixed(primary, clock, seed=number) as load:
             load.wait_for(steps=200)
-            with replica.stopped():
+            with replica.suspended():
                 fill_buffer(primary, load)
                 connected = client.info("replication")["connected_slaves"]
                 assert connected == (0 if limit == "2mb" else 1)

@@ -128,7 +128,7 @@ def test_clients_with_reply_off_are_served_too(queue: Queue) -> None:
 def test_closed_older_call_keeps_the_later_call_of_its_holder(queue: Queue) -> None:
     queue.acquire("a")
     (older, c), again = queue.join("b", "c"), queue.caller()
-    with queue.server.stopped():
+    with queue.server.suspended():
         again.send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
         older.hang_up()
     queue.until(lambda: queue.is_blocked(again), "the later one waits")
@@ -324,7 +324,7 @@ def test_a_server_that_waits_for_a_replica_at_shutdown_grants_nothing(
         queue.acquire("a")
         b, c = queue.joins("b"), queue.joins("c", block="30s")
         ending = threading.Thread(target=primary.stop)
-        with replica.stopped():
+        with replica.suspended():
             # A write that the replica has not received.
             queue.client.set("last", "words")
             ending.start()

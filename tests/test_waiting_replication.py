@@ -125,7 +125,7 @@ def test_no_lease_is_granted_while_a_failover_waits_for_its_replica(
         queue.acquire("a")
         b, c, d = queue.joins("b"), queue.joins("c", block="30s"), queue.joins("d")
         last = queue.joins("last", block="60s")
-        with replica.stopped():
+        with replica.suspended():
             queue.client.set("unknown to", "the replica")
             queue.client.execute_command("FAILOVER")
             clock.advance("30s")

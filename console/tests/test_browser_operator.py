@@ -340,7 +340,7 @@ def test_cluster_of_three_nodes_is_shown_and_changed(
             )
         # A hanging node does not block the others.
         hanging = cluster.servers[0]
-        with hanging.stopped():
+        with hanging.suspended():
             page = opened.open("now")
             row = nodes.get_by_role("row").filter(has_text=f":{hanging.port}")
             expect(row).to_contain_text("away")

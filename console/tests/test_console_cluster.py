@@ -63,7 +63,7 @@ def test_hanging_node_does_not_block_the_others(cluster: Cluster, start: Start) 
         return stats.get("cmdstat_rl.policylist", {"calls": 0})["calls"]
 
     before = lists()
-    with hanging.stopped():
+    with hanging.suspended():
         for _ in range(30):
             assert [row["name"] for row in console("/api/policies").json] == ["web"]
         assert console.put("new", "FIXED 5 1m").status == 201

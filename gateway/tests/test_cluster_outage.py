@@ -85,7 +85,7 @@ def dead(server: Server) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hung(server: Server) -> Iterator[None]:
-    with server.stopped():
+    with server.suspended():
         yield
 
 

@@ -28,7 +28,7 @@ LOAD = BINARY.parent / "gateway-bench"
 
 
 @pytest.fixture
-def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
+def suspendable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
     """Server that this test may stop. It keeps every write."""
     with Server(binary, clock=clock, appendonly="yes", appendfsync="always") as server:
         server.client().execute_command("RL.POLICYSET", "bench|user", "FIXED", 10**9, "1d")
@@ -48,16 +48,16 @@ def load(gateway: Gateway, **options: object) -> Iterator[Callable[[], dict]]:
         yield lambda: json.loads(process.communicate(timeout=100)[0])
 
 
-def test_server_killed_under_load_loses_no_charges(stoppable_server: Server, start: Start) -> None:
-    gateway = start(stoppable_server.port, "--timeout", "100ms")
+def test_server_killed_under_load_loses_no_charges(suspendable_server: Server, start: Start) -> None:
+    gateway = start(suspendable_server.port, "--timeout", "100ms")
     with load(gateway, rate=2000, seconds=10, users=1) as finished:
         poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 2000, "load")
-        stoppable_server.stop("kill")
+        suspendable_server.stop("kill")
         poll.until(
             lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported"
         )
         time.sleep(1)  # an outage under load
-        stoppable_server.start()
+        suspendable_server.start()
         result = finished()
     assert result["failed"] == 0, "each call is answered"
     assert result["allowed"] == result["calls"] >= 19_000
@@ -72,12 +72,12 @@ def test_server_killed_under_load_loses_no_charges(stoppable_server: Server, sta
     assert result["decided"] <= used <= result["decided"] + late_replies + 64
 
 
-def test_file_is_reloaded_under_load(stoppable_server: Server, start: Start, file: Path) -> None:
+def test_file_is_reloaded_under_load(suspendable_server: Server, start: Start, file: Path) -> None:
     text = (
         "domain: bench\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: N}}]"
     )
     file.write_text(text.replace("N", "1000000000"))
-    gateway = start(stoppable_server.port, "--config", file)
+    gateway = start(suspendable_server.port, "--config", file)
     with load(gateway, rate=500, seconds=6, users=100) as finished:
         for number in range(4):
             file.write_text(
@@ -92,8 +92,8 @@ def test_file_is_reloaded_under_load(stoppable_server: Server, start: Start, fil
     assert result["decided"] == result["calls"] > 2000
 
 
-def test_gateway_killed_under_load_loses_no_charges(stoppable_server: Server, start: Start) -> None:
-    gateway = start(stoppable_server.port)
+def test_gateway_killed_under_load_loses_no_charges(suspendable_server: Server, start: Start) -> None:
+    gateway = start(suspendable_server.port)
     with load(gateway, rate=500, seconds=4, users=1) as finished:
         poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 500, "load")
         gateway.end(signal.SIGKILL)

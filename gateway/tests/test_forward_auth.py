@@ -248,7 +248,7 @@ def test_request_without_a_gateway_is_denied_if_configured(
 
 
 @pytest.fixture
-def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
+def suspendable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
     """Server that the test may stop."""
     with Server(binary, clock=clock) as server:
         yield server
@@ -259,18 +259,18 @@ def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
 def test_request_during_an_outage_of_the_server_gets_the_documented_status(
     name: str,
     on_outage: str,
-    stoppable_server: Server,
+    suspendable_server: Server,
     start: Start,
     origin: Origin,
     tmp_path: Path,
 ) -> None:
-    gateway = start(stoppable_server.port, "--on-outage", on_outage, "--timeout", "200ms")
+    gateway = start(suspendable_server.port, "--on-outage", on_outage, "--timeout", "200ms")
     with Proxy(name, gateway, origin, tmp_path) as proxy:
         poll.until(lambda: ask(proxy).status == 200, "the proxy has its routes", timeout=30)
         expected = documented(name, OPEN if on_outage == "open" else CLOSED)
-        with stoppable_server.stopped():
+        with suspendable_server.suspended():
             answers = [ask(proxy) for _ in range(5)]
-        stoppable_server.stop("kill")
+        suspendable_server.stop("kill")
         answers += [ask(proxy) for _ in range(5)]
         assert [answer.status in expected for answer in answers] == [True] * 10
         if on_outage == "closed":

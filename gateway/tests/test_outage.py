@@ -21,7 +21,7 @@ Start = Callable[..., Gateway]
 
 
 @pytest.fixture
-def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
+def suspendable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
     """Server that this test may stop. It keeps every write."""
     with Server(binary, clock=clock, appendonly="yes", appendfsync="always") as server:
         server.client().execute_command("RL.POLICYSET", "api", "FIXED", 3, "1d")
@@ -30,11 +30,11 @@ def stoppable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
 
 
 def test_requests_pass_during_an_outage_and_usage_survives(
-    stoppable_server: Server, start: Start
+    suspendable_server: Server, start: Start
 ) -> None:
-    gateway = start(stoppable_server.port)
+    gateway = start(suspendable_server.port)
     assert gateway.passes(descriptor(user="1"))
-    stoppable_server.stop("kill")
+    suspendable_server.stop("kill")
     answers = [gateway.ask(descriptor(user="1")) for _ in range(10)]
     assert {answer.overall_code for answer in answers} == {OK}
     assert answers[0].statuses[0].current_limit is None
@@ -42,7 +42,7 @@ def test_requests_pass_during_an_outage_and_usage_survives(
     assert gateway.get("/readyz").status == 200, "a gateway stays ready during an outage"
     assert gateway.health() == "SERVING"
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported")
-    stoppable_server.start()
+    suspendable_server.start()
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
     passed = [gateway.passes(descriptor(user="1")) for _ in range(3)]
     assert passed == [True, True, False]
@@ -52,10 +52,10 @@ def test_requests_pass_during_an_outage_and_usage_survives(
 
 
 def test_requests_are_denied_during_an_outage_if_configured(
-    stoppable_server: Server, start: Start
+    suspendable_server: Server, start: Start
 ) -> None:
-    gateway = start(stoppable_server.port, "--on-outage", "closed")
-    stoppable_server.stop("kill")
+    gateway = start(suspendable_server.port, "--on-outage", "closed")
+    suspendable_server.stop("kill")
     answer = gateway.ask(descriptor(user="1"))
     assert answer.overall_code == OVER
     headers = {header.key: header.value for header in answer.response_headers_to_add}
@@ -66,14 +66,14 @@ def test_requests_are_denied_during_an_outage_if_configured(
 
 
 def test_local_fallback_grants_a_share_of_each_limit(
-    stoppable_server: Server, start: Start
+    suspendable_server: Server, start: Start
 ) -> None:
-    stoppable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 8, "1d")
-    gateway = start(stoppable_server.port, "--on-outage", "local=0.25")
+    suspendable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 8, "1d")
+    gateway = start(suspendable_server.port, "--on-outage", "local=0.25")
     assert gateway.passes(descriptor(user="1"))
     # The windows are known once the gateway has read the current policy.
     poll.until(lambda: policies_are_known(gateway), "the policies are known")
-    stoppable_server.stop("kill")
+    suspendable_server.stop("kill")
     answers = [gateway.ask(descriptor(user="1")) for _ in range(3)]
     assert [answer.overall_code for answer in answers] == [OK, OK, OVER]
     assert answers[2].statuses[0].current_limit.requests_per_unit == 2
@@ -84,7 +84,7 @@ def test_local_fallback_grants_a_share_of_each_limit(
     assert gateway.passes(descriptor(user="2")), "denied requests use nothing"
     assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
     assert gateway.passes(descriptor(user="1"), domain="nobody")
-    stoppable_server.start()
+    suspendable_server.start()
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
     remaining = gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining
     assert remaining == 7, "local decisions do not change the server's count"
@@ -104,11 +104,11 @@ def test_invalid_on_outage_option_is_refused(word: str) -> None:
 
 
 @pytest.mark.long
-def test_calls_to_a_hanging_server_time_out(stoppable_server: Server, start: Start) -> None:
-    stoppable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 1000, "1d")
-    gateway = start(stoppable_server.port, "--timeout", "200ms")
+def test_calls_to_a_hanging_server_time_out(suspendable_server: Server, start: Start) -> None:
+    suspendable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 1000, "1d")
+    gateway = start(suspendable_server.port, "--timeout", "200ms")
     assert gateway.passes(descriptor(user="1"))
-    with stoppable_server.stopped():
+    with suspendable_server.suspended():
         assert gateway.passes(descriptor(user="1"))
         poll.until(
             lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported"
@@ -124,10 +124,10 @@ def test_calls_to_a_hanging_server_time_out(stoppable_server: Server, start: Sta
 
 
 @pytest.mark.long
-def test_charge_with_a_late_reply_is_kept(stoppable_server: Server, start: Start) -> None:
-    gateway = start(stoppable_server.port, "--timeout", "200ms", "--on-outage", "closed")
+def test_charge_with_a_late_reply_is_kept(suspendable_server: Server, start: Start) -> None:
+    gateway = start(suspendable_server.port, "--timeout", "200ms", "--on-outage", "closed")
     assert gateway.passes(descriptor(user="1"))
-    with stoppable_server.stopped():
+    with suspendable_server.suspended():
         assert not gateway.passes(descriptor(user="1"), descriptor(user="2"))
     poll.until(lambda: gateway.metric("ratelimit_gateway_late_total") == 2, "both are counted")
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the server answers")
@@ -171,10 +171,10 @@ def test_gateway_is_ready_once_the_server_starts(
 
 
 @pytest.mark.long
-def test_killed_server_loses_no_acknowledged_charge(stoppable_server: Server, start: Start) -> None:
-    stoppable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 1_000_000, "1d")
+def test_killed_server_loses_no_acknowledged_charge(suspendable_server: Server, start: Start) -> None:
+    suspendable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 1_000_000, "1d")
     # A long timeout, because calls that time out are charged as well.
-    gateway = start(stoppable_server.port, "--timeout", "5s")
+    gateway = start(suspendable_server.port, "--timeout", "5s")
     counted, answered, ended = [0] * 4, [0] * 4, threading.Event()
 
     def load(caller: int) -> None:
@@ -188,10 +188,10 @@ def test_killed_server_loses_no_acknowledged_charge(stoppable_server: Server, st
     for thread in threads:
         thread.start()
     poll.until(lambda: sum(counted) > 500, "calls are counted")
-    stoppable_server.stop("kill")
+    suspendable_server.stop("kill")
     before = sum(answered)
     poll.until(lambda: sum(answered) > before + 500, "requests are answered in an outage")
-    stoppable_server.start()
+    suspendable_server.start()
     at_start = sum(counted)
     poll.until(lambda: sum(counted) > at_start + 500, "calls are counted again")
     ended.set()

@@ -66,11 +66,11 @@ class Binary:
         return self.version >= (7,)
 
     @property
-    def saves_no_empty_aux(self) -> bool:
-        """`True` if a module's auxiliary data is in a snapshot only if there is any, so that the
-        module keeps policies without a setting.
+    def saves_empty_aux(self) -> bool:
+        """`True` if a snapshot contains the auxiliary data of a module even if there is none, so that
+        the module needs a setting to keep policies.
         """
-        return self.is_valkey or self.version >= (7, 2)
+        return not self.is_valkey and self.version < (7, 2)
 
     @property
     def name(self) -> str:

@@ -47,8 +47,8 @@ MODULE = without_spaces(
 DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
 
 
-# Timeout in seconds for a start, a reply and an end. The long forms send a million leases in one
-# call, while other tests run.
+# Timeout in seconds for a start, a reply and an end. The long versions of some tests send a million
+# leases in one call, while other tests run.
 TIMEOUT = scaled(20, 120)
 
 
@@ -65,9 +65,9 @@ class Server:
 
     Settings are keyword arguments, `appendonly="yes"`, and written to a configuration file, so that
     a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time. It keeps
-    policies, for which older servers need a setting; without `policies` that is left out. `others`
-    are modules that are loaded beside ours, or without it. `timeout` limits, in seconds,
-    a start, a reply and a shutdown.
+    policies; `policies=False` leaves out the setting that older servers need for that. `others` are
+    modules that are loaded beside ours, or without it. `timeout` limits, in seconds, a start, a
+    reply and a shutdown.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Server:
             if own and (reason := freshness.why_stale(module)):
                 raise ServerError(reason)
             policies_word = (
-                "policies yes" if policies and own and not binary.saves_no_empty_aux else ""
+                "policies yes" if policies and own and binary.saves_empty_aux else ""
             )
             lines["loadmodule"] = " ".join(filter(None, (str(module), policies_word, module_args)))
         written = [f"{name} {value}\n" for name, value in lines.items()]
@@ -328,7 +328,7 @@ class Server:
         poll.until(in_sync, "the replica is in sync")
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """Suspends the server for the duration of the block; its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)

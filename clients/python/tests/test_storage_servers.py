@@ -63,7 +63,7 @@ def test_error_is_wrapped_if_chosen(kit: Kit, uri: str, server: Server) -> None:
 
 def test_hanging_server_times_out(kit: Kit, server: Server) -> None:
     storage = kit.storage(f"ratelimit://127.0.0.1:{server.port}", socket_timeout=0.05)
-    with server.stopped():
+    with server.suspended():
         assert not storage.check()
         with pytest.raises(redis.TimeoutError):
             storage.acquire_entry("a", 10, 60)
@@ -103,7 +103,7 @@ def test_setup_errors_are_logged(
 
 def test_hit_is_not_resent_after_a_lost_reply(kit: Kit, server: Server, admin: redis.Redis) -> None:
     storage = kit.storage(f"ratelimit://127.0.0.1:{server.port}", socket_timeout=0.05)
-    with server.stopped(), pytest.raises(redis.TimeoutError):
+    with server.suspended(), pytest.raises(redis.TimeoutError):
         storage.acquire_entry("a", 10, 60)
     assert admin.ping()
     used = kit.storage(f"ratelimit://127.0.0.1:{server.port}").get_moving_window("a", 10, 60)[1]

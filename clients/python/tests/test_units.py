@@ -141,7 +141,7 @@ def test_threads_share_calls(url: str, server: Server, admin: redis.Redis) -> No
         units = limiter.units("hot", Fixed(80, "1d"))
         assert units.take()
         admin.config_resetstat()
-        with server.stopped():
+        with server.suspended():
             takes = [pool.submit(units.take) for _ in range(32)]
             poll.until(lambda: len(units._waiting) == 32, "all threads wait")
         assert all(take.result() for take in takes)

@@ -144,7 +144,7 @@ def test_silent_server_is_an_outage_after_the_wait(
     assert holders(full_pool) == {"another"}
     began = time.monotonic()
     done = background(work(make(timeout=0.1, resends=0), wait=0.5))
-    with server.stopped(), pytest.raises(UnavailableError):
+    with server.suspended(), pytest.raises(UnavailableError):
         done.result(30)
     assert time.monotonic() - began >= 0.5
 

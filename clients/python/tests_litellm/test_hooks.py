@@ -422,7 +422,7 @@ def test_charge_with_a_lost_reply_is_settled(server: Server, admin: redis.Redis)
     async def request(limits: RateLimits) -> None:
         await begin(limits)
         await answer(limits, 30)
-        with server.stopped():
+        with server.suspended():
             # The server has received the call but does not reply, so the outcome is unknown.
             await begin(limits)
         poll.until(lambda: remaining(admin) == {"tokens": 870, "parallel": 9}, "it was", timeout=20)

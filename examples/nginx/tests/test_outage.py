@@ -70,7 +70,7 @@ def test_hanging_server_delays_five_requests_of_a_worker(
 ) -> None:
     policy(redis, "plan:pro", "FIXED 1000 1m")
     gateway = gateways(server, ONE_WORKER, SHORT_TIMEOUT, LONG_PAUSE)
-    with server.stopped():
+    with server.suspended():
         for _ in range(20):
             assert gateway.get().status_code == 200
         assert gateway.count_logged("Redis is away: timeout") == 5
