@@ -190,7 +190,9 @@ class Examples:
         of_gateway = ("domain:", "http:")
         # Run by gateway/tests/test_envoy_tokens.py.
         of_envoy = ("{selectors:", "hits_addend:", "- actions:")
-        assert text.startswith((*of_gateway, *of_envoy)), "files begin otherwise"
+        # Its label is the one with which test_monitoring.py evaluates the alerts.
+        of_prometheus = ("global:\n  external_labels:\n    ratelimit_console: ",)
+        assert text.startswith((*of_gateway, *of_envoy, *of_prometheus)), "files begin otherwise"
 
     def _run_python(self, text: str) -> None:
         # Use this server's port, and longer timeouts for a busy machine.
