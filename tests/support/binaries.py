@@ -67,8 +67,8 @@ class Binary:
 
     @property
     def saves_empty_aux(self) -> bool:
-        """`True` if a snapshot contains the auxiliary data of a module even if there is none, so that
-        the module needs a setting to keep policies.
+        """`True` if a snapshot contains the auxiliary data of a module even if there is none, so
+        that the module needs a setting to keep policies.
         """
         return not self.is_valkey and self.version < (7, 2)
 

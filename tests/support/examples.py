@@ -190,7 +190,7 @@ class Examples:
         of_gateway = ("domain:", "http:")
         # Run by gateway/tests/test_envoy_tokens.py.
         of_envoy = ("{selectors:", "hits_addend:", "- actions:")
-        # Its label is the one with which test_monitoring.py evaluates the alerts.
+        # The annotations in monitoring/alerts.yml name its label.
         of_prometheus = ("global:\n  external_labels:\n    ratelimit_console: ",)
         assert text.startswith((*of_gateway, *of_envoy, *of_prometheus)), "files begin otherwise"
 
