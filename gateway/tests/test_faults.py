@@ -48,7 +48,9 @@ def load(gateway: Gateway, **options: object) -> Iterator[Callable[[], dict]]:
         yield lambda: json.loads(process.communicate(timeout=100)[0])
 
 
-def test_server_killed_under_load_loses_no_charges(suspendable_server: Server, start: Start) -> None:
+def test_server_killed_under_load_loses_no_charges(
+    suspendable_server: Server, start: Start
+) -> None:
     gateway = start(suspendable_server.port, "--timeout", "100ms")
     with load(gateway, rate=2000, seconds=10, users=1) as finished:
         poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 2000, "load")
@@ -92,7 +94,9 @@ def test_file_is_reloaded_under_load(suspendable_server: Server, start: Start, f
     assert result["decided"] == result["calls"] > 2000
 
 
-def test_gateway_killed_under_load_loses_no_charges(suspendable_server: Server, start: Start) -> None:
+def test_gateway_killed_under_load_loses_no_charges(
+    suspendable_server: Server, start: Start
+) -> None:
     gateway = start(suspendable_server.port)
     with load(gateway, rate=500, seconds=4, users=1) as finished:
         poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 500, "load")

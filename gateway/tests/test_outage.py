@@ -171,7 +171,9 @@ def test_gateway_is_ready_once_the_server_starts(
 
 
 @pytest.mark.long
-def test_killed_server_loses_no_acknowledged_charge(suspendable_server: Server, start: Start) -> None:
+def test_killed_server_loses_no_acknowledged_charge(
+    suspendable_server: Server, start: Start
+) -> None:
     suspendable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 1_000_000, "1d")
     # A long timeout, because calls that time out are charged as well.
     gateway = start(suspendable_server.port, "--timeout", "5s")

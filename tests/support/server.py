@@ -110,9 +110,7 @@ class Server:
             own = module in (MODULE, DEBUG_MODULE)
             if own and (reason := freshness.why_stale(module)):
                 raise ServerError(reason)
-            policies_word = (
-                "policies yes" if policies and own and binary.saves_empty_aux else ""
-            )
+            policies_word = "policies yes" if policies and own and binary.saves_empty_aux else ""
             lines["loadmodule"] = " ".join(filter(None, (str(module), policies_word, module_args)))
         written = [f"{name} {value}\n" for name, value in lines.items()]
         written += [f"loadmodule {other}\n" for other in others]
