@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 
-use crate::address::network;
+use crate::address::client_network;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::lease::Lease;
@@ -74,7 +74,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
 
     /// Returns the key of a client without a key, which is limited by its address. No caller has this key.
     pub fn key_of_address(&self, address: Option<IpAddr>, ipv6_prefix: u8) -> String {
-        let address = address.map_or_else(|| "unknown".to_owned(), |address| network(address, ipv6_prefix));
+        let address = address.map_or_else(|| "unknown".to_owned(), |address| client_network(address, ipv6_prefix));
         format!("{BY_ADDRESS}:{}:{address}", self.name)
     }
 

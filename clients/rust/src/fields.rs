@@ -13,7 +13,7 @@ const NO_LIMIT: i64 = 1_000_000_000_000;
 /// (draft-ietf-httpapi-ratelimit-headers-10), and `Retry-After` for a denial. `limits` are those of the call; of
 /// several, the fields describe the governing one. `name` is their name, such as [`Bound::name`](crate::Bound::name); a
 /// limit with a name of its own keeps that.
-pub fn fields(decision: &Decision, limits: &[Limit], name: &str) -> HeaderMap {
+pub fn header_fields(decision: &Decision, limits: &[Limit], name: &str) -> HeaderMap {
     let mut found = HeaderMap::new();
     let mut add = |name: &'static str, value: String| {
         if let Ok(value) = HeaderValue::from_str(&value) {

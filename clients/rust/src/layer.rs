@@ -20,7 +20,7 @@ use crate::address::IPV6_PREFIX;
 use crate::bound::Bound;
 use crate::decision::{Decision, Source};
 use crate::error::Error;
-use crate::fields::{fields, label, retry_after};
+use crate::fields::{header_fields, label, retry_after};
 use crate::limits::{Amount, Limit};
 use crate::options::Take;
 
@@ -130,7 +130,7 @@ impl<B: From<String>> Answer<B> for Http {
             ),
         };
         let mut response = problem(status, kind, title, violated);
-        response.headers_mut().extend(fields(decision, limits, name));
+        response.headers_mut().extend(header_fields(decision, limits, name));
         response
     }
 
@@ -340,7 +340,7 @@ where
             if let Some(wait) = decision.wait.filter(|wait| !wait.is_zero()) {
                 tokio::time::sleep(wait).await;
             }
-            let rate_limit_fields = fields(&decision, limit.limits(), limit.name());
+            let rate_limit_fields = header_fields(&decision, limit.limits(), limit.name());
             let charge = Charge { limit, key, decision };
             parts.extensions.insert(charge.clone());
             let (mut head, body) = inner.call(Request::from_parts(parts, body)).await?.into_parts();

@@ -39,11 +39,11 @@ mod tracking;
 mod units;
 mod words;
 
-pub use address::{network, parse_address};
+pub use address::{client_network, parse_address};
 pub use bound::Bound;
 pub use decision::{Decision, Source};
 pub use error::Error;
-pub use fields::fields;
+pub use fields::header_fields;
 pub use layer::{Answer, Charge, Denial, Grpc, Http, LeaseLayer, LeaseService, RateLimitLayer, RateLimitService, Who};
 pub use lease::Lease;
 pub use limiter::Limiter;

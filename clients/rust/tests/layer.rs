@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use http::request::Parts;
 use http::{Request, Response};
-use redis_ratelimit_client::{Error, Limit, RateLimitLayer, Who, network, parse_address};
+use redis_ratelimit_client::{Error, Limit, RateLimitLayer, Who, client_network, parse_address};
 use serde_json::Value;
 use support::{Server, busy_machine};
 use tower_layer::Layer;
@@ -172,7 +172,7 @@ async fn keys_match_the_table_of_all_packages() {
         let address = case["address"].as_str().map(|text| parse_address(text).unwrap());
         let key = match (case.get("who"), address) {
             (Some(Value::String(who)), _) if !who.is_empty() => limit.key_of(who),
-            (None, Some(address)) => limit.key_of(&network(address, 64)),
+            (None, Some(address)) => limit.key_of(&client_network(address, 64)),
             _ => limit.key_of_address(address, 64),
         };
         let prefix = case["prefix"].as_str().filter(|_| !is_item).unwrap_or_default();
