@@ -86,7 +86,7 @@ function draw(view) {
   const { role, signed, server } = shell.session;
   put(byId("account"), signed ? "Sign out" : "Sign in");
   byId("account").hidden = !signed && role === "look" && shell.session.readonly === true;
-  byId("account").title = role === "change" ? "You may change limits" : "You may look";
+  byId("account").title = mayDo();
   document.body.classList.toggle("can-change", role === "change");
   if (server === null) put(byId("server"));
 }
@@ -101,6 +101,9 @@ async function session() {
     throw error;
   }
 }
+
+/** Describes the permission of the token: anna may change limits. */
+const mayDo = () => `${shell.session.user ?? "you"} may ${shell.session.role === "change" ? "change limits" : "look"}`;
 
 let signInDialog = null;
 /** Asks for a token until the console accepts one or the dialog is closed. Only one dialog is open at a time. */
@@ -128,7 +131,7 @@ async function openSignIn(why) {
     },
   });
   if (!done) return false;
-  toast(shell.session.role === "change" ? "Signed in: you may change limits" : "Signed in: you may look");
+  toast(`Signed in: ${mayDo()}`);
   return true;
 }
 

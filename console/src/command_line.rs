@@ -19,8 +19,8 @@ pub struct Options {
 #[derive(Subcommand)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub enum Command {
-    /// Serve the page that shows limits and changes them. Changes need the token of
-    /// RATELIMIT_CONSOLE_WRITE_TOKEN, or of the file that RATELIMIT_CONSOLE_WRITE_TOKEN_FILE names.
+    /// Serve the page that shows limits and changes them. Changes need a token of RATELIMIT_CONSOLE_WRITE_TOKEN, or of
+    /// the file that RATELIMIT_CONSOLE_WRITE_TOKEN_FILE names: `token` or `name:token`, several with commas or lines.
     Serve(Box<Serve>),
     /// Show the algorithms side by side under the same traffic, in a browser; no server is needed.
     Playground(Listen),

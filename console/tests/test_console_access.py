@@ -1,6 +1,7 @@
 """Roles, tokens and listeners of the console's API."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -171,3 +172,27 @@ def test_missing_permission_is_reported(server: Server, start: Start, redis: Red
     assert refused.status == 403
     assert "rl.policyset" in refused.json["error"].lower()
     redis.execute_command("ACL", "DELUSER", "looker")
+
+
+def test_changes_are_logged_with_the_name_of_the_token(
+    server: Server, start: Callable[..., ConsoleProcess]
+) -> None:
+    anna, bert, reader = "anna-0123456789abc", "bert-0123456789abc", "looks-0123456789abc"
+    tokens = {
+        "RATELIMIT_CONSOLE_WRITE_TOKEN": f"anna:{anna},bert:{bert}",
+        "RATELIMIT_CONSOLE_TOKEN": reader,
+    }
+    process = start(server.port, environment=tokens)
+    version = Console(process, anna).put("a", "FIXED 5 1h").json["version"]
+    assert Console(process, bert).put("a", "FIXED 6 1h", version).status == 200
+    sessions = [Console(process, token)("/api/session").json for token in (anna, bert, reader)]
+    assert [(session["user"], session["role"]) for session in sessions] == [
+        ("anna", "change"),
+        ("bert", "change"),
+        (None, "look"),
+    ]
+    assert Console(process, f"anna:{anna}")("/api/session").status == 401
+    process.end()
+    lines = [line for line in process.log.splitlines() if "audit" in line]
+    users = [re.search(r'user="(\w+)" who=127\.0\.0\.1 role="change"', line)[1] for line in lines]
+    assert users == ["anna", "bert"]

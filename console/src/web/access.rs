@@ -1,6 +1,6 @@
 //! Access control: permissions of requests, and security headers of responses.
 
-use super::tokens::{LOOK, Refusals, Role, Tokens};
+use super::tokens::{LOOK, Refusals, Role, Tokens, User};
 use axum::Json;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -53,37 +53,37 @@ impl Guard {
         self.tokens.are_read_only()
     }
 
-    /// Returns the role of the client that sent these headers.
+    /// Returns the user that sent these headers.
     ///
     /// # Errors
     /// If a token is required and missing, or if the client's is unknown.
-    pub fn role(&self, headers: &HeaderMap) -> Result<Role, AccessError> {
+    pub fn user(&self, headers: &HeaderMap) -> Result<User, AccessError> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
             (None, _) if self.tokens.are_needed() => Err(AccessError::Unknown),
-            (None, _) => Ok(Role::Look),
+            (None, _) => Ok(User { role: Role::Look, name: None }),
             (Some(given), None) => {
                 let given = given.as_bytes().split_at_checked(7);
                 let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-                token.and_then(|(_, token)| self.tokens.role(token)).ok_or(AccessError::Unknown)
+                token.and_then(|(_, token)| self.tokens.user(token)).ok_or(AccessError::Unknown)
             }
             (Some(_), Some(_)) => Err(AccessError::Unknown),
         }
     }
 
-    /// Checks that the client may send a request with this method and path, and returns its role.
+    /// Checks that the client may send a request with this method and path, and returns its user.
     ///
     /// # Errors
     /// If the client lacks the permission.
-    pub fn authorize(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Role, AccessError> {
-        let role = self.role(headers)?;
+    pub fn authorize(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<User, AccessError> {
+        let user = self.user(headers)?;
         let is_read = [Method::GET, Method::HEAD].contains(method)
             || READ_ONLY_POSTS
                 .iter()
                 .any(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
-        match role {
-            _ if is_read => Ok(role),
-            Role::Change => Ok(role),
+        match user.role {
+            _ if is_read => Ok(user),
+            Role::Change => Ok(user),
             Role::Look if self.is_read_only() => Err(AccessError::ReadOnly),
             Role::Look if headers.contains_key(header::AUTHORIZATION) => Err(AccessError::LookOnly),
             Role::Look => Err(AccessError::Unknown),
@@ -151,8 +151,8 @@ pub async fn guard_requests(
         (StatusCode::FORBIDDEN, Json(json!({ "error": "not from another page" }))).into_response()
     } else if is_api {
         match guard.authorize(request.method(), path, request.headers()) {
-            Ok(role) => {
-                request.extensions_mut().insert(role);
+            Ok(user) => {
+                request.extensions_mut().insert(user);
                 next.run(request).await
             }
             Err(error) => {

@@ -1,17 +1,21 @@
 //! Audit log: a line for each change, with the client that made it.
 
-use super::tokens::Role;
+use super::tokens::{Role, User};
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use ratelimit_link::listener::Endpoints;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-/// Client of a change: its role, its address, and the address that a proxy in front of the console names.
+/// Client of a change: its role and the name of its token, its address, and the address that a proxy in front of the
+/// console names.
 pub struct Actor {
     /// Role of the client's token.
     pub role: Role,
+    /// Name of the client's token.
+    pub name: Option<Arc<str>>,
     peer: Option<SocketAddr>,
     forwarded: Option<String>,
 }
@@ -23,8 +27,13 @@ impl<S: Sync> FromRequestParts<S> for Actor {
         let endpoints = parts.extensions.get::<axum::extract::ConnectInfo<Endpoints>>();
         let forwarded = parts.headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
         // Always set: the guard adds it to each request.
-        let role = parts.extensions.get::<Role>().copied().unwrap_or(Role::Look);
-        Ok(Actor { role, peer: endpoints.map(|endpoints| endpoints.0.peer), forwarded: forwarded.map(str::to_owned) })
+        let user = parts.extensions.get::<User>().cloned().unwrap_or(User { role: Role::Look, name: None });
+        Ok(Actor {
+            role: user.role,
+            name: user.name,
+            peer: endpoints.map(|endpoints| endpoints.0.peer),
+            forwarded: forwarded.map(str::to_owned),
+        })
     }
 }
 
@@ -42,7 +51,7 @@ impl fmt::Display for Actor {
 /// Logs a change: the actor, the name of the change, and fields like those of [`tracing::info!`].
 macro_rules! log_change {
     ($actor:expr, $what:literal, $($field:tt)*) => {
-        tracing::info!(target: "ratelimit_console::audit", who = %$actor, role = $actor.role.word(), change = $what, $($field)*)
+        tracing::info!(target: "ratelimit_console::audit", user = $actor.name.as_deref(), who = %$actor, role = $actor.role.word(), change = $what, $($field)*)
     };
 }
 pub(super) use log_change;

@@ -1,7 +1,7 @@
 //! Routes of the console: the page, and the API with access control.
 
 use super::access::{Guard, guard_requests};
-use super::tokens::Role;
+use super::tokens::User;
 use super::{Console, assets, key_search, keys, most_denied, policies};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -45,14 +45,15 @@ async fn not_found() -> (StatusCode, Json<Value>) {
     (StatusCode::NOT_FOUND, Json(json!({ "error": "there is no such request" })))
 }
 
-/// Returns the role of the client, and the views of the console.
+/// Returns the role and the name of the client, and the views of the console.
 async fn session(
     State(console): State<Arc<Console>>,
     Extension(guard): Extension<Arc<Guard>>,
-    Extension(role): Extension<Role>,
+    Extension(user): Extension<User>,
 ) -> Json<Value> {
     Json(json!({
-        "role": role.word(),
+        "role": user.role.word(),
+        "user": user.name.as_deref(),
         "readonly": guard.is_read_only(),
         "server": console.upstream.as_ref().map(|upstream| upstream.address_text()),
         "views": console.views,

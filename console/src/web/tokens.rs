@@ -14,10 +14,12 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-/// Variable of the token for reading.
+/// Variable of the tokens for reading: `token` or `name:token`, separated by commas or line breaks.
 pub const LOOK: &str = "RATELIMIT_CONSOLE_TOKEN";
-/// Variable of the token for changes.
+/// Variable of the tokens for changes.
 pub const CHANGE: &str = "RATELIMIT_CONSOLE_WRITE_TOKEN";
+/// Maximum length of the name of a token, in bytes.
+const MAX_NAME: usize = 64;
 /// Minimum length of a token, in bytes.
 const MIN_LENGTH: usize = 16;
 /// Delay of the response to a rejected token.
@@ -47,24 +49,33 @@ impl Role {
     }
 }
 
+/// Holder of a token: its permission, and the name that the setting gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Permission of the token.
+    pub role: Role,
+    /// Name of the token, for the audit log and the page.
+    pub name: Option<Arc<str>>,
+}
+
 /// Tokens and their sources.
 pub struct Tokens {
     look: Option<Secret>,
     change: Option<Secret>,
-    hashes: ArcSwap<Hashes>,
+    known: ArcSwap<Vec<Known>>,
 }
 
 /// Hash of a token. Hashes are compared in constant time.
 type Hash = [u8; 32];
 
-#[derive(Default)]
-struct Hashes {
-    look: Option<Hash>,
-    change: Option<Hash>,
+/// Token that the console accepts.
+struct Known {
+    hash: Hash,
+    user: User,
 }
 
 impl Tokens {
-    /// Reads both tokens from their variables, or from the files that those name.
+    /// Reads the tokens of both roles from their variables, or from the files that those name.
     ///
     /// # Errors
     /// As for [`Secret::find`] and [`Tokens::new`].
@@ -72,7 +83,7 @@ impl Tokens {
         Tokens::new(Secret::find(LOOK)?, Secret::find(CHANGE)?)
     }
 
-    /// Reads only the token for reading.
+    /// Reads only the tokens for reading.
     ///
     /// # Errors
     /// As for [`Tokens::find`].
@@ -83,10 +94,10 @@ impl Tokens {
     /// Creates tokens from their secrets.
     ///
     /// # Errors
-    /// If one cannot be read, is too short, or cannot be sent as a header, or if both are the same. The error names the
+    /// If one cannot be read, is too short, or cannot be sent as a header, or if two are the same. The error names the
     /// setting.
     pub fn new(look: Option<Secret>, change: Option<Secret>) -> Result<Tokens, String> {
-        let tokens = Tokens { look, change, hashes: ArcSwap::default() };
+        let tokens = Tokens { look, change, known: ArcSwap::default() };
         tokens.read()?;
         Ok(tokens)
     }
@@ -103,19 +114,15 @@ impl Tokens {
         self.change.is_none()
     }
 
-    /// Returns the role of a token, or `None` if it is unknown.
+    /// Returns the user of a token, or `None` if it is unknown.
     #[must_use]
-    pub fn role(&self, token: &[u8]) -> Option<Role> {
-        let hashes = self.hashes.load();
+    pub fn user(&self, token: &[u8]) -> Option<User> {
+        let known = self.known.load();
         let given: Hash = Sha256::digest(token).into();
-        let is = |hash: Option<Hash>| hash.is_some_and(|hash| bool::from(hash.ct_eq(&given)));
-        // Always compared with both, so that the time does not depend on the token.
-        match (is(hashes.change), is(hashes.look)) {
-            _ if token.is_empty() => None,
-            (true, _) => Some(Role::Change),
-            (_, true) => Some(Role::Look),
-            _ => None,
-        }
+        // Always compared with all, so that the time does not depend on the token.
+        let is_given = |known: &Known| bool::from(known.hash.ct_eq(&given));
+        let found = known.iter().fold(None, |found, known| if is_given(known) { Some(known) } else { found });
+        found.map(|known| known.user.clone())
     }
 
     /// Reloads tokens of files when the files change, and at SIGHUP.
@@ -145,27 +152,43 @@ impl Reloadable for Tokens {
     }
 
     fn read(&self) -> Result<(), String> {
-        let load =
-            |token: &Option<Secret>, name| token.as_ref().map(|token| validated(token.read()?, name)).transpose();
-        let (look, change) = (load(&self.look, LOOK)?, load(&self.change, CHANGE)?);
-        if look.is_some() && look == change {
-            return Err(format!("{CHANGE} must be another token than {LOOK}"));
+        let mut known: Vec<Known> = vec![];
+        for (secret, setting, role) in [(&self.look, LOOK, Role::Look), (&self.change, CHANGE, Role::Change)] {
+            let Some(secret) = secret else { continue };
+            for entry in secret.read()?.split([',', '\n']) {
+                let (name, token) = parse(entry.strip_suffix('\r').unwrap_or(entry), setting)?;
+                let hash = Hash::from(Sha256::digest(token));
+                if known.iter().any(|known| known.hash == hash) {
+                    return Err(format!("{setting} must not repeat a token of {LOOK} or {CHANGE}"));
+                }
+                known.push(Known { hash, user: User { role, name: name.map(Arc::from) } });
+            }
         }
-        let hash = |token: String| Hash::from(Sha256::digest(token));
-        self.hashes.store(Arc::new(Hashes { look: look.map(hash), change: change.map(hash) }));
+        self.known.store(Arc::new(known));
         Ok(())
     }
 }
 
-fn validated(token: String, name: &str) -> Result<String, String> {
+/// Parses a token, or `name:token`.
+fn parse<'a>(entry: &'a str, setting: &str) -> Result<(Option<&'a str>, &'a str), String> {
+    let (name, token) = entry.split_once(':').map_or((None, entry), |(name, token)| (Some(name), token));
+    let is_name = |name: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+        (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_part)
+    };
+    if name.is_some_and(|name| !is_name(name)) {
+        return Err(format!("{setting} must have names of up to {MAX_NAME} letters, digits and -_.@ before a colon"));
+    }
     if token.len() < MIN_LENGTH {
-        return Err(format!("{name} must have at least {MIN_LENGTH} bytes, such as those of `openssl rand -hex 16`"));
+        return Err(format!(
+            "{setting} must have at least {MIN_LENGTH} bytes, such as those of `openssl rand -hex 16`"
+        ));
     }
     // A header cannot contain other bytes, or loses spaces at its ends.
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!("{name} must consist of ASCII letters, digits and punctuation"));
+        return Err(format!("{setting} must consist of ASCII letters, digits and punctuation"));
     }
-    Ok(token)
+    Ok((name, token))
 }
 
 /// Delay and log of rejected tokens.
@@ -229,11 +252,42 @@ mod tests {
         Tokens::new(look.map(secret), change.map(secret))
     }
 
+    fn role(tokens: &Tokens, token: &str) -> Option<Role> {
+        tokens.user(token.as_bytes()).map(|user| user.role)
+    }
+
+    #[test]
+    fn user_has_the_name_of_the_token() {
+        let change = "anna:anna-0123456789abc,bert:bert-0123456789:bc\r\nanna:anna-new-0123456789";
+        let tokens = tokens(Some(READS), Some(change)).expect("valid tokens");
+        let user = |token: &str| {
+            tokens.user(token.as_bytes()).map(|user| (user.role, user.name.as_deref().map(str::to_owned)))
+        };
+        let of = |name: &str| Some((Role::Change, Some(name.to_owned())));
+        assert_eq!(user("anna-0123456789abc"), of("anna"));
+        assert_eq!(user("bert-0123456789:bc"), of("bert"));
+        assert_eq!(user("anna-new-0123456789"), of("anna"), "a token is replaced by a second one");
+        assert_eq!(user(READS), Some((Role::Look, None)));
+        assert_eq!([change, "anna:anna-0123456789abc"].map(user), [None, None]);
+    }
+
+    #[test]
+    fn malformed_names_and_repeated_tokens_are_rejected() {
+        for wrong in
+            [":writes-0123456789", "a b:writes-0123456789", "anna:short", "writes-0123456789,", "a:b:writes-01"]
+        {
+            assert!(
+                tokens(None, Some(wrong)).is_err_and(|error| error.starts_with(&format!("{CHANGE} must"))),
+                "{wrong}"
+            );
+        }
+        assert!(tokens(None, Some(&format!("a:{WRITES},b:{WRITES}"))).is_err_and(|error| error.contains("repeat")));
+    }
+
     #[test]
     fn role_is_that_of_the_token() {
         let tokens = tokens(Some(READS), Some(WRITES)).expect("valid tokens");
-        let roles =
-            [READS, WRITES, "", "reads-012345678", "reads-01234567890"].map(|text| tokens.role(text.as_bytes()));
+        let roles = [READS, WRITES, "", "reads-012345678", "reads-01234567890"].map(|text| role(&tokens, text));
         assert_eq!(roles, [Some(Role::Look), Some(Role::Change), None, None, None]);
     }
 
@@ -263,11 +317,11 @@ mod tests {
         for wrong in ["\n", "short\n"] {
             std::fs::write(&file, wrong).expect("written");
             assert!(tokens.read().is_err());
-            assert_eq!(tokens.role(WRITES.as_bytes()), Some(Role::Change));
+            assert_eq!(role(&tokens, WRITES), Some(Role::Change));
         }
         std::fs::write(&file, format!("{READS}\n")).expect("written");
         tokens.read().expect("valid tokens");
-        assert_eq!([READS, WRITES].map(|token| tokens.role(token.as_bytes())), [Some(Role::Change), None]);
+        assert_eq!([READS, WRITES].map(|token| role(&tokens, token)), [Some(Role::Change), None]);
     }
 
     #[tokio::test(start_paused = true)]

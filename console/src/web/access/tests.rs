@@ -33,32 +33,38 @@ fn role_is_that_of_the_token() {
         (with("reads-0123456789"), Err(AccessError::Unknown)),
         (with("Basic reads-0123456789"), Err(AccessError::Unknown)),
     ] {
-        assert_eq!(guard.role(&headers), expected, "{headers:?}");
+        assert_eq!(guard.user(&headers).map(|user| user.role), expected, "{headers:?}");
     }
     let mut duplicate = with("Bearer writes-0123456789");
     duplicate.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer writes-0123456789"));
-    assert_eq!(guard.role(&duplicate), Err(AccessError::Unknown));
+    assert_eq!(guard.user(&duplicate), Err(AccessError::Unknown));
 }
 
 #[test]
 fn changes_require_the_write_token() {
-    let put = |guard: &Guard, headers| guard.authorize(&Method::PUT, "/api/policies/a", &headers);
+    let put = |guard: &Guard, headers| guard.authorize(&Method::PUT, "/api/policies/a", &headers).map(|user| user.role);
     let both = guard(Some("reads"), Some("writes"));
     assert_eq!(put(&both, with("Bearer writes-0123456789")), Ok(Role::Change));
     assert_eq!(put(&both, with("Bearer reads-0123456789")), Err(AccessError::LookOnly));
     assert_eq!(put(&both, HeaderMap::new()), Err(AccessError::Unknown));
     let open = guard(None, Some("writes"));
-    assert_eq!(open.authorize(&Method::GET, "/api/policies", &HeaderMap::new()), Ok(Role::Look));
+    assert_eq!(open.authorize(&Method::GET, "/api/policies", &HeaderMap::new()).map(|user| user.role), Ok(Role::Look));
     assert_eq!(put(&open, HeaderMap::new()), Err(AccessError::Unknown));
     assert_eq!(
-        open.role(&with("Bearer wrong-0123456789")),
+        open.user(&with("Bearer wrong-0123456789")),
         Err(AccessError::Unknown),
         "an unknown token is not treated as no token"
     );
     let read_only = guard(None, None);
     assert_eq!(put(&read_only, HeaderMap::new()), Err(AccessError::ReadOnly));
-    assert_eq!(read_only.authorize(&Method::POST, "/api/check", &HeaderMap::new()), Ok(Role::Look));
-    assert_eq!(read_only.authorize(&Method::POST, "/api/checked", &HeaderMap::new()), Err(AccessError::ReadOnly));
+    assert_eq!(
+        read_only.authorize(&Method::POST, "/api/check", &HeaderMap::new()).map(|user| user.role),
+        Ok(Role::Look)
+    );
+    assert_eq!(
+        read_only.authorize(&Method::POST, "/api/checked", &HeaderMap::new()).map(|user| user.role),
+        Err(AccessError::ReadOnly)
+    );
 }
 
 #[test]
