@@ -24,7 +24,7 @@ use std::fmt;
 /// let limit = StrictWindow::new(Amount::ONE, Period::parse(b"60s").unwrap());
 /// let mut usage = StrictWindowUsage::default();
 /// limit.charge(&mut usage, Timestamp::EPOCH, Amount::ONE);
-/// // All of the slot of a second that it came in counts until its end is a minute old.
+/// // The slot of a second that contains the charge counts as a whole, until its end is a minute old.
 /// assert_eq!(limit.reset(&usage, Timestamp::EPOCH), Span::SECOND.times(61).minus(Span::MICROSECOND));
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -97,8 +97,8 @@ fn bucket(
     let mut unread = *args;
     let words = args.next_words();
     let bucket = cache.get_or_parse(words, discipline, || read_bucket(&mut unread, rate, syntax, discipline))?;
-    // It has this discipline already. Set here, the bucket is made of its fields, which stay in registers, and the
-    // compiler omits what the other discipline does.
+    // The bucket already has this discipline. Setting it again rebuilds the bucket from its fields, which stay in
+    // registers, and tells the compiler to omit the code of the other discipline.
     Ok(bucket.under(discipline))
 }
 
@@ -132,7 +132,7 @@ impl<'a> Spec<'a> {
     pub fn fixed_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
         let limit = match window {
-            // Most calls have no options. The compiler then knows that the window is a duration.
+            // Fast path: most calls have no options, and the compiler then knows that the window is a duration.
             Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
             window => {
                 let aligned = options.read(args, &words::FIXED_WINDOW_OPTIONS)?;

@@ -80,7 +80,7 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::read(args, Verb::Take, None)
     }
 
-    /// Parses as [`take`](KeyRequest::take) does, with buckets that were parsed before taken from `cache`.
+    /// Parses as [`take`](KeyRequest::take) does. Buckets that are in `cache` are not parsed again.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
@@ -99,7 +99,7 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::read(args, Verb::Peek, None)
     }
 
-    /// Parses as [`peek`](KeyRequest::peek) does, with buckets that were parsed before taken from `cache`.
+    /// Parses as [`peek`](KeyRequest::peek) does. Buckets that are in `cache` are not parsed again.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
@@ -138,7 +138,7 @@ impl<'a> KeyRequest<'a> {
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
-        // A copy of the fields, so that those of the caller can stay in registers where there are no options.
+        // Copies the fields, so that those of the caller can stay in registers if there are no options.
         let ParsedLimit { limit, holder } = *parsed;
         KeyRequest::build_single_out_of_line(args, &ParsedLimit { limit, holder }, options)
     }
@@ -210,7 +210,7 @@ impl<'a> KeyRequest<'a> {
                 continue;
             }
             if specs.is_empty() {
-                // A single allocation, for the maximum number of specs.
+                // Allocates once, for the maximum number of specs.
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(common.spec_on_key(parsed, options)?);
             }
@@ -248,8 +248,8 @@ impl<'a> KeyRequest<'a> {
         let idempotency = verb.idempotency(common.idempotency())?;
         let spec = common.spec(parsed, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
-        // In a refund (a negative common COST), a spec with its own COST 0 is a peek. On the plain path it could deny,
-        // but a refund is never denied.
+        // In a refund (a negative common COST), a spec with a COST of its own is a peek. On the plain path it could
+        // deny, but a refund is never denied.
         let is_peek_in_refund = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
         let plain = idempotency == Idempotency::Every
             && spec.name.is_none()

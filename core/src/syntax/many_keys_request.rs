@@ -28,7 +28,7 @@ pub struct ManyKeysRequest<'a> {
 const KEYS: MustBe = MustBe::other("different from each other", "{alice}:minute {alice}:day");
 
 impl Default for ManyKeysRequest<'_> {
-    /// Returns a request on no key yet.
+    /// Creates a request without keys.
     #[inline(always)]
     fn default() -> Self {
         ManyKeysRequest { keys: SmallVec::new(), idempotency: Idempotency::Every, purpose: Purpose::Charge }
@@ -56,7 +56,7 @@ impl<'a> ManyKeysRequest<'a> {
     }
 
     /// Parses the arguments of RL.MTAKE into an empty request, which is too large to be moved at each call. Buckets that
-    /// were parsed before are taken from `cache`.
+    /// are in `cache` are not parsed again.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.

@@ -206,19 +206,19 @@ impl Policy {
         holder: Option<&'a [u8]>,
     ) -> Result<Vec<Spec<'a>>, Error> {
         let mut specs = Vec::with_capacity(self.limits.len());
-        for of_policy in &self.limits {
-            let PolicyLimit { limit, cost, name, .. } = of_policy;
-            let of_leases = of_policy.is_of_leases();
+        for policy_limit in &self.limits {
+            let PolicyLimit { limit, cost, name, .. } = policy_limit;
+            let of_leases = policy_limit.is_of_leases();
             let holder = match holder {
-                _ if of_policy.is_of_items() => common.item().ok_or(Error::NoItem)?,
+                _ if policy_limit.is_of_items() => common.item().ok_or(Error::NoItem)?,
                 Some(holder) if of_leases => holder,
                 None if of_leases && common.purpose == Purpose::Charge => return Err(Error::NoHolder),
                 _ => &[],
             };
             let own = Options::of_policy(*cost, name.as_deref());
             let spec = common.spec(&ParsedLimit { limit: *limit, holder }, &own)?;
-            let spec = of_policy.rule(spec);
-            specs.push(if verb == Verb::Take { of_policy.forced(spec) } else { spec });
+            let spec = policy_limit.with_unscaled_limit(spec);
+            specs.push(if verb == Verb::Take { policy_limit.forced(spec) } else { spec });
         }
         Ok(specs)
     }
@@ -240,7 +240,7 @@ impl PolicyLimit {
 
     /// Returns the spec of a call without options.
     fn spec(&self) -> Spec<'_> {
-        self.rule(Spec { name: self.name.as_deref(), ..self.alone() })
+        self.with_unscaled_limit(Spec { name: self.name.as_deref(), ..self.alone() })
     }
 
     /// Returns the spec of a call without options, but without the limit's name and its unscaled form.
@@ -249,18 +249,18 @@ impl PolicyLimit {
             Some(Cost::Charge { cost, .. }) => Request::Take(cost),
             _ => Request::Take(Amount::ONE),
         };
-        self.forced(self.of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, request) }))
+        self.forced(self.marked_as_of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, request) }))
     }
 
     /// Marks a spec as one of the policy, with the unscaled form of the limit.
     #[inline(always)]
-    fn rule<'a>(&'a self, spec: Spec<'a>) -> Spec<'a> {
-        Spec { slower: self.slower.as_ref(), ..self.of_policy(spec) }
+    fn with_unscaled_limit<'a>(&'a self, spec: Spec<'a>) -> Spec<'a> {
+        Spec { slower: self.slower.as_ref(), ..self.marked_as_of_policy(spec) }
     }
 
     /// Marks a spec as one of the policy, without the unscaled form of the limit.
     #[inline(always)]
-    fn of_policy<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
+    fn marked_as_of_policy<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
         Spec { shadow: self.shadow, by_policy: true, ..spec }
     }
 
@@ -332,7 +332,8 @@ impl<'a> PolicyRequest<'a> {
         let specs = policy.specs(&self.common, self.verb, holder)?;
         let (purpose, each) = (self.common.purpose, self.each());
         if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), &policy.plain, idempotency, each) {
-            // A refund is never denied, not even by a limit with a cost of its own.
+            // In a refund (a negative common COST), a limit with a cost of its own is a peek. On the plain path it
+            // could deny, but a refund is never denied.
             let is_peek_in_refund = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
             if !is_peek_in_refund {
                 return Ok(KeyRequest::One(*spec));

@@ -30,7 +30,7 @@ impl<'a> SpecOptions<'a> {
         SpecOptions { of_policy: true, ..SpecOptions::default() }
     }
 
-    /// Returns options of a spec whose bucket may be found in `cache`.
+    /// Creates the parser state for a spec whose bucket may be in `cache`.
     #[must_use]
     pub fn with_cache(cache: Option<&'a BucketCache>) -> SpecOptions<'a> {
         SpecOptions { cache, ..SpecOptions::default() }

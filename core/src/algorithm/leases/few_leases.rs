@@ -86,7 +86,7 @@ impl FewLeases {
     /// Advances to `now`: removes the expired leases, and shifts the others back by `span`, the distance by which the
     /// clock has moved backwards.
     pub(super) fn advance(&mut self, span: Span, now: Timestamp) {
-        // As shown by the clock before it moved backwards.
+        // Time shown by the clock before it moved backwards.
         let at = UNMOVED.mark(now.plus(span).min(Timestamp::MAX));
         self.leases.remove_until(at);
         if span != Span::ZERO {
@@ -102,7 +102,7 @@ impl FewLeases {
         place.map(|place| self.leases.remove(place)).is_some()
     }
 
-    /// Gives a holder a lease, in place of the one that it may have, and returns its place.
+    /// Stores a lease of a holder, which replaces its previous one, and returns its place.
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) -> usize {
         self.remove(holder);
         let (at, mut bytes) = lease.record(holder, UNMOVED);

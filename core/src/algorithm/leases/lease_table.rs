@@ -280,7 +280,7 @@ impl ConcurrencyUsage {
 
     /// Returns `true` if `delta` can have been caused by a call on this table.
     pub(super) fn accepts(&self, delta: &LeaseDelta<Box<[u8]>>) -> bool {
-        // As shown by the clock before it moved backwards.
+        // Time shown by the clock before it moved backwards.
         let at = delta.written.plus(delta.moved_back);
         let in_order = at >= self.written();
         let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {

@@ -141,7 +141,7 @@ impl ManyLeases {
     /// Advances to `now`: stops counting the expired leases, and shifts the others back by `span`, the distance by
     /// which the clock has moved backwards.
     pub(super) fn advance(&mut self, span: Span, now: Timestamp) {
-        // As shown by the clock before it moved backwards.
+        // Time shown by the clock before it moved backwards.
         let at = now.plus(span);
         let expired = self.expired_by_change(at);
         let Expired { by, sum } = self.expired.get();
@@ -191,7 +191,7 @@ impl ManyLeases {
         }
     }
 
-    /// Gives a holder a lease, in place of the one that it may have.
+    /// Stores a lease of a holder, and replaces its previous one.
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
         self.remove(holder);
         let (at, bytes) = lease.record(holder, self.shift);
@@ -220,7 +220,7 @@ impl ManyLeases {
         });
     }
 
-    /// Returns the number of leases, counted or not.
+    /// Returns the number of leases, including expired ones that no longer count.
     pub(super) fn len(&self) -> usize {
         self.leases.len()
     }

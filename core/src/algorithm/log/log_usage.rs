@@ -183,8 +183,8 @@ impl SlidingLogUsage {
         (first <= last).then_some((last, cost))
     }
 
-    /// Takes up to `amount` off the entry with the timestamp `at` and returns the reduction. Adjusts the totals on the
-    /// shorter side of the entry.
+    /// Subtracts up to `amount` from the entry with the timestamp `at` and returns the reduction. Adjusts the totals on
+    /// the shorter side of the entry.
     fn take(&mut self, at: Timestamp, amount: Amount) -> Amount {
         let Some((index, cost)) = self.cost_at(at, self.shift) else { return Amount::ZERO };
         let taken = amount.min(cost);
