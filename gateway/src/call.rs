@@ -5,9 +5,10 @@ use crate::limit::Limit;
 use ratelimit_core::Amount;
 use ratelimit_link::server_error::{explain, is_error_reply};
 use redis::{Cmd, RedisError, Value};
+use std::time::Duration;
 
 /// Source of the limits of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Names of policies, of which the first that exists on the server applies.
     Policies(Vec<String>),
@@ -73,6 +74,20 @@ pub struct CallDecision {
 }
 
 impl CallDecision {
+    /// Returns the decision of an unchanged key after this time: waits and resets are shorter.
+    #[must_use]
+    pub fn after(&self, elapsed: Duration) -> CallDecision {
+        let elapsed = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
+        // A denied call has a wait, and one that never passes still never passes.
+        let rest = |ms: i64| if ms > 0 { ms.saturating_sub(elapsed).max(1) } else { ms };
+        let of_limit = |limit: &LimitDecision| LimitDecision {
+            wait_ms: rest(limit.wait_ms),
+            reset_ms: rest(limit.reset_ms),
+            ..*limit
+        };
+        CallDecision { wait_ms: rest(self.wait_ms), each: self.each.iter().map(of_limit).collect(), ..self.clone() }
+    }
+
     /// Returns the index and the decision of the limit that a response describes, if any.
     ///
     /// For a denied call it is the first limit that denies with the wait of the call, else the limit that the fewest
@@ -111,6 +126,8 @@ pub enum Reply {
     Unmatched,
     /// The leases of the idempotency key have ended.
     Released,
+    /// The gateway remembered that the server denies the call.
+    Remembered(CallDecision),
     /// The server replied with this error.
     Refused(String),
     /// The server replied that the gateway's user lacks a permission, with this error.
@@ -176,12 +193,7 @@ impl Call {
                 // Enough for all arguments, so that the buffer does not grow.
                 let mut command = Cmd::with_capacity(2 * names.len() + 8, self.key.len() + lengths + 64);
                 command.arg("RL.LIMIT").arg(&self.key);
-                for (index, name) in names.iter().enumerate() {
-                    if index > 0 {
-                        command.arg("OR");
-                    }
-                    command.arg(name);
-                }
+                add_policies(&mut command, names);
                 command
             }
             Rule::Limits(_) => {
@@ -223,6 +235,20 @@ impl Call {
         command
     }
 
+    /// Returns the command that shows the decision on the call without a charge.
+    #[must_use]
+    pub fn peek_command(&self, cost: Amount) -> Cmd {
+        let mut command = redis::cmd("RL.PEEK");
+        command.arg(&self.key).arg("COST").arg(cost.to_string()).arg("EACH");
+        match &self.rule {
+            Rule::Policies(names) => add_policies(command.arg("POLICY"), names),
+            Rule::Limits(words) => {
+                command.arg(words);
+            }
+        }
+        command
+    }
+
     /// Parses the reply to the command of this call.
     #[must_use]
     pub fn parse_reply(&self, reply: Result<Value, RedisError>) -> Reply {
@@ -241,6 +267,16 @@ impl Call {
             Err(error) if is_error_reply(&error) => Reply::Refused(explain(&error)),
             Err(error) => Reply::Lost(explain(&error)),
         }
+    }
+}
+
+/// Adds the names of policies, of which the first that exists applies.
+fn add_policies(command: &mut Cmd, names: &[String]) {
+    for (index, name) in names.iter().enumerate() {
+        if index > 0 {
+            command.arg("OR");
+        }
+        command.arg(name);
     }
 }
 

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 
 /// Charging mode of a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Charge {
     /// A denied request is not charged.

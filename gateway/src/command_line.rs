@@ -2,6 +2,7 @@
 
 use crate::charge::Charge;
 use crate::client_address::Ipv6Prefix;
+use crate::denied_keys::MAX_DURATION;
 use crate::envoyproxy::{self, Environment, Translation};
 use crate::evaluation::OutageMode;
 use crate::headers::{HeaderFormat, ResponseHeaders};
@@ -214,6 +215,10 @@ pub struct Serve {
     /// Deny no request. The codes of descriptors and the metrics show those that would have been denied.
     #[arg(long, env = "RATELIMIT_GATEWAY_SHADOW")]
     pub shadow: bool,
+    /// Longest time for which the gateway remembers that a key is denied, and answers its requests itself: up to 1s, or 0
+    /// to send them all.
+    #[arg(long, env = "RATELIMIT_GATEWAY_REMEMBER_DENIALS", value_parser = remembered_duration, default_value = "1s")]
+    pub remember_denials: Duration,
     /// Lifetime of idempotency keys (rl.id), longer than a request may take.
     #[arg(long, env = "RATELIMIT_GATEWAY_ONCE", value_parser = duration_text, default_value = "5m")]
     pub once: String,
@@ -338,6 +343,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 fn duration_or_zero(text: &str) -> Result<Duration, String> {
     if ["0", "0s"].contains(&text) { Ok(Duration::ZERO) } else { duration(text) }
+}
+
+fn remembered_duration(text: &str) -> Result<Duration, String> {
+    let duration = duration_or_zero(text)?;
+    if duration > MAX_DURATION { Err("must be at most 1s".to_owned()) } else { Ok(duration) }
 }
 
 fn duration_text(text: &str) -> Result<String, String> {

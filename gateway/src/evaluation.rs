@@ -3,6 +3,7 @@
 
 mod combine;
 mod decision;
+mod denials;
 mod part;
 mod rollback;
 
@@ -48,6 +49,8 @@ pub struct Evaluator {
     pub timeout: Duration,
     /// Shadow mode: denials are counted but not enforced.
     pub shadow: bool,
+    /// Longest time for which denials are remembered. Zero remembers none.
+    pub remember_denials: Duration,
     /// Share of a limit from which on decisions count as near it.
     pub near_limit_ratio: NearLimitRatio,
     /// Permits for the requests in flight.
@@ -93,11 +96,14 @@ impl Evaluator {
         let deadline = started + timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout));
         let permit = self.in_flight.try_acquire();
         let calls = identifiable_calls(parts, self.timeout);
-        let lost = |why: &str| calls.iter().map(|_| Reply::Lost(why.to_owned())).collect::<Vec<_>>();
+        let remembered = self.remembered_denials(parts, started);
+        let lost = |why: &str| {
+            let reply = |known: &Option<Reply>| known.clone().unwrap_or_else(|| Reply::Lost(why.to_owned()));
+            remembered.iter().map(reply).collect::<Vec<_>>()
+        };
         let mut sending = pin!(async {
             match &permit {
-                _ if calls.is_empty() => (Arc::clone(&calls), vec![]),
-                Ok(_) => self.send(Arc::clone(&calls)).await,
+                Ok(_) => self.send_others(Arc::clone(&calls), &remembered).await,
                 Err(_) => (Arc::clone(&calls), lost("too many requests at once")),
             }
         });
@@ -106,6 +112,7 @@ impl Evaluator {
             Err(_) => (true, (Arc::clone(&calls), lost("no reply before the deadline of the caller"))),
         };
         self.read_new_policies(&sent, &replies, deadline).await;
+        self.record_denials(parts, &replies, started);
         if let Some(local) = &self.local
             && replies.iter().any(Reply::is_undecided)
         {

@@ -25,6 +25,10 @@ pub struct Limit {
     pub is_concurrency: bool,
     /// Option FORCE: the limit is charged even beyond its capacity.
     pub forced: bool,
+    /// Option ALIGNED: the limit is a window of the calendar.
+    pub aligned: bool,
+    /// `true` if denied calls of the key are strikes for a ban (BAN).
+    pub bans: bool,
 }
 
 /// Seconds of a day.
@@ -52,7 +56,12 @@ pub fn parse_limits(words: &str) -> Vec<Limit> {
                 limits.push(Limit { is_concurrency, ..Limit::new(name, amount(capacity), seconds(window)) });
                 after
             }
-            ("BAN", _) => break,
+            ("BAN", _) => {
+                for limit in &mut limits {
+                    limit.bans = true;
+                }
+                break;
+            }
             (option, after) => apply_option(limits.last_mut(), option, after),
         };
     }
@@ -76,6 +85,10 @@ fn apply_option<'a>(limit: Option<&mut Limit>, option: &str, after: &'a [&'a str
         }
         ("FORCE", _, Some(limit)) => {
             limit.forced = true;
+            after
+        }
+        ("ALIGNED", _, Some(limit)) => {
+            limit.aligned = true;
             after
         }
         _ => after,
@@ -103,6 +116,8 @@ impl Limit {
             shadow: false,
             is_concurrency: false,
             forced: false,
+            aligned: false,
+            bans: false,
         }
     }
 }

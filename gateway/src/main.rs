@@ -3,7 +3,7 @@
 //!
 //! The layers, from the lowest: the library shared with `ratelimit-console` ([`ratelimit_link`]); parsing
 //! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); the configuration
-//! ([`configuration`]); the cache of policies ([`policy_cache`]) and connections to the server ([`upstream`]); limits
+//! ([`configuration`]); the cache of policies ([`policy_cache`]), remembered denials ([`denied_keys`]) and connections to the server ([`upstream`]); limits
 //! while the server is away ([`local_limits`]); evaluation of requests ([`evaluation`]) and response headers
 //! ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages, [`proto`]), and the client of a control
 //! plane ([`xds`]); the environment of envoyproxy/ratelimit ([`envoyproxy`]); the command `serve` ([`serve_command`]).
@@ -14,6 +14,7 @@ mod call;
 mod charge;
 mod command_line;
 mod configuration;
+mod denied_keys;
 mod envoyproxy;
 mod evaluation;
 mod headers;

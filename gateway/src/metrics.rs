@@ -72,6 +72,8 @@ pub enum Outcome {
     Allowed,
     /// The part is denied.
     Denied,
+    /// The part is denied by a remembered denial.
+    DeniedLocal,
     /// The part would be denied without shadow mode.
     Shadow,
     /// No limit applies.
@@ -87,6 +89,7 @@ impl Outcome {
         match self {
             Outcome::Allowed => "allowed",
             Outcome::Denied => "denied",
+            Outcome::DeniedLocal => "denied_local",
             Outcome::Shadow => "shadow",
             Outcome::Unmatched => "unmatched",
             Outcome::Outage => "outage",

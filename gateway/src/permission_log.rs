@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 /// Permissions that the user needs, as `ACL SETUSER` takes them.
-pub const GRANTS: &str = "+rl.limit +rl.take +rl.release +rl.policylist +info ~rl:*";
+pub const GRANTS: &str = "+rl.limit +rl.take +rl.peek +rl.release +rl.policylist +client|tracking +info ~rl:*";
 /// Maximum number of different errors that are logged, more than there are commands.
 const MAX_ERRORS: usize = 32;
 

@@ -4,6 +4,7 @@ use crate::limit::{Limit, parse_limits};
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Policy in a reply to `RL.POLICYLIST`.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct PolicyRow {
 #[derive(Default)]
 pub struct PolicyCache {
     cached: ArcSwap<CachedPolicies>,
+    /// Number of changes of the cache.
+    changes: AtomicU64,
 }
 
 #[derive(Clone, Default)]
@@ -49,10 +52,17 @@ impl PolicyCache {
         self.cached.load().digest.clone()
     }
 
+    /// Returns the number of changes of the cache. A decision that was made before the last one may be outdated.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     /// Replaces all policies by those of the server.
     pub fn replace(&self, digest: String, rows: Vec<PolicyRow>) {
         let policies = rows.into_iter().map(|row| (row.name, (row.version, parse_limits(&row.specs).into()))).collect();
         self.cached.store(Arc::new(CachedPolicies { digest: Some(digest), policies }));
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Returns `true` if this version of a policy is cached, or a later one.
@@ -69,5 +79,6 @@ impl PolicyCache {
             cached.policies.insert(row.name.clone(), (row.version, Arc::clone(&limits)));
             cached
         });
+        self.changes.fetch_add(1, Ordering::Release);
     }
 }

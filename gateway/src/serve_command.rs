@@ -155,6 +155,7 @@ fn new_evaluator(options: &Serve, upstream: Arc<Upstream>, policies: Arc<PolicyC
         local: if let OutageMode::Local(share) = options.on_outage { Some(LocalLimits::new(share)) } else { None },
         timeout: options.timeout,
         shadow: options.shadow,
+        remember_denials: options.remember_denials,
         near_limit_ratio: options.near_limit_ratio,
         in_flight: Arc::new(Semaphore::new(options.in_flight as usize)),
         error_logged_at: Mutex::default(),

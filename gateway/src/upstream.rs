@@ -5,8 +5,10 @@ mod breaker;
 mod node;
 mod outages;
 mod policies;
+mod tracking;
 
-use crate::call::{Call, Reply};
+use crate::call::{Call, Operation, Reply};
+use crate::denied_keys::{DeniedKeys, Peek};
 use crate::file_stamp::FileStamp;
 use crate::metrics;
 use crate::permission_log::PermissionLog;
@@ -48,6 +50,8 @@ pub struct Upstream {
     shared: Arc<Shared>,
     /// Log of the permissions that the user lacks.
     pub permission_log: Arc<PermissionLog>,
+    /// Denials that are remembered.
+    pub denied_keys: Arc<DeniedKeys>,
     /// Server outside of a cluster.
     single: Arc<Node>,
     /// Nodes of a cluster.
@@ -82,13 +86,14 @@ impl Upstream {
     /// Creates connections that are opened by [`Upstream::run`].
     #[must_use]
     pub fn new(address: Address) -> Upstream {
-        let permission_log = Arc::<PermissionLog>::default();
+        let (permission_log, denied_keys) = (Arc::<PermissionLog>::default(), Arc::<DeniedKeys>::default());
         let hosts: Vec<String> = address.hosts.iter().map(format_host).collect();
         let name = address.primary.clone().unwrap_or_else(|| hosts.join(","));
         let shared = Arc::new(Shared {
             address,
             outages: outages::Outages::default(),
             permission_log: Arc::clone(&permission_log),
+            denied_keys: Arc::clone(&denied_keys),
             has_replied: AtomicBool::new(false),
             slots_changed: Notify::new(),
             certificate_reloads: AtomicU64::new(0),
@@ -98,6 +103,7 @@ impl Upstream {
         Upstream {
             shared,
             permission_log,
+            denied_keys,
             single,
             nodes: Mutex::default(),
             route,
@@ -131,7 +137,18 @@ impl Upstream {
         if replies.iter().any(|reply| !matches!(reply, Reply::Lost(_))) {
             metrics::record_server_seconds(started.elapsed());
         }
+        // Such a call may end a denial, also if its reply is lost.
+        for call in calls.iter().filter(|call| !matches!(call.operation, Operation::Take(_))) {
+            self.denied_keys.forget(&call.key);
+        }
         replies
+    }
+
+    /// Peeks at the key of a denied call, after which its denial is remembered.
+    pub async fn track(&self, call: &Call, peek: Peek, longest: Duration) {
+        if let Some(node) = self.node_of(&call.key) {
+            node.track(call, peek, longest).await;
+        }
     }
 
     /// Caches a policy in at least this version, read from the server of the key that it was applied to. A policy that

@@ -12,7 +12,8 @@ from support import poll
 
 Start = Callable[..., Gateway]
 # Rights that docs/gateway.md documents.
-RIGHTS = ["+rl.limit", "+rl.take", "+rl.release", "+rl.policylist", "+info", "~rl:*"]
+RIGHTS = ["+rl.limit", "+rl.take", "+rl.peek", "+rl.release", "+rl.policylist"]
+RIGHTS += ["+client|tracking", "+info", "~rl:*"]
 PASSWORD = "correct-horse@battery:staple"
 
 

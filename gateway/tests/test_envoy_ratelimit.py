@@ -66,8 +66,10 @@ descriptors:
 @pytest.fixture
 def gateway(server: Server, tmp_path: Path) -> Iterator[Ratelimit]:
     files = {"example.yaml": LIMITS, "config.yaml": OTHER_LIMITS}
-    # For busy machines: Envoy's timeout is longer in tests, too.
-    with Ratelimit(server.port, tmp_path, files, REDIS_TIMEOUT="5s") as gateway:
+    # For busy machines: Envoy's timeout is longer in tests, too. Remembered denials end by the
+    # real time.
+    settings = {"REDIS_TIMEOUT": "5s", "RATELIMIT_GATEWAY_REMEMBER_DENIALS": "0"}
+    with Ratelimit(server.port, tmp_path, files, **settings) as gateway:
         yield gateway
 
 

@@ -230,7 +230,8 @@ def test_unit_multiplier_makes_the_window_longer(
 ) -> None:
     rule = "{unit: minute, unit_multiplier: 5, requests_per_unit: 2}"
     file.write_text(f"{{domain: api, descriptors: [{{key: user, rate_limit: {rule}}}]}}")
-    gateway = start(server.port, "--config", file)
+    # Remembered denials end by the real time.
+    gateway = start(server.port, "--config", file, "--remember-denials", "0")
     clock.set(1_700_000_100_000_000)
     request = descriptor(user="1")
     assert [gateway.passes(request) for _ in range(3)] == [True, True, False]

@@ -52,6 +52,33 @@ def test_calls_follow_a_moving_slot(cluster: Cluster, start: Start) -> None:
     assert [remaining(), remaining()] == [96, 95], "the old owner replies MOVED"
 
 
+def test_each_node_reports_changes_of_denied_keys(cluster: Cluster, start: Start) -> None:
+    set_policy(cluster, "api|user", "FIXED", "1", "1d")
+    gateway = start(cluster.servers[0].port)
+    name = "ratelimit_gateway_decisions_total"
+    assert len({cluster.owner(f"rl:api|user={number}").port for number in range(9)}) > 1
+
+    def local_denials(user: str, *, until_passed: bool) -> float:
+        """Send requests until one passes or is denied by the gateway. Return the local denials."""
+        before = gateway.metric(name, outcome="denied_local")
+
+        def denied() -> float:
+            return gateway.metric(name, outcome="denied_local") - before
+
+        def is_done() -> bool:
+            passed = gateway.passes(descriptor(user=user))
+            return passed if until_passed else denied() > 0
+
+        poll.until(is_done, "the key is denied by the gateway, or free again")
+        return denied()
+
+    for user in map(str, range(9)):
+        assert gateway.passes(descriptor(user=user))
+        assert local_denials(user, until_passed=False)
+        cluster.owner(f"rl:api|user={user}").client().delete(f"rl:api|user={user}")
+        assert local_denials(user, until_passed=True) < 50, "until the server's message arrives"
+
+
 @pytest.mark.long
 def test_calls_follow_a_failover_by_sentinels(
     binary: Binary, running_clock: Clock, start: Start

@@ -2,14 +2,15 @@
 
 use crate::address::{Address, Credentials};
 use crate::slots::HostPort;
-use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::aio::{AsyncPushSender, ConnectionLike as _, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _,
-    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
+    ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
 };
 use std::future::Future;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -85,7 +86,7 @@ struct ServerRole {
 }
 
 async fn connect_and_read_role(address: &Address, host: &HostPort) -> RedisResult<(MultiplexedConnection, ServerRole)> {
-    let connection = connect_to_host(address, host, &address.credentials, address.database).await?;
+    let connection = connect_to_host(address, host, &address.credentials, address.database, None).await?;
     let mut info = redis::cmd("INFO");
     info.arg("everything");
     // A user without permission for INFO still can use the server: it is taken for a primary outside of a cluster.
@@ -103,7 +104,24 @@ async fn connect_and_read_role(address: &Address, host: &HostPort) -> RedisResul
 /// # Errors
 /// If the host cannot be reached, or rejects the credentials.
 pub async fn connect_to_node(address: &Address, host: &HostPort) -> RedisResult<MultiplexedConnection> {
-    connect_to_host(address, host, &address.credentials, 0).await
+    connect_to_host(address, host, &address.credentials, 0, None).await
+}
+
+/// Connects in RESP3 to a node of a cluster, or without one to the server that [`connect`] finds. `pushes` receives the
+/// messages that the server sends between replies, and a last one at the end of the connection.
+///
+/// # Errors
+/// As for [`connect`].
+pub async fn connect_for_pushes(
+    address: &Address,
+    node: Option<&HostPort>,
+    pushes: Arc<dyn AsyncPushSender>,
+) -> RedisResult<MultiplexedConnection> {
+    let (host, database) = match node {
+        Some(host) => (host.clone(), 0),
+        None => (connect(address).await?.host, address.database),
+    };
+    connect_to_host(address, &host, &address.credentials, database, Some(pushes)).await
 }
 
 /// Connects to one host. The connection has no timeout for replies; callers set their own.
@@ -112,6 +130,7 @@ async fn connect_to_host(
     (host, port): &HostPort,
     credentials: &Credentials,
     database: i64,
+    pushes: Option<Arc<dyn AsyncPushSender>>,
 ) -> RedisResult<MultiplexedConnection> {
     let (host, port) = (host.clone(), *port);
     let addr = if host.starts_with('/') {
@@ -121,10 +140,17 @@ async fn connect_to_host(
     } else {
         ConnectionAddr::Tcp(host, port)
     };
-    let info = addr.into_connection_info()?.set_redis_settings(settings(credentials).set_db(database));
+    let mut settings = settings(credentials).set_db(database);
+    if pushes.is_some() {
+        settings = settings.set_protocol(ProtocolVersion::RESP3);
+    }
+    let info = addr.into_connection_info()?.set_redis_settings(settings);
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT_TIMEOUT));
-    let config = config.set_pipeline_buffer_size(PIPELINE_BUFFER);
+    let mut config = config.set_pipeline_buffer_size(PIPELINE_BUFFER);
+    if let Some(pushes) = pushes {
+        config = config.set_push_sender(pushes);
+    }
     client(address, info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
@@ -190,7 +216,7 @@ async fn primary_from_sentinel(address: &Address, name: &str) -> RedisResult<Hos
     let mut last = RedisError::from((ErrorKind::Client, "no Sentinel knows the primary"));
     for host in &address.hosts {
         let query = with_timeout(async {
-            let sentinel = connect_to_host(address, host, &address.sentinel_credentials, 0).await?;
+            let sentinel = connect_to_host(address, host, &address.sentinel_credentials, 0, None).await?;
             let mut command = redis::cmd("SENTINEL");
             command.arg("get-master-addr-by-name").arg(name);
             let reply = send(sentinel, &command).await?;

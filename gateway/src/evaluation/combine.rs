@@ -71,6 +71,7 @@ impl Evaluator {
                 };
                 self.decided_part(rule_call, decision, outcome)
             }
+            Reply::Remembered(decision) => self.decided_part(rule_call, decision, Outcome::DeniedLocal),
             Reply::Local(decision, error) => {
                 let outcome = if let Some(error) = error {
                     self.log_error(error);

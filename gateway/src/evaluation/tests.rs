@@ -82,6 +82,7 @@ fn evaluator(upstream: Arc<Upstream>, outage_mode: OutageMode) -> Evaluator {
         local: None,
         timeout: TIMEOUT,
         shadow: false,
+        remember_denials: Duration::ZERO,
         near_limit_ratio: NearLimitRatio::default(),
         in_flight: Arc::new(Semaphore::new(1)),
         error_logged_at: std::sync::Mutex::default(),

@@ -3,7 +3,9 @@
 use super::breaker::Breaker;
 use super::outages::Outages;
 use super::policies::{probe, read, require_primary};
+use super::tracking::Tracking;
 use super::{Address, CHECK_INTERVAL, PROBE_INTERVAL, PROBE_KEY, PROBE_TIMEOUT};
+use crate::denied_keys::DeniedKeys;
 use crate::metrics;
 use crate::permission_log::PermissionLog;
 use crate::policy_cache::PolicyCache;
@@ -36,6 +38,8 @@ pub struct Shared {
     pub outages: Outages,
     /// Log of the permissions that the user lacks.
     pub permission_log: Arc<PermissionLog>,
+    /// Denials that are remembered.
+    pub denied_keys: Arc<DeniedKeys>,
     /// `true` once a server has replied.
     pub has_replied: AtomicBool,
     /// Wakes the task that reads the slots of a cluster.
@@ -48,8 +52,10 @@ pub struct Shared {
 pub struct Node {
     name: String,
     /// Host and port of a node of a cluster.
-    host: Option<HostPort>,
-    shared: Arc<Shared>,
+    pub host: Option<HostPort>,
+    pub shared: Arc<Shared>,
+    /// Connection for changes of keys whose denials are remembered.
+    pub tracking: Tracking,
     connection: ArcSwapOption<MultiplexedConnection>,
     /// `true` once the first attempt to connect has ended.
     has_attempted: watch::Sender<bool>,
@@ -72,6 +78,7 @@ impl Node {
             name,
             host,
             shared,
+            tracking: Tracking::default(),
             connection: ArcSwapOption::empty(),
             has_attempted: watch::Sender::new(false),
             breaker: Breaker::default(),
@@ -263,6 +270,8 @@ impl Node {
             }
         }
         self.connection.store(None);
+        self.tracking.close();
+        self.shared.denied_keys.forget_all();
     }
 }
 

@@ -1,0 +1,71 @@
+//! Requests answered by remembered denials.
+
+use super::{Evaluator, RequestPart, RuleCall};
+use crate::call::{Call, Operation, Reply};
+use crate::denied_keys::SentCall;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+impl Evaluator {
+    /// Returns for each call among the parts the reply that a remembered denial gives, if any.
+    pub(super) fn remembered_denials(&self, parts: &[RequestPart], now: Instant) -> Vec<Option<Reply>> {
+        let policy_changes = self.policies.changes();
+        let find = |rule_call: &RuleCall| {
+            let is_enforced = self.remembers_denials(rule_call);
+            let denied_keys = is_enforced.then_some(&self.upstream.denied_keys)?;
+            denied_keys.find(&rule_call.call, policy_changes, now).map(Reply::Remembered)
+        };
+        rule_calls(parts).map(find).collect()
+    }
+
+    /// Sends the calls that no remembered denial answers. Returns all calls with their replies.
+    pub(super) async fn send_others(
+        &self,
+        calls: Arc<[Call]>,
+        remembered: &[Option<Reply>],
+    ) -> (Arc<[Call]>, Vec<Reply>) {
+        if remembered.iter().all(Option::is_none) {
+            return self.send(calls).await;
+        }
+        let others = calls.iter().zip(remembered).filter(|(_, known)| known.is_none()).map(|(call, _)| call.clone());
+        let (sent, replies) = self.send(others.collect()).await;
+        let mut sent = sent.iter().cloned().zip(replies);
+        let reply = |(call, known): (&Call, &Option<Reply>)| match known {
+            Some(reply) => Some((call.clone(), reply.clone())),
+            None => sent.next(),
+        };
+        let (calls, replies): (Vec<Call>, Vec<Reply>) = calls.iter().zip(remembered).filter_map(reply).unzip();
+        (calls.into(), replies)
+    }
+
+    /// Records the denials of the server among the replies to calls that were sent after `started`.
+    pub(super) fn record_denials(&self, parts: &[RequestPart], replies: &[Reply], started: Instant) {
+        let (now, policy_changes) = (Instant::now(), self.policies.changes());
+        for (rule_call, reply) in rule_calls(parts).zip(replies) {
+            let call = &rule_call.call;
+            let Reply::Decided(decision) = reply else { continue };
+            if decision.allowed || !self.remembers_denials(rule_call) {
+                continue;
+            }
+            let longest = self.remember_denials;
+            let (limits, sent) =
+                (self.limits(&call.rule, decision), SentCall { call, decision, sent_at: started, longest });
+            if let Some(peek) = self.upstream.denied_keys.record(sent, &limits, policy_changes, now) {
+                let (upstream, call) = (Arc::clone(&self.upstream), call.clone());
+                tokio::spawn(async move { upstream.track(&call, peek, longest).await });
+            }
+        }
+    }
+
+    /// Returns `true` if a denial of the call is enforced and may be remembered. The idempotency key that a rollback
+    /// needs is not part of the call yet.
+    fn remembers_denials(&self, rule_call: &RuleCall) -> bool {
+        let RuleCall { call, shadow, .. } = rule_call;
+        let is_off = self.remember_denials.is_zero() || self.shadow || *shadow;
+        !is_off && matches!((&call.operation, &call.id), (Operation::Take(_), None))
+    }
+}
+
+fn rule_calls(parts: &[RequestPart]) -> impl Iterator<Item = &RuleCall> {
+    parts.iter().filter_map(|part| if let RequestPart::Call(rule_call) = part { Some(rule_call) } else { None })
+}
