@@ -72,7 +72,7 @@ fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, back: Span, now: Timestam
     StepBack { now, back, recovery: usage.recovery_source(), before, after }
 }
 
-/// Commits a step back, the only change of a call that changes nothing else.
+/// Commits a step back where the call itself changes nothing.
 #[cold]
 #[inline(never)]
 fn commit_step(key: impl Writable, step: &StepBack, now: Timestamp) {
@@ -118,7 +118,7 @@ impl<'r, 'a: 'r> Target<'r, 'a> for OpenKey<'r, 'a> {
     }
 }
 
-/// Closed key, and its call.
+/// Closed key, and the call that opens it again.
 pub struct Closed<'k, 'r, 'a> {
     /// Call.
     pub redis: &'r mut Redis<'a>,

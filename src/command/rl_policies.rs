@@ -22,7 +22,7 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let most = usize::try_from(MAX_POLICIES.get()).unwrap_or(usize::MAX);
     let set = policies.set(name, condition, &policy, redis::now(), most)?;
     if set.changed {
-        redis.policies_changed(&[name]);
+        redis.propagate_policies_to_cluster(&[name]);
     }
     Ok(Reply::version(set.version))
 }
@@ -36,7 +36,7 @@ pub fn scale(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     policies.set_node(redis::bus::node());
     let ScaleOutcome { facts, changed } = policies.scale(name, scaling, redis::now())?;
     if changed {
-        redis.policies_changed(&[name]);
+        redis.propagate_policies_to_cluster(&[name]);
     }
     Ok(Reply::scale(&facts))
 }
@@ -74,7 +74,7 @@ pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         DeletionRequest::OfNames(names) => names,
         DeletionRequest::OfVersion(name, version) => {
             policies.delete_version(name, version, now)?;
-            redis.policies_changed(&[name]);
+            redis.propagate_policies_to_cluster(&[name]);
             return Ok(Reply::count(1));
         }
     };
@@ -86,7 +86,7 @@ pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         Ok(())
     });
     // Deletions are propagated even if a later one has failed.
-    redis.policies_changed(&deleted);
+    redis.propagate_policies_to_cluster(&deleted);
     done.map(|()| Reply::count(deleted.len()))
 }
 

@@ -30,7 +30,7 @@ macro_rules! command_lines {
             leaky_bucket = c"leaky-bucket" c"LEAKYBUCKET", [CAPACITY, LEAK, PERIOD] rate, {
                 /// `RL.LEAKYBUCKET key capacity leak period [options]`
                 c"rl.leakybucket", arity -5,
-                c"Queues in a leaky bucket of capacity, which requests leave at leak per period; tells when its turn comes.",
+                c"Queues a request in a leaky bucket of capacity, which requests leave at leak per period; tells when its turn comes.",
                 c"O(1)"
             };
             fixed_window = c"fixed" c"FIXED", [LIMIT, WINDOW, ALIGNED] rate, {

@@ -71,7 +71,7 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Returns the entry from the server of this call.
+    /// Returns the server's context of this call, with the module's state.
     pub fn entry(&self) -> ServerEntry<'a> {
         ServerEntry { ctx: self.ctx, global: self.global }
     }
@@ -210,7 +210,7 @@ impl<'a> Redis<'a> {
         unsafe { call!(RedisModule_ReplicateVerbatim(self.ctx)) };
     }
 
-    /// Returns the origin of the records in this call.
+    /// Returns the origin of the policy records in this call: the primary, the AOF, or else a peer.
     pub fn origin(&self) -> Origin {
         // SAFETY: `ctx` is that of the current call.
         let flags = unsafe { call!(RedisModule_GetContextFlags(self.ctx)) };
@@ -237,7 +237,7 @@ impl<'a> Redis<'a> {
     }
 
     /// Propagates the current records of policies to replicas, the AOF and the other primaries of the cluster.
-    pub fn policies_changed(&self, names: &[&[u8]]) {
+    pub fn propagate_policies_to_cluster(&self, names: &[&[u8]]) {
         let now = now();
         let records: Vec<Vec<u8>> = names.iter().filter_map(|name| self.global.policies.record(name, now)).collect();
         for record in &records {

@@ -56,7 +56,7 @@ pub unsafe fn enter(
     }));
     stats.calls.count();
     match answer {
-        // Outside of `catch_unwind`: a panic from here on must not reply again. The entry point catches it.
+        // Outside of `catch_unwind`: a panic from here on must not reply again. The caller's entry point catches it.
         Ok(Ok(reply)) => {
             redis.replies().reply(reply);
             panic_test_point_after_reply();
@@ -78,7 +78,8 @@ fn reject(redis: &Redis, error: &Error) {
     redis.stats.errors.count();
 }
 
-/// Propagates and announces what a call had changed before it panicked.
+/// Propagates and announces what a call had changed before it panicked. A second attempt continues after the action or
+/// the event at which the first one panicked.
 #[cold]
 #[inline(never)]
 fn finish_after_panic(redis: &mut Redis) {

@@ -1,4 +1,4 @@
-//! Demand for effects: consumers are replicas, the AOF, and any that may attach at any time.
+//! Demand for effects: a replica or the AOF receives them, or one may attach at any time.
 //!
 //! Building an effect and passing it to a server without consumers costs as much as a third of a call (2800 of some
 //! 9000 instructions, on Redis 7.0). Omitting it whenever no replica is online would be wrong: a replica during its
@@ -49,7 +49,7 @@ pub fn exists() -> bool {
 pub fn is_received() -> bool {
     match STATE.load(Relaxed) {
         CONSUMER => true,
-        // Switching the AOF on forks a child; the AOF is on only after that fork has been announced.
+        // An AOF that was just switched on is found here, since its fork has already set this state.
         POSSIBLE => server_is(raw::REDISMODULE_CTX_FLAGS_AOF),
         _ => false,
     }
@@ -90,9 +90,9 @@ fn state(may_attach: bool) -> u8 {
 /// events.
 pub const RAW_EVENTS: [u64; 2] = [raw::REDISMODULE_EVENT_FORK_CHILD, raw::REDISMODULE_EVENT_REPLICA_CHANGE];
 
-/// Enables queries of the server if it announces `all` events that may change the demand.
-pub fn enable_queries(all: bool) {
-    if all {
+/// Enables queries of the server. `announces_all` is `true` if it announces every event that may change the demand.
+pub fn enable_queries(announces_all: bool) {
+    if announces_all {
         STATE.store(UNKNOWN, Relaxed);
     }
 }

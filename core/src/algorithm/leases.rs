@@ -2,10 +2,10 @@
 //! renewed before.
 //!
 //! **When to use it:** workers, connections, requests in flight to an upstream. **Known flaw:** a holder that continues
-//! after its `ttl` without renewing its lease is not stopped. **Cost:** about 15 bytes per lease plus the name of its
-//! holder while a key has at most 32 leases, all of which each call scans; about 40 bytes per lease above that, and
-//! then time logarithmic in the number of leases, amortized (a full index doubles, and each lease is visited once when
-//! it expires). Only the wait of a denied cost of several units takes a pass over the leases that have to expire first.
+//! after its `ttl` without renewing its lease is not stopped. **Cost:** up to 32 leases, about 15 bytes each plus
+//! the holder's name, and each call scans them all. Above that, about 40 bytes each plus the name, and time logarithmic
+//! in their number, amortized (a full index doubles, and each lease is visited once when it expires). Only the wait of
+//! a denied call for several units takes longer: it visits each lease that has to expire first.
 
 mod few_leases;
 mod lease;
@@ -117,7 +117,7 @@ impl fmt::Display for Concurrency {
 pub struct LeaseLimit<'a> {
     concurrency: Concurrency,
     holder: &'a [u8],
-    /// Only if it has no lease yet.
+    /// `true` if only a holder without a lease is granted one.
     nx: bool,
     /// The fencing token that a lease without one gets.
     fence: Option<Token>,

@@ -30,7 +30,7 @@ use std::num::NonZeroU64;
 /// let limit = SlidingWindow::new(units(b"100"), Period::parse(b"60s").unwrap());
 /// let mut usage = SlidingWindowUsage::default();
 /// limit.charge(&mut usage, Timestamp::EPOCH, units(b"80"));
-/// // A quarter into the next window, three quarters of it still count.
+/// // A quarter into the next window, three quarters of the 80 units still count.
 /// let then = Timestamp::EPOCH.plus(Span::SECOND.times(75));
 /// assert_eq!(limit.remaining(&usage, then), units(b"40"));
 /// ```
@@ -75,8 +75,8 @@ impl SlidingWindow {
         *usage = if rolled.window == self.window.span() && !rolled.is_unused() {
             rolled
         } else {
-            // Usage that counts in windows of another length becomes the current count of a window that opens now. So
-            // does an unused one.
+            // A window opens now, for a new usage or one that was counted in windows of another length. What of that
+            // still counts becomes the current count.
             let present = rolled.present(now);
             SlidingWindowUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
         };

@@ -129,7 +129,7 @@ impl CompositeUsage {
     fn claim(&mut self, place: usize, spec: &Spec) -> bool {
         let claims = self.components.get(place).is_some_and(Component::is_unclaimed);
         if claims {
-            self.name(place, ComponentIdentity::of(spec));
+            self.set_identity(place, ComponentIdentity::of(spec));
         }
         claims
     }

@@ -224,7 +224,7 @@ impl CompositeUsage {
         }
         let place = self.place_of_serial(head.tag.serial)?;
         if let Some(identity) = head.identity.take() {
-            self.name(place, identity);
+            self.set_identity(place, identity);
         }
         let component = self.components.get_mut(place)?;
         component.recovers_at = head.recovers_at;

@@ -49,7 +49,7 @@ pub use stored_usage::StoredUsage;
 /// Maximum number of components per key.
 pub const MAX_COMPONENTS: usize = 16;
 
-/// Maximum number of components during a call: the existing ones and those that the call creates.
+/// Number of serial numbers: of the stored components, and of those that a call creates before it removes recovered ones.
 const MAX_SERIALS: u8 = 24;
 
 /// State of a key with several limits.
@@ -147,7 +147,7 @@ impl CompositeUsage {
     }
 
     /// Sets the identity of a component.
-    fn name(&mut self, place: usize, identity: ComponentIdentity) {
+    fn set_identity(&mut self, place: usize, identity: ComponentIdentity) {
         let Some(component) = self.components.get_mut(place) else { return };
         let short = identity.short();
         component.usage.label_mut().identity = short;
@@ -244,7 +244,8 @@ impl CompositeUsage {
         components.max(extras).since(self.at(now))
     }
 
-    /// Begins a change: removes expired records, among them that of the id `coming`, which the call is about to record.
+    /// Begins a change: removes a few expired idempotency records, and what has expired of the ban. The record of
+    /// the id `coming`, which the call is about to record, is removed with certainty if it has expired.
     #[inline(always)]
     fn begin(&mut self, now: Timestamp, coming: Option<&[u8]>) {
         if let Some(extras) = &mut self.extras {

@@ -180,7 +180,7 @@ impl Usage for CompositeUsage {
             let Decoded { component, identity, settlement } = Decoded::decode(from)?;
             settlements.extend(settlement.map(|settlement| (component.serial(), settlement)));
             usage.push(component);
-            usage.name(usage.components.len().saturating_sub(1), identity);
+            usage.set_identity(usage.components.len().saturating_sub(1), identity);
         }
         if decode_flag(from)? {
             let records = IdempotencyRecords::decode(from, written, settlements)?;

@@ -1,4 +1,4 @@
-//! All names of the table, with data derived from them: the number of policies, the digests of their records, and the
+//! All entries of the table by name, with data derived from them: the number of policies, the digests of their records, and the
 //! deletions that are still stored.
 
 use super::counts::Counts;
@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// All names of the table.
+/// All entries of the policy table, by name: policies and stored deletions.
 #[derive(Debug)]
 pub(super) struct Slots {
     /// Slots with the hashes of their names. Boxed, so that growing the table moves and reads little memory.
@@ -45,8 +45,8 @@ pub(super) struct Deletion {
     arrived: Timestamp,
     /// Deleted name.
     pub(super) name: Box<[u8]>,
-    /// Sequence number of the deletion, which identifies it if the name was set and deleted again. Its stamp may be
-    /// equal if the clock was set back.
+    /// Sequence number of the deletion, which identifies it. Its stamp does not: two deletions of a name may
+    /// have the same one if the clock was set back.
     pub(super) number: u64,
 }
 

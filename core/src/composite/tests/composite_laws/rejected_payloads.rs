@@ -54,7 +54,7 @@ fn impossible_payload_is_rejected() {
     }
     for name in [&b" "[..], b""] {
         let mut usage = sound.clone();
-        usage.name(1, ComponentIdentity::Name(name.into()));
+        usage.set_identity(1, ComponentIdentity::Name(name.into()));
         assert!(!reads(&usage), "a name of {name:?}");
     }
     // Nothing stands where there are records or a ban.
@@ -95,13 +95,13 @@ fn copy(usage: &mut CompositeUsage, place: usize, serial: u8, identity: Componen
     usage.push(component);
     let copied = usage.components.len() - 1;
     usage.components[copied].usage.label_mut().serial = serial;
-    usage.name(copied, identity);
+    usage.set_identity(copied, identity);
 }
 
 fn renumber(usage: &mut CompositeUsage, place: usize, serial: u8) {
     let identity = usage.components[place].identity(usage.extras());
     usage.components[place].usage.label_mut().serial = serial;
-    usage.name(place, identity);
+    usage.set_identity(place, identity);
 }
 
 fn of_plain<U: PlainUsage>(usage: &U, expires_at: u64, now: Timestamp) -> CompositeUsage {
