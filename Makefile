@@ -147,7 +147,6 @@ lint-python: python-lint
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 	$(PYTHON) scripts/doc_comments.py
-	@# Length of commit subjects; of the last one in a shallow clone.
 	! git log --since=2026-11-27T01:00Z --invert-grep --grep='^Merge ' --format=%s | grep '.\{61\}'
 
 fmt: python-lint ## format everything
