@@ -8,7 +8,7 @@ import { rateLimiter, type Options } from "./rate-limiter.js";
 
 /** Limits from the widest to the narrowest. One call charges all limits of a tenant. */
 export const POLICIES: readonly Policy[] = [
-  // Shared by all tenants, so it is in no tenant's slot. Units are taken in batches of 1000.
+  // Shared by all tenants, so it is in no tenant's slot. Units are taken in batches of at most 1000.
   {
     name: "service",
     limit: tokenBucket(1_000_000, 1_000_000, 1),
