@@ -37,13 +37,14 @@ def test_leased_units_are_spent_exactly_once(serve: Serve, batch: int) -> None:
     assert passed == {200: 300, 429: 700}
 
 
-def test_lease_serves_many_requests_with_one_call(serve: Serve, server: Server) -> None:
+def test_batches_serve_many_requests_with_few_calls(serve: Serve, server: Server) -> None:
     url = serve(limits={}, global_limit=GLOBAL, batch=100, keep=3600.0)
     with server.client(decode_responses=True) as redis:
         redis.config_resetstat()
         assert burst([url], clients=50, requests=8) == {200: 300, 429: 100}
-        # Three leases of 100. The fourth call finds nothing, and no call follows before a refill.
-        assert redis.info("commandstats")["cmdstat_rl.take"]["calls"] == 4
+        # Batches of a hundredth of the limit, smaller ones at first, and larger ones for takes that
+        # wait. After a grant of nothing, no call follows before a refill.
+        assert redis.info("commandstats")["cmdstat_rl.take"]["calls"] <= 110
 
 
 def test_leased_units_are_not_saved_up(serve: Serve, server: Server) -> None:
