@@ -8,6 +8,16 @@ from typing import Any
 from redis_ratelimit import Limiter, aio
 
 
+class Now:
+    """Clock of a limiter, which stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 class InLoop:
     """Limiter for asyncio with blocking calls, which it awaits in an event loop of its own."""
 

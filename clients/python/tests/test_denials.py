@@ -16,20 +16,10 @@ from support.cluster import Cluster
 from support.server import Server
 from support.slot_moves import SlotMove
 
-from limiters import Make, limiters_of
+from limiters import Make, Now, limiters_of
 from redis_ratelimit import Ban, CallError, Concurrency, Fixed, Limit, Policy, TokenBucket
 
 LIMIT = Fixed(2, "1h")
-
-
-class Now:
-    """Clock of the limiter."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from support.clock import Clock
 from support.proxy import LossyProxy
 from support.server import Server
 
-from limiters import Make
+from limiters import Make, Now
 from redis_ratelimit import (
     Decision,
     Fixed,
@@ -25,16 +25,6 @@ from redis_ratelimit import (
 )
 
 BUCKET = TokenBucket(1000, 10)
-
-
-class Now:
-    """Clock of a limiter, which stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
