@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.calls import Call, prepare
 from bench.servers import Measured, Setup, serving
@@ -40,6 +41,8 @@ STRETCHES = 3
 # File, and number of the cache line within it.
 Line = tuple[str, int]
 CACHE_LINE = 64
+# Lines of callgrind's output that name a source file: of a function, inlined code, or a callee.
+SOURCE_LINES = {"fl", "fi", "fe", "cfi", "cfl"}
 # Settings that make the server's periodic work as rare as possible.
 SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
 
@@ -113,20 +116,45 @@ class Counting:
         return text
 
 
-def _lines(dump: str) -> Counter[Line]:
-    """Returns the number of executed instructions, by cache line."""
-    found: Counter[Line] = Counter()
-    file, is_of_callee = "", False
+class Executed(NamedTuple):
+    """Instruction, and how often it was executed."""
+
+    # Program or library.
+    file: str
+    # Source file, if the program has line tables.
+    source: str
+    address: int
+    count: int
+
+
+def executed(dump: str) -> Iterator[Executed]:
+    """Parses callgrind's output. Instructions of a callee are not counted for its callers too."""
+    names: dict[str, str] = {}
+    file, source, is_of_callee = "", "", False
     for line in dump.splitlines():
-        if line.startswith("ob="):
+        kind, _, value = line.partition("=")
+        if kind == "ob":
             file, _, _ = line.partition(" ")
-        elif line.startswith("calls="):
+        elif kind in SOURCE_LINES:
+            # The first mention of a number is followed by its name.
+            number, _, name = value.partition(" ")
+            name = names.setdefault(number, name)
+            if not kind.startswith("c"):
+                source = name
+        elif kind == "calls":
             is_of_callee = True
         elif line.startswith("0x"):
             address, _, count = line.split()
             if not is_of_callee:
-                found[file, int(address, 16) // CACHE_LINE] += int(count)
+                yield Executed(file, source, int(address, 16), int(count))
             is_of_callee = False
+
+
+def _lines(dump: str) -> Counter[Line]:
+    """Returns the number of executed instructions, by cache line."""
+    found: Counter[Line] = Counter()
+    for file, _, address, count in executed(dump):
+        found[file, address // CACHE_LINE] += count
     return found
 
 

@@ -19,7 +19,6 @@ from support import binaries
 REPOSITORY = Path(__file__).parents[2]
 NOT_COUNTED = re.compile(r"core/src/(number|wire|algorithm)\b")
 BEFORE, COUNTED = 100, 200
-FILE = re.compile(r"c?f[lie]=\((\d+)\)(?: (.*))?")
 
 # The goal is 10: each file is one more that a reader has to open.
 MAX_FILES = {
@@ -45,26 +44,12 @@ def files_of(call: Call) -> set[str]:
             pipe.run(call.batch(0, BEFORE), call.lines * BEFORE, call.begins)
             counting.dump()
             pipe.run(call.batch(BEFORE, COUNTED), call.lines * COUNTED, call.begins)
-            executed = instructions_by_file(counting.dump())
-    return {file for path, count in executed.items() if count >= COUNTED and (file := source(path))}
-
-
-def instructions_by_file(dump: str) -> Counter[str]:
-    names: dict[str, str] = {}
-    executed: Counter[str] = Counter()
-    file, is_of_callee = "", False
-    for line in dump.splitlines():
-        if found := FILE.match(line):
-            number, name = found.groups()
-            names[number] = name or names[number]
-            if not line.startswith("c"):
-                file = names[number]
-        elif line.startswith("calls="):
-            is_of_callee = True
-        elif line.startswith("0x"):
-            executed[file] += 0 if is_of_callee else int(line.split()[-1])
-            is_of_callee = False
-    return executed
+            dump = counting.dump()
+    instructions: Counter[str] = Counter()
+    for each in valgrind.executed(dump):
+        instructions[each.source] += each.count
+    paths = (path for path, count in instructions.items() if count >= COUNTED)
+    return {file for path in paths if (file := source(path))}
 
 
 def source(path: str) -> str | None:
