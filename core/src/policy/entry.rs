@@ -122,6 +122,23 @@ impl Scale {
             End::For { duration, until } => Some(until.since(now).min(duration.span())),
         }
     }
+
+    /// Returns the timing of this scale, which is loaded at `now` and was stored with the timing `stored`. Time has
+    /// passed since it was stored, even if the clock was set back in between.
+    pub fn loaded_timing(&self, stored: ScaleTiming, now: Timestamp) -> ScaleTiming {
+        let by_clock = self.left_by_clock(now);
+        ScaleTiming {
+            left: by_clock.map(|by_clock| stored.left.map_or(by_clock, |left| left.min(by_clock))),
+            since_multiplied: stored.since_multiplied.max(now.since(self.times.multiplied)),
+            since_added: stored.since_added.max(now.since(self.times.added)),
+        }
+    }
+
+    /// Returns the timing of this scale, which a peer has sent with the timing `sent`. A record of the first form
+    /// contains only the end of the scale, so the timing is then computed by the clock, which shows `now`.
+    pub fn received_timing(&self, sent: ScaleTiming, now: Timestamp) -> ScaleTiming {
+        ScaleTiming { left: sent.left.or(self.left_by_clock(now)), ..sent }
+    }
 }
 
 /// Register with a total order, in which a stamp beyond the horizon counts as the oldest.

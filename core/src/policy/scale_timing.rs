@@ -3,7 +3,6 @@
 //! Each server measures by its own steady clock. Records contain durations, so that only the clock that measures has to
 //! be right.
 
-use super::entry::Scale;
 use crate::number::{Span, Timestamp};
 
 /// Durations of a scale as measured by the steady clock of one server. Part of records, but not of digests.
@@ -18,23 +17,6 @@ pub struct ScaleTiming {
 }
 
 impl ScaleTiming {
-    /// Returns the timing of a stored scale that is loaded at `now`. Time has passed since it was stored, even if the
-    /// clock was set back in between.
-    pub fn loaded(self, scale: &Scale, now: Timestamp) -> ScaleTiming {
-        let by_clock = scale.left_by_clock(now);
-        ScaleTiming {
-            left: by_clock.map(|by_clock| self.left.map_or(by_clock, |left| left.min(by_clock))),
-            since_multiplied: self.since_multiplied.max(now.since(scale.times.multiplied)),
-            since_added: self.since_added.max(now.since(scale.times.added)),
-        }
-    }
-
-    /// Returns the timing of a scale received from a peer. A record of the first form contains only the end of the
-    /// scale, so the timing is then computed by the clock, which shows `now`.
-    pub fn received(self, scale: &Scale, now: Timestamp) -> ScaleTiming {
-        ScaleTiming { left: self.left.or(scale.left_by_clock(now)), ..self }
-    }
-
     /// Converts the durations to instants in steady time, at the steady time `steady`.
     pub fn instants(self, steady: Timestamp) -> ScaleInstants {
         ScaleInstants {

@@ -295,7 +295,8 @@ impl Table {
     fn store(&mut self, record: Record, origin: Origin, counts: Option<Rc<Counts>>, now: Timestamp) -> MergeOutcome {
         let Record { entry, timing } = record;
         let is_from_disk = origin == Origin::Disk;
-        let timing = if is_from_disk { timing.loaded(&entry.scale, now) } else { timing.received(&entry.scale, now) };
+        let scale = &entry.scale;
+        let timing = if is_from_disk { scale.loaded_timing(timing, now) } else { scale.received_timing(timing, now) };
         if self.put(entry, timing, counts, now) { MergeOutcome::Changed } else { MergeOutcome::Unchanged }
     }
 
@@ -303,7 +304,7 @@ impl Table {
     /// malformed.
     pub fn buffer(&mut self, record: &[u8], now: Timestamp) -> bool {
         let Some(mut record) = Record::read(record) else { return false };
-        record.timing = record.timing.received(&record.entry.scale, now);
+        record.timing = record.entry.scale.received_timing(record.timing, now);
         self.inbox.put(record, Horizon::of(now), self.clock.read(now));
         true
     }
@@ -328,7 +329,7 @@ impl Table {
 
     fn merge_from_peer(&mut self, record: Record, now: Timestamp) -> MergeOutcome {
         let Record { mut entry, timing } = record;
-        let mut timing = timing.received(&entry.scale, now);
+        let mut timing = entry.scale.received_timing(timing, now);
         let horizon = Horizon::of(now);
         let definition_ok = horizon.covers(entry.definition.stamp);
         let scale_ok = horizon.covers(entry.scale.stamp);
