@@ -11,6 +11,8 @@ mod assets;
 mod audit;
 mod failure;
 mod history;
+#[allow(dead_code)]
+mod http_client;
 mod info;
 mod key_search;
 mod keys;

@@ -50,11 +50,8 @@ impl TlsFiles {
         let provider = Arc::new(ring::default_provider());
         let clients = match &self.client_authority {
             Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in read_certificates(path)? {
-                    roots.add(certificate).map_err(|error| in_file(path, &error))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+                let roots = Arc::new(read_authorities(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
                 verifier.build().map_err(|error| in_file(path, &error))?
             }
             None => WebPkiClientVerifier::no_client_auth(),
@@ -83,6 +80,18 @@ impl Reloadable for ReloadedTls {
         self.current.store(Arc::new(self.files.read()?));
         Ok(())
     }
+}
+
+/// Reads a file with the certificates of authorities.
+///
+/// # Errors
+/// If the file cannot be read, is malformed or has no certificate.
+pub fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path)? {
+        roots.add(certificate).map_err(|error| in_file(path, &error))?;
+    }
+    Ok(roots)
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
