@@ -6,14 +6,14 @@ use crate::redis::Redis;
 use crate::redis::key::Stored;
 use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
 use ratelimit_core::composite::CompositeUsage;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Span, Timestamp, Usage, UsageKind, with_usage_type};
 use std::marker::PhantomData;
 
 /// Bans a key for a duration, with a limiter of any kind, or creates a key with only a ban. Never shortens a ban; a
 /// duration of 0 lifts it. Returns the remaining duration of the ban.
-pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> Result<Span, Error> {
+pub fn ban(redis: &mut Redis, name: KeyIndex, duration: Span, now: Timestamp) -> Result<Span, Error> {
     let (key, ban) = (redis.open(name)?, Ban { duration });
     let key = match key.typed::<CompositeUsage>() {
         Ok(key) if !key.usage().can_ban(duration, now) => return Ok(key.usage().banned(now)),
@@ -60,14 +60,14 @@ impl Apply for Ban {
 }
 
 /// Releases the leases of holders in a key of any type. Returns the number of released leases.
-pub fn release(redis: &mut Redis, name: KeyName, holders: &[&[u8]], now: Timestamp) -> Result<usize, Error> {
+pub fn release(redis: &mut Redis, name: KeyIndex, holders: &[&[u8]], now: Timestamp) -> Result<usize, Error> {
     change_leases(redis, name, holders, None, now)
 }
 
 /// Releases the lease of a holder if it still has this expiry. Returns the number of released leases.
 pub fn release_if_unchanged(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     holder: &[u8],
     expires_at: Timestamp,
     now: Timestamp,
@@ -76,13 +76,13 @@ pub fn release_if_unchanged(
 }
 
 /// Shifts the leases of a key back if the clock moved backwards, like a denied call.
-pub fn follow_clock(redis: &mut Redis, name: KeyName, now: Timestamp) {
+pub fn follow_clock(redis: &mut Redis, name: KeyIndex, now: Timestamp) {
     // An error means that the key has a type without leases.
     drop(change_leases(redis, name, &[], None, now));
 }
 
 /// Returns the expiry of a holder's lease of a key; `None` if it has none.
-pub fn lease_until(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
+pub fn lease_until(redis: &mut Redis, name: KeyIndex, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
     let key = redis.peek(name).ok()?;
     if let Ok(usage) = key.usage::<ConcurrencyUsage>() {
         return usage.lease_until(holder, now);
@@ -91,7 +91,7 @@ pub fn lease_until(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timesta
 }
 
 /// Returns the fencing token of a holder's lease of a key; 0 if it has none.
-pub fn lease_token(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) -> u64 {
+pub fn lease_token(redis: &mut Redis, name: KeyIndex, holder: &[u8], now: Timestamp) -> u64 {
     let Ok(key) = redis.peek(name) else { return 0 };
     let token = match key.usage::<ConcurrencyUsage>() {
         Ok(usage) => usage.lease_token(holder, now),
@@ -102,7 +102,7 @@ pub fn lease_token(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timesta
 
 fn change_leases(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     holders: &[&[u8]],
     only: Option<Timestamp>,
     now: Timestamp,

@@ -13,7 +13,7 @@ use crate::reply::Row;
 use crate::server::policy_table::EffectivePolicy;
 use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{KeyRequest, ManyKeysRequest, Purpose};
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Span, Timestamp, Verdict};
 use smallvec::SmallVec;
@@ -167,7 +167,7 @@ fn evaluate_keys<'s, 'a, 'c>(
 fn evaluate_key<'s, 'a, 'c>(
     redis: &mut Redis<'c>,
     request: &ManyKeysRequest<'a>,
-    (name, key_request): &'s (KeyName, KeyRequest<'a>),
+    (name, key_request): &'s (KeyIndex, KeyRequest<'a>),
     now: Timestamp,
     keys: &mut EvaluatedKeys<'s, 'a, 'c>,
 ) -> Result<(), Error> {

@@ -15,7 +15,7 @@ use ratelimit_core::composite::{Answer, CompositeUsage};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose, Spec};
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Limit, PlainUsage, Request, Timestamp, Usage, with_limit};
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ use std::iter::once;
 ///
 /// # Errors
 /// Returns an error if the key holds another type, or the call would exceed a maximum per key.
-pub fn peek(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
+pub fn peek(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
     match request {
         KeyRequest::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
         KeyRequest::Composite(request) => peek_several(&redis.peek(name)?, Cow::Borrowed(request), now),
@@ -39,7 +39,7 @@ pub fn peek(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timesta
 /// # Errors
 /// As [`peek`].
 #[inline(always)]
-pub fn peek_one(redis: &mut Redis, name: KeyName, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
+pub fn peek_one(redis: &mut Redis, name: KeyIndex, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
     with_limit!(spec, limit => peek_limit(&redis.peek(name)?, limit, spec, now))
 }
 
@@ -76,7 +76,7 @@ fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp)
 /// for it.
 pub fn charge(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     request: &KeyRequest,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
@@ -96,7 +96,7 @@ pub fn charge(
 #[inline(always)]
 pub fn charge_one(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     spec: &Spec,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
@@ -121,7 +121,7 @@ pub fn charge_one(
 #[inline(always)]
 fn charge_limit<L: Limit<Usage: PlainUsage>>(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     limit: &L,
     spec: &Spec,
     policy: Option<&EffectivePolicy>,
@@ -180,7 +180,7 @@ fn charge_other_kind(
 #[inline(never)]
 pub fn charge_several(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     request: &CompositeRequest,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
@@ -244,7 +244,7 @@ fn check_and_count(
 #[inline(always)]
 pub fn charge_or_migrate(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     bucket: &Bucket,
     request: Request,
     now: Timestamp,
@@ -271,7 +271,7 @@ pub fn charge_or_migrate(
 /// be replaced.
 fn migrate_string(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     bucket: &Bucket,
     mut usage: BucketUsage,
     request: Request,

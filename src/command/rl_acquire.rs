@@ -8,7 +8,7 @@ use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::waiting::{self, fencing, queue_order};
 use ratelimit_core::syntax::{AcquireOptions, KeyRequest, Spec, SpecOptions};
-use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration] [FENCE]`
@@ -24,7 +24,7 @@ pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 #[inline(never)]
 fn acquire_in_turn(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     mut request: KeyRequest,
     AcquireOptions { block, fence }: AcquireOptions,
 ) -> Result<Reply, Error> {

@@ -5,7 +5,7 @@ use crate::redis::incoming_effect::Applier;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::stats;
-use ratelimit_core::wire::args::{Args, KeyName, duplicate};
+use ratelimit_core::wire::args::{Args, KeyIndex, duplicate};
 use ratelimit_core::wire::error::Error;
 
 /// `RL.EFFECT key effect [key effect ...]`
@@ -40,7 +40,7 @@ pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
 }
 
 /// Key, text of an effect on it, and its applier.
-type Effect<'a> = (KeyName, &'a [u8], Applier);
+type Effect<'a> = (KeyIndex, &'a [u8], Applier);
 
 /// Parses keys and an effect for each. A duplicate key is an error, as its second effect would be checked against a
 /// state that the first is about to change.

@@ -5,7 +5,7 @@ use crate::redis::key::Stored;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use ratelimit_core::Timestamp;
-use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
 
 /// `RL.INFO key`
@@ -25,7 +25,7 @@ pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 }
 
 /// Adds the calls that wait for a lease of the key to a reply.
-fn with_queue(redis: &Redis, name: KeyName, reply: Reply, now: Timestamp) -> Reply {
+fn with_queue(redis: &Redis, name: KeyIndex, reply: Reply, now: Timestamp) -> Reply {
     const SHOWN: usize = 100;
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
     match (queues.waiting(db, key), reply) {

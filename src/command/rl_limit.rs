@@ -10,7 +10,7 @@ use crate::reply::Reply;
 use crate::server::policy_table::EffectivePolicy;
 use crate::waiting::queue_order;
 use ratelimit_core::syntax::{PolicyRequest, name_of_policy};
-use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp};
 
@@ -46,7 +46,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 }
 
 /// Charges a call under a policy if that permits; returns the reply.
-pub fn charge(redis: &mut Redis, key: KeyName, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
+pub fn charge(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
     let policy = redis.global.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
     queue_order::place_take(redis, key, &mut request);
@@ -55,7 +55,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &PolicyRequest, now: Timestam
 }
 
 /// Returns the reply to a call under a policy without charging it.
-pub fn peek(redis: &mut Redis, key: KeyName, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
+pub fn peek(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
     let policy = redis.global.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
     queue_order::place_peek(redis, key, &mut request);
@@ -65,7 +65,7 @@ pub fn peek(redis: &mut Redis, key: KeyName, by: &PolicyRequest, now: Timestamp)
 
 /// Returns the decision on a call with no options but the name of a policy.
 #[inline(always)]
-fn charge_named(redis: &mut Redis, key: KeyName, policy: &EffectivePolicy, now: Timestamp) -> Result<Decision, Error> {
+fn charge_named(redis: &mut Redis, key: KeyIndex, policy: &EffectivePolicy, now: Timestamp) -> Result<Decision, Error> {
     if let Some(spec) = policy.limits.plain() {
         return charge_one(redis, key, spec, Some(policy), now);
     }

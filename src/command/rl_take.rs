@@ -7,7 +7,7 @@ use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::waiting::queue_order;
 use ratelimit_core::syntax::{KeyRequest, ParsedLimit, Spec, SpecOptions};
-use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
 
 /// Calls the given macro with a line for each algorithm word of the core's list, in its order. A line contains:
@@ -117,7 +117,7 @@ pub fn charge<'a>(
 }
 
 #[inline(never)]
-fn charge_with_options(redis: &mut Redis, key: KeyName, request: &KeyRequest) -> Result<Reply, Error> {
+fn charge_with_options(redis: &mut Redis, key: KeyIndex, request: &KeyRequest) -> Result<Reply, Error> {
     match request {
         KeyRequest::One(spec) => charge_spec(redis, key, spec),
         KeyRequest::Composite(call) => {
@@ -129,6 +129,6 @@ fn charge_with_options(redis: &mut Redis, key: KeyName, request: &KeyRequest) ->
 
 /// Charges a call of one spec if its limit grants it, and returns the reply.
 #[inline(always)]
-pub(super) fn charge_spec(redis: &mut Redis, key: KeyName, spec: &Spec) -> Result<Reply, Error> {
+pub(super) fn charge_spec(redis: &mut Redis, key: KeyIndex, spec: &Spec) -> Result<Reply, Error> {
     charge_one(redis, key, spec, None, redis::now()).map(|decision| Reply::decision(&decision))
 }

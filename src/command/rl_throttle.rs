@@ -11,7 +11,7 @@ use crate::reply::Reply;
 use crate::server::settings::CELL_COMPAT;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
 use ratelimit_core::syntax;
-use ratelimit_core::wire::args::{Args, KeyName, whole};
+use ratelimit_core::wire::args::{Args, KeyIndex, whole};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Span, Timestamp};
 
@@ -27,7 +27,7 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 }
 
 /// Returns the usage that corresponds to a key of redis-cell; `None` if the key is not one.
-fn legacy_usage(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
+fn legacy_usage(redis: &mut Redis, name: KeyIndex, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
     // Maximum number of digits of a TAT.
     const DIGITS: usize = 20;
     let string = short_string(redis, name, DIGITS)?;

@@ -3,7 +3,7 @@
 use super::Redis;
 use super::api::{OK, api, call};
 use super::guard;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use redis_module::raw;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -28,7 +28,7 @@ pub(super) unsafe fn user_of(ctx: *mut raw::RedisModuleCtx) -> Option<Arc<[u8]>>
 
 /// Returns `true` if a user may run RL.ACQUIRE on a key. A deleted user may, as the server closes its connections, and
 /// users created by a module have no name.
-pub fn may_acquire(redis: &Redis, user: &[u8], key: KeyName) -> bool {
+pub fn may_acquire(redis: &Redis, user: &[u8], key: KeyIndex) -> bool {
     let Ok(key) = redis.string(key) else { return true };
     let (Some(find), Some(free), Some(check)) = (
         api!(RedisModule_GetModuleUserFromUserName),

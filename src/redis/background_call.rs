@@ -4,7 +4,7 @@ use super::Redis;
 use super::effect_demand;
 use super::server_entry::{ServerEntry, with_name};
 use crate::server::stats::CommandStats;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(super) static STATS: CommandStats = CommandStats::new();
 
 /// Runs `run` on a key from a timer, like a call. Returns `true` if it completed without a panic.
-pub fn run(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Redis, KeyName)) -> bool {
+pub fn run(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Redis, KeyIndex)) -> bool {
     let as_a_call = |name| {
         let argv = [name];
         // SAFETY: the entry's own context; the string lives as long as it is used.
@@ -20,7 +20,7 @@ pub fn run(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Red
         // Without a client's call there is no command to replicate verbatim, which would count a change.
         effect_demand::with_effects(|| {
             let ran = catch_unwind(AssertUnwindSafe(|| {
-                run(&mut redis, KeyName(0));
+                run(&mut redis, KeyIndex(0));
                 redis.finish();
             }));
             if ran.is_err() {

@@ -5,7 +5,7 @@ use super::Redis;
 use super::api::{api, call, server_is, valkey_version};
 use super::dry_run::{DryRun, dry_run};
 use super::server_entry::{ServerEntry, with_name};
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use redis_module::{Context, RedisValue, raw};
 use std::ffi::c_int;
@@ -36,7 +36,7 @@ pub fn owner_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotOwner>
 
 /// Returns the error for a client whose key this node does not serve; `None` if this node serves the key. To be called
 /// in the work of a timer.
-pub fn redirection(redis: &Redis, name: KeyName) -> Option<Error> {
+pub fn redirection(redis: &Redis, name: KeyIndex) -> Option<Error> {
     let name = redis.string(name).ok()?;
     // SAFETY: the context and the string are those of the current work.
     unsafe { redirection_error(redis.ctx, name) }

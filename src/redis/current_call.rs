@@ -12,7 +12,7 @@ use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;
 use crate::server::stats::CommandStats;
 use ratelimit_core::policy::Origin;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
@@ -41,7 +41,7 @@ pub struct Redis<'a> {
     /// `None` in most calls, which makes it cheap to drop.
     pending: Option<VecDeque<Pending>>,
     /// Keyspace events, to be announced at the end of the call.
-    events: SmallVec<[(KeyName, Event); 8]>,
+    events: SmallVec<[(KeyIndex, Event); 8]>,
     /// Effects to be propagated.
     pub(super) effects: RecordedEffects,
 }
@@ -90,7 +90,7 @@ impl<'a> Redis<'a> {
     }
 
     /// Returns the bytes of a key's name.
-    pub fn key_bytes(&self, name: KeyName) -> &[u8] {
+    pub fn key_bytes(&self, name: KeyIndex) -> &[u8] {
         // SAFETY: the string is that of the current call, and lives until that ends.
         self.argv.get(name.0).map_or(&[], |string| unsafe { guard::bytes(*string) })
     }
@@ -107,7 +107,7 @@ impl<'a> Redis<'a> {
     /// Records that a key, or its `item`, denied the call. `policy` is the policy that sets the limits of the key, if
     /// there is one. Queues the denial event if the setting `denial-events` is on. To be called once per key and call.
     #[inline(never)]
-    pub fn record_denial(&mut self, name: KeyName, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
+    pub fn record_denial(&mut self, name: KeyIndex, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
         self.global.heavy_hitters.record(self.key_bytes(name), item, policy, now);
         if DENIAL_EVENTS.get() != 0 {
             self.queue_event(name, Event::Denied);
@@ -116,7 +116,7 @@ impl<'a> Redis<'a> {
 
     /// Queues a keyspace event of a key. Events are announced at the end of the call, as subscribers may change keys.
     #[inline(always)]
-    pub(super) fn queue_event(&mut self, name: KeyName, event: Event) {
+    pub(super) fn queue_event(&mut self, name: KeyIndex, event: Event) {
         self.events.push((name, event));
     }
 
@@ -142,7 +142,7 @@ impl<'a> Redis<'a> {
     #[inline(always)]
     pub(super) fn propagate_change<U: Usage>(
         &mut self,
-        name: KeyName,
+        name: KeyIndex,
         usage: &mut U,
         expires_at: u64,
         check: &RoundTripCheck<U>,
@@ -174,14 +174,14 @@ impl<'a> Redis<'a> {
     }
 
     #[inline(always)]
-    fn next_event(&mut self) -> Option<(KeyName, Event)> {
+    fn next_event(&mut self) -> Option<(KeyIndex, Event)> {
         let event = self.events.get(self.announced).copied();
         self.announced = self.announced.saturating_add(usize::from(event.is_some()));
         event
     }
 
     #[inline(always)]
-    fn announce(&mut self, name: KeyName, event: Event) {
+    fn announce(&mut self, name: KeyIndex, event: Event) {
         let (class, text) = match event {
             Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, TAKEN),
             Event::Deleted => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
@@ -249,7 +249,7 @@ impl<'a> Redis<'a> {
     }
 
     /// Returns the server's string of a key's name.
-    pub(super) fn string(&self, name: KeyName) -> Result<*mut raw::RedisModuleString, Error> {
+    pub(super) fn string(&self, name: KeyIndex) -> Result<*mut raw::RedisModuleString, Error> {
         let Some(string) = self.argv.get(name.0) else { return Err(Error::WrongArity) };
         Ok(*string)
     }

@@ -7,7 +7,7 @@ use ratelimit_core::PlainUsage;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Effect;
 use ratelimit_core::policy::Origin;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
 
@@ -15,13 +15,13 @@ use ratelimit_core::{Timestamp, Usage};
 #[derive(Clone, Copy)]
 pub struct Applier {
     /// Function that checks that the effect is valid and applies to the key.
-    pub check: fn(&mut Redis, KeyName, &[u8]) -> Result<Checked, Error>,
+    pub check: fn(&mut Redis, KeyIndex, &[u8]) -> Result<Checked, Error>,
     /// Function that applies an effect that has been checked and propagated. It changes nothing if other modules have
     /// changed the key since so that the effect no longer applies.
     pub apply: ApplyEffect,
 }
 
-type ApplyEffect = fn(&mut Redis, KeyName, &[u8], Checked, Timestamp) -> Result<(), Error>;
+type ApplyEffect = fn(&mut Redis, KeyIndex, &[u8], Checked, Timestamp) -> Result<(), Error>;
 
 /// State of the key when an effect was checked.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ impl Applier {
     }
 }
 
-fn check<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Checked, Error> {
+fn check<U: Usage>(redis: &mut Redis, name: KeyIndex, text: &[u8]) -> Result<Checked, Error> {
     let key = redis.peek(name)?;
     accept::<U>(&*key.usage()?, text)?;
     let missing = key.contents().is_missing();
@@ -69,7 +69,7 @@ fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
     }
 }
 
-fn check_plain<U: PlainUsage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Checked, Error> {
+fn check_plain<U: PlainUsage>(redis: &mut Redis, name: KeyIndex, text: &[u8]) -> Result<Checked, Error> {
     if !matches!(Effect::read::<U>(text), Some(Effect::Conversion { .. })) {
         return check::<U>(redis, name, text);
     }
@@ -92,7 +92,7 @@ fn accept_conversion<U: PlainUsage>(plain: &U, missing: bool, text: &[u8]) -> Re
 
 fn apply<U: Usage>(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     text: &[u8],
     checked: Checked,
     now: Timestamp,
@@ -124,7 +124,7 @@ fn observe_token(redis: &Redis, token: u64, now: Timestamp) {
 
 fn apply_plain<U: PlainUsage>(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     text: &[u8],
     checked: Checked,
     now: Timestamp,

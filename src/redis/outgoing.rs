@@ -6,7 +6,7 @@ use super::effect_demand;
 use crate::server::stats;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::EncodedText;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::{PlainUsage, Usage};
 use redis_module::raw;
 use smallvec::SmallVec;
@@ -22,7 +22,7 @@ pub struct RecordedEffects {
     /// count the change.
     uncounted_change: bool,
     /// Each effect with its key. Calls on one key propagate theirs at once and record none.
-    recorded: SmallVec<[(KeyName, EncodedText); 8]>,
+    recorded: SmallVec<[(KeyIndex, EncodedText); 8]>,
 }
 
 impl RecordedEffects {
@@ -31,7 +31,7 @@ impl RecordedEffects {
     #[inline(always)]
     pub fn record_change<U: Usage>(
         &mut self,
-        name: KeyName,
+        name: KeyIndex,
         usage: &mut U,
         expires_at: u64,
         check: &RoundTripCheck<U>,
@@ -49,7 +49,7 @@ impl RecordedEffects {
     /// at `expires_at`.
     pub fn record_conversion<U: PlainUsage>(
         &mut self,
-        name: KeyName,
+        name: KeyIndex,
         components: &mut CompositeUsage,
         plain_expiry: Option<u64>,
         expires_at: u64,
@@ -67,17 +67,17 @@ impl RecordedEffects {
     }
 
     /// Records the whole `usage`, in the key `name`, which expires at `expires_at`.
-    pub fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
+    pub fn record_whole<U: Usage>(&mut self, name: KeyIndex, usage: &U, expires_at: u64) {
         check_stored(usage);
         self.record(name, || EncodedText::of_whole(usage, expires_at));
     }
 
     /// Records the deletion of the key `name`, which held a `U`.
-    pub fn record_deletion<U: Usage>(&mut self, name: KeyName) {
+    pub fn record_deletion<U: Usage>(&mut self, name: KeyIndex) {
         self.record(name, EncodedText::deletion::<U>);
     }
 
-    fn record(&mut self, name: KeyName, text: impl FnOnce() -> EncodedText) {
+    fn record(&mut self, name: KeyIndex, text: impl FnOnce() -> EncodedText) {
         if effect_demand::exists() {
             self.recorded.push((name, text()));
         } else {

@@ -10,7 +10,7 @@ use crate::server::queues::{Answer, BlockedClient, ClientId, QueueKey, WaitingCa
 use crate::server::{Global, settings};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{Block, KeyRequest};
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Verdict};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// then the caller must not send a reply.
 pub fn wait(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     request: &mut KeyRequest,
     block: Block,
     now: Timestamp,
@@ -59,7 +59,7 @@ pub fn wait(
 #[cold]
 pub fn waiting_without_lease<'h>(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     holders: &[&'h [u8]],
     now: Timestamp,
 ) -> Vec<&'h [u8]> {
@@ -70,7 +70,7 @@ pub fn waiting_without_lease<'h>(
 }
 
 /// Denies the call of a holder that waits for a lease of a key, if one does.
-pub fn deny(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) {
+pub fn deny(redis: &mut Redis, name: KeyIndex, holder: &[u8], now: Timestamp) {
     if let Some((call, client)) = redis.global.queues.remove_holder(redis.db(), redis.key_bytes(name), holder) {
         let denial = denial(redis, name, &call, now);
         redis.global.outbox.answer(client, denial, None);
@@ -115,7 +115,7 @@ pub fn client_unblocked(redis: &mut Redis, id: ClientId) -> Option<UnblockedClie
         guard::panic_test_point();
         Some(match &ended {
             // The key is the first argument of RL.ACQUIRE.
-            EndedWait::Waiting(call) => denial(redis, KeyName(1), call, redis::now()),
+            EndedWait::Waiting(call) => denial(redis, KeyIndex(1), call, redis::now()),
             EndedWait::Answered(answer) => answer.reply.clone(),
         })
     });
@@ -136,7 +136,7 @@ pub fn answer_lost(entry: ServerEntry, answer: Answer) {
 }
 
 /// Returns the reply to a call that was taken out of its queue and is granted nothing.
-fn denial(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
+fn denial(redis: &mut Redis, name: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
     let denial = catch_unwind(AssertUnwindSafe(|| serve::deny(redis, name, call, now)));
     call.caller.stats.decided(false);
     denial.unwrap_or(Err(Error::Internal)).map(|decision| serve::denied(call, &decision))

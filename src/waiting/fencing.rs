@@ -5,7 +5,7 @@ use crate::charge;
 use crate::redis::Redis;
 use crate::reply::Reply;
 use ratelimit_core::syntax::KeyRequest;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::{Decision, Timestamp};
 
 /// Adds a new fencing token to a call, which its lease gets unless it has one. An unused token is harmless, as the next
@@ -19,7 +19,7 @@ pub fn assign_token(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
 }
 
 /// Returns the reply to a call: with FENCE also the token of the lease that its holder has, or 0 if it is denied.
-pub fn reply(redis: &mut Redis, name: KeyName, request: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
+pub fn reply(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
     let spec = match request {
         KeyRequest::One(spec) => Some(spec),
         KeyRequest::Composite(call) => call.specs.first(),

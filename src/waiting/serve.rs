@@ -12,12 +12,12 @@ use crate::reply::Reply;
 use crate::server::Global;
 use crate::server::queues::{Caller, Grant, QueueKey, WaitingCall};
 use ratelimit_core::syntax::KeyRequest;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 
 /// Answers those calls waiting for a lease of a key that can be answered, until the work of the run is used up.
-pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, run: &mut TimerRun) {
+pub fn serve(redis: &mut Redis, name: KeyIndex, key: &QueueKey, run: &mut TimerRun) {
     let (queues, now) = (&redis.global.queues, run.now);
     if queues.is_behind_clock(key) && run.may_grant() {
         charge::follow_clock(redis, name, now);
@@ -60,7 +60,7 @@ enum AnswerReason {
 /// Returns the reason for which the head of a key's queue is to be answered; `None` if it has to keep waiting.
 fn answer_reason(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     key: &QueueKey,
     head: &WaitingCall,
     run: &mut TimerRun,
@@ -82,7 +82,7 @@ fn answer_reason(
 /// Evaluates and answers a waiting call like a new call.
 fn decide(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     key: &QueueKey,
     call: &WaitingCall,
     reason: AnswerReason,
@@ -156,7 +156,7 @@ pub fn denied(call: &WaitingCall, decision: &Decision) -> Reply {
 
 /// Returns the decision on a waiting call that is to be denied even if there is room, because nothing can be written
 /// now or because its client has ended the wait.
-pub fn deny(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
+pub fn deny(redis: &mut Redis, name: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
     let mut request = call.claim.request(call.limit, true);
     let decision = peek(redis, name, &request, now)?;
     if !decision.verdict.allowed() {
@@ -170,16 +170,16 @@ pub fn deny(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp
 }
 
 /// Returns `true` if the user of a waiting call may still run RL.ACQUIRE on its key.
-fn may_acquire(redis: &Redis, name: KeyName, caller: &Caller) -> bool {
+fn may_acquire(redis: &Redis, name: KeyIndex, caller: &Caller) -> bool {
     caller.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, name))
 }
 
 /// Returns the decision on a call without charging it.
-fn peek(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
+fn peek(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
     charge::peek(redis, name, request, now).map(|answer| answer.decision)
 }
 
 /// Charges a call if its limit permits; returns the decision.
-fn charge(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
+fn charge(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
     charge::charge(redis, name, request, None, now).map(|answer| answer.decision)
 }

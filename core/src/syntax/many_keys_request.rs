@@ -10,7 +10,7 @@ use super::spec::Spec;
 use super::spec_options::SpecOptions;
 use super::word_errors::{self, WordPlace};
 use super::words::{MULTI_KEY_OPTIONS, MULTI_KEY_POLICY_NAME_OPTIONS, Word, is_policy, out_of_place};
-use crate::wire::args::{Args, KeyName, duplicate};
+use crate::wire::args::{Args, KeyIndex, duplicate};
 use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
 use smallvec::SmallVec;
 
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug)]
 pub struct ManyKeysRequest<'a> {
     /// Keys with their requests. No key appears twice.
-    pub keys: SmallVec<[(KeyName, KeyRequest<'a>); 8]>,
+    pub keys: SmallVec<[(KeyIndex, KeyRequest<'a>); 8]>,
     /// Idempotency of the call (ONCE, SETTLE). Each key stores the id.
     pub idempotency: Idempotency<'a>,
     /// Purpose of the call as a whole.

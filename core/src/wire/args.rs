@@ -32,12 +32,12 @@ words_in_memory!((<const COUNT: usize>) [&[u8]; COUNT], () &[&[u8]], () Vec<&[u8
 /// the server needs, is never fetched.
 ///
 /// ```
-/// use ratelimit_core::wire::args::{Args, KeyName};
+/// use ratelimit_core::wire::args::{Args, KeyIndex};
 /// use ratelimit_core::wire::error::{Error, Reason};
 ///
 /// let words: [&[u8]; 4] = [b"RL.DEMO", b"user:7", b"force", b"more"];
 /// let mut args = Args::new(&words);
-/// assert_eq!(args.key(), Ok(KeyName(1)));
+/// assert_eq!(args.key(), Ok(KeyIndex(1)));
 /// assert!(!args.accept("COST") && args.accept("FORCE"));
 /// assert_eq!(args.end(), Err(Error::unexpected(b"more", Reason::AtEnd)));
 /// ```
@@ -50,7 +50,7 @@ pub struct Args<'a> {
 
 /// Index of a key among the words of a call. The server is asked for the key by this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyName(pub usize);
+pub struct KeyIndex(pub usize);
 
 /// Parses a whole number of plain digits, up to `max`.
 pub fn whole(text: &[u8], max: u64) -> Option<u64> {
@@ -135,28 +135,28 @@ impl<'a> Args<'a> {
     /// # Errors
     /// [`Error::WrongArity`] if there is none.
     #[inline]
-    pub fn key(&mut self) -> Result<KeyName, Error> {
-        let place = KeyName(self.next);
+    pub fn key(&mut self) -> Result<KeyIndex, Error> {
+        let index = KeyIndex(self.next);
         if self.is_empty() {
             return Err(Error::WrongArity);
         }
         self.skip();
-        Ok(place)
+        Ok(index)
     }
 
     /// Returns the name of a key.
     #[must_use]
-    pub fn name(&self, key: KeyName) -> &'a [u8] {
+    pub fn name(&self, key: KeyIndex) -> &'a [u8] {
         self.words.word(key.0).unwrap_or_default()
     }
 
     /// Reads `numkeys key [key ...]` and returns the indexes of the keys. Returns `None` unless there is at least one
     /// key and as many as numkeys.
-    pub fn numbered_keys(&mut self) -> Option<impl ExactSizeIterator<Item = KeyName> + Clone + use<>> {
+    pub fn numbered_keys(&mut self) -> Option<impl ExactSizeIterator<Item = KeyIndex> + Clone + use<>> {
         let count = usize::try_from(whole(self.word().ok()?, u64::MAX)?).ok().filter(|count| *count > 0)?;
         let first = self.next;
         self.next = first.checked_add(count).filter(|end| *end <= self.count)?;
-        Some((first..self.next).map(KeyName))
+        Some((first..self.next).map(KeyIndex))
     }
 
     /// Reads the next word if it is `expected`, in any case. Returns `true` if it was read.

@@ -11,7 +11,7 @@ use ratelimit_core::syntax::{
     self, AcquireOptions, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose,
     Spec, SpecOptions,
 };
-use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::with_limit;
 use ratelimit_core::{Amount, AnyLimit, Limit, Request, Timestamp};
@@ -71,7 +71,7 @@ pub fn run(data: &[u8]) {
         Ok(ManyKeysRequest { keys, idempotency, purpose }) => {
             assert!(!keys.is_empty() && keys.len() < words.len());
             assert_idempotency(&idempotency, purpose);
-            for (KeyName(place), of_key) in keys {
+            for (KeyIndex(place), of_key) in keys {
                 assert!((2..words.len()).contains(&place), "a key is one of the words behind numkeys");
                 match of_key {
                     KeyRequest::One(spec) => {

@@ -9,7 +9,7 @@ use super::contents::Contents;
 use super::open::OpenKey;
 use super::takeover::create_key;
 use super::value::{Value, Writable};
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ use std::thread::panicking;
 /// Closed key, with the state in which the call found it. The call may have opened other keys since.
 pub struct ClosedKey<'a> {
     /// Position of the key among the words of the call.
-    pub(super) name: KeyName,
+    pub(super) name: KeyIndex,
     /// Type of the value if a module has defined it; otherwise null.
     pub(super) native: *mut raw::RedisModuleType,
     /// Value if a module has defined its type; otherwise null.
@@ -38,7 +38,7 @@ pub struct ClosedKey<'a> {
 
 impl ClosedKey<'_> {
     /// Returns the position of the key among the words of the call.
-    pub fn name(&self) -> KeyName {
+    pub fn name(&self) -> KeyIndex {
         self.name
     }
 
@@ -119,7 +119,7 @@ impl OptionalExpiry {
 /// starts a new generation.
 pub struct ResumedKey<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
-    name: KeyName,
+    name: KeyIndex,
     expires_at: OptionalExpiry,
     was_reopened: bool,
     value: Value<U>,

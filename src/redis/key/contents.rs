@@ -5,7 +5,7 @@ use super::super::native_type;
 use super::handle::Handle;
 use super::value::Value;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage, UsageKind};
 use redis_module::raw;
@@ -108,7 +108,7 @@ pub struct Contents {
 impl Contents {
     /// Opens a key. The server deletes a key that has expired. Other modules may run if the key is missing.
     #[inline(always)]
-    pub(super) fn open(redis: &mut Redis, name: KeyName, mode: u32) -> Result<Contents, Error> {
+    pub(super) fn open(redis: &mut Redis, name: KeyIndex, mode: u32) -> Result<Contents, Error> {
         let handle = Handle::open(redis, name, mode)?;
         let native = handle.native();
         if !native.is_null() {

@@ -2,7 +2,7 @@
 
 use super::super::api::{OK, api, call};
 use super::super::{Redis, native_type};
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
@@ -23,7 +23,7 @@ impl Handle {
     /// # Errors
     /// The call has no such word.
     #[inline(always)]
-    pub(super) fn open(redis: &Redis, name: KeyName, mode: u32) -> Result<Handle, Error> {
+    pub(super) fn open(redis: &Redis, name: KeyIndex, mode: u32) -> Result<Handle, Error> {
         let string = redis.string(name)?;
         // SAFETY: `ctx` and the string are those of the current call.
         Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, string, mode.cast_signed())) }))
@@ -38,7 +38,7 @@ impl Handle {
     /// value there meanwhile (for example by renaming a key that was evaluated before), that value is found although a
     /// module has run. No key expires later in the call: the server's clock stands still until the call ends.
     #[inline(always)]
-    pub(super) fn delete_if_expired(redis: &Redis, name: KeyName) -> Result<(), Error> {
+    pub(super) fn delete_if_expired(redis: &Redis, name: KeyIndex) -> Result<(), Error> {
         let looks_up_again = api!(RedisModule_KeyExists).is_none();
         if looks_up_again { Handle::open(redis, name, WRITE).map(drop) } else { Ok(()) }
     }
@@ -104,7 +104,7 @@ impl Handle {
     /// Creates the missing key with `usage` and sets its expiry. Other modules may run meanwhile; returns a handle of
     /// the key as it is afterwards.
     #[inline(always)]
-    pub(super) fn make_key<U: Usage>(self, redis: &Redis, name: KeyName, usage: U, at: u64, now: Timestamp) -> Handle {
+    pub(super) fn make_key<U: Usage>(self, redis: &Redis, name: KeyIndex, usage: U, at: u64, now: Timestamp) -> Handle {
         let value = native_type::into_raw(usage);
         let native = native_type::of::<U>().pointer();
         // The server notifies modules while it creates the key.

@@ -8,7 +8,7 @@ use super::contents::{Contents, PeekedKey};
 use super::handle::{Handle, READ, WRITE};
 use super::value::{Value, Writable};
 use ratelimit_core::expiry::LATEST_EXPIRY;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
 use std::ops::{Deref, DerefMut};
@@ -20,7 +20,7 @@ pub struct OpenKey<'r, 'a> {
     /// Call that has opened the key.
     pub(super) redis: &'r mut Redis<'a>,
     /// Name of the key.
-    pub(super) name: KeyName,
+    pub(super) name: KeyIndex,
     /// Contents of the key.
     pub(super) contents: Contents,
 }
@@ -146,7 +146,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Closes the handle, so that other modules may run, and drops the pointer to the usage.
-    pub(super) fn close(&mut self) -> (&mut Redis<'a>, KeyName) {
+    pub(super) fn close(&mut self) -> (&mut Redis<'a>, KeyIndex) {
         self.value = Value::Missing(U::default());
         let OpenKey { redis, name, contents } = &mut self.open;
         contents.handle = Handle::closed();
@@ -203,30 +203,30 @@ impl<U: Usage> Drop for Key<'_, '_, U> {
 impl<'a> Redis<'a> {
     /// Opens a key of any type for reading and writing.
     #[inline(always)]
-    pub fn open(&mut self, name: KeyName) -> Result<OpenKey<'_, 'a>, Error> {
+    pub fn open(&mut self, name: KeyIndex) -> Result<OpenKey<'_, 'a>, Error> {
         let contents = Contents::open(self, name, WRITE)?;
         Ok(OpenKey { redis: self, name, contents })
     }
 
     /// Makes the server delete an expired key before a call on several keys opens any of them, so that no other module
     /// runs when an existing key is opened.
-    pub fn delete_if_expired(&mut self, name: KeyName) -> Result<(), Error> {
+    pub fn delete_if_expired(&mut self, name: KeyIndex) -> Result<(), Error> {
         Handle::delete_if_expired(self, name)
     }
 
     /// Opens a key for reading and writing; returns an error if it holds anything but a `U`.
-    pub(in crate::redis) fn open_as<U: Usage>(&mut self, name: KeyName) -> Result<Key<'_, 'a, U>, Error> {
+    pub(in crate::redis) fn open_as<U: Usage>(&mut self, name: KeyIndex) -> Result<Key<'_, 'a, U>, Error> {
         self.open(name)?.typed().map_err(|key| key.contents().stored().wrong_type(U::KIND.name()))
     }
 
     /// Opens a key for reading only.
     #[inline(always)]
-    pub fn peek(&mut self, name: KeyName) -> Result<PeekedKey<'_>, Error> {
+    pub fn peek(&mut self, name: KeyIndex) -> Result<PeekedKey<'_>, Error> {
         Contents::open(self, name, READ).map(PeekedKey::of)
     }
 
     /// Records the deletion of an unused key. It is propagated, and then the key is deleted if it is still unused.
-    pub(super) fn record_deletion<U: Usage>(&mut self, name: KeyName) {
+    pub(super) fn record_deletion<U: Usage>(&mut self, name: KeyIndex) {
         self.effects.record_deletion::<U>(name);
         self.after_propagation(move |redis| {
             // Other modules may have charged the key since, and have propagated that.
@@ -240,7 +240,7 @@ impl<'a> Redis<'a> {
 
     /// Records the whole state of a key after a panic, as the change itself is unknown.
     #[cold]
-    pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
+    pub(super) fn record_whole<U: Usage>(&mut self, name: KeyIndex, usage: &mut U, expires_at: Option<u64>) {
         // The whole state includes the interrupted change, so the next call must not propagate or apply it again.
         usage.discard_effect();
         if usage.is_unused() {

@@ -6,7 +6,7 @@ use super::super::current_call::Event;
 use super::contents::{Contents, ForeignType, Stored};
 use super::handle::{Handle, READ, WRITE};
 use super::value::Writable;
-use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::{Timestamp, Usage};
 
 /// String in a key as redis-cell writes it: short, and with an expiry.
@@ -19,7 +19,7 @@ pub struct ShortString {
 
 /// Returns the string in a key, if it has at most `max_length` bytes and the key expires. Read by `GET`, as the module
 /// API's `StringDMA` would convert the encoding of an integer or a short string in the key.
-pub fn short_string(redis: &mut Redis, name: KeyName, max_length: usize) -> Option<ShortString> {
+pub fn short_string(redis: &mut Redis, name: KeyIndex, max_length: usize) -> Option<ShortString> {
     let contents = Contents::open(redis, name, READ).ok()?;
     let is_short = contents.stored() == Stored::Foreign(ForeignType::String) && contents.handle.length() <= max_length;
     let expires_in_ms = if is_short { contents.handle.expires_in_ms() } else { None };
@@ -45,7 +45,7 @@ pub fn short_string(redis: &mut Redis, name: KeyName, max_length: usize) -> Opti
 
 /// Replaces the value of a key by a usage, or deletes the key if the usage is unused, and propagates that. Returns
 /// `false`, without a change, if it cannot be propagated because the server has no command named DEL.
-pub fn replace<U: Usage>(redis: &mut Redis, name: KeyName, mut usage: U, expires_at: u64, now: Timestamp) -> bool {
+pub fn replace<U: Usage>(redis: &mut Redis, name: KeyIndex, mut usage: U, expires_at: u64, now: Timestamp) -> bool {
     let Ok(string) = redis.string(name) else { return false };
     // SAFETY: `ctx` and the string are those of the current call.
     if unsafe { call!(RedisModule_Replicate(redis.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) } != OK {
@@ -63,7 +63,7 @@ pub fn replace<U: Usage>(redis: &mut Redis, name: KeyName, mut usage: U, expires
 }
 
 /// Replaces the value of a key by a usage. The caller has already propagated the replacement.
-pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
+pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyIndex, usage: U, expires_at: u64, now: Timestamp) {
     if let Ok(handle) = Handle::open(redis, name, WRITE) {
         redis.other_modules_may_run();
         // SAFETY: the handle is open for writing.
@@ -76,7 +76,7 @@ pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyName, usage: U
 }
 
 /// Creates a key whose creation has been propagated. Replaces a value that other modules have stored in it since.
-pub(super) fn create_key<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
+pub(super) fn create_key<U: Usage>(redis: &mut Redis, name: KeyIndex, usage: U, expires_at: u64, now: Timestamp) {
     if let Some(usage) = create_if_missing(redis, name, usage, expires_at, now) {
         // Other modules have stored a value in the key since, and may have propagated it after this usage.
         replace(redis, name, usage, expires_at, now);
@@ -86,7 +86,7 @@ pub(super) fn create_key<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, e
 /// Creates a key whose creation has been propagated, or returns the usage if the key exists.
 fn create_if_missing<U: Usage>(
     redis: &mut Redis,
-    name: KeyName,
+    name: KeyIndex,
     usage: U,
     expires_at: u64,
     now: Timestamp,

@@ -15,8 +15,8 @@ fn words_are_read_in_order_after_the_command() {
 fn key_is_read_as_its_index() {
     let words: [&[u8]; 3] = [b"RL.DEMO", b"user:1", b"user:2"];
     let mut args = Args::new(&words);
-    assert_eq!(args.key(), Ok(KeyName(1)));
-    assert_eq!(args.key(), Ok(KeyName(2)));
+    assert_eq!(args.key(), Ok(KeyIndex(1)));
+    assert_eq!(args.key(), Ok(KeyIndex(2)));
     assert_eq!(args.key(), Err(Error::WrongArity));
 }
 
@@ -73,8 +73,8 @@ fn whole_number_of_plain_digits_up_to_the_maximum_is_accepted() {
 fn numbered_keys_are_read_as_their_indexes() {
     let words: [&[u8]; 5] = [b"RL.DEMO", b"2", b"a", b"b", b"FIXED"];
     let mut args = Args::new(&words);
-    let keys: Vec<KeyName> = args.numbered_keys().unwrap().collect();
-    assert_eq!(keys, [KeyName(2), KeyName(3)]);
+    let keys: Vec<KeyIndex> = args.numbered_keys().unwrap().collect();
+    assert_eq!(keys, [KeyIndex(2), KeyIndex(3)]);
     assert_eq!([args.name(keys[0]), args.name(keys[1])], [b"a", b"b"]);
     assert_eq!(args.word(), Ok(&b"FIXED"[..]));
 }
