@@ -22,6 +22,7 @@ mod decision;
 mod denials;
 mod error;
 mod fields;
+mod forced;
 mod layer;
 mod lease;
 mod limiter;

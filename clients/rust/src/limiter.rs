@@ -218,6 +218,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         if take.ttl.is_some() || matches!(take.once, Once::Own(_) | Once::New) {
             refuse_sketches(charge.limits())?;
         }
+        if !take.wait.is_zero()
+            && let Err(why) = self.sending.refuse_forced(charge).await
+        {
+            return self.sending.without(why);
+        }
         if !take.wait.is_zero() && charge.is_reservable() && !take.force && !take.up_to && take.once != Once::Never {
             return self.reserved(charge, take).await;
         }

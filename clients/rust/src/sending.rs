@@ -10,17 +10,19 @@ use crate::breaker::Breaker;
 use crate::decision::Decision;
 use crate::denials::{Denial, Denials};
 use crate::error::Error;
+use crate::forced::{FORCED, ForcedPolicies, has_force};
 use crate::options::{OnOutage, Options, SetupErrors};
 use crate::replies::{explained, reply_of};
 use crate::routing;
 use crate::tracking::Tracker;
-use crate::words::command;
+use crate::words::{Charge, command};
 
-/// Failure of a call: an error reply, or no reply.
+/// Failure of a call: an error reply, no reply, or a call that was not sent because it would be wrong.
 #[derive(Clone)]
 pub(crate) enum Refused {
     Nothing(String),
     Reply(String),
+    Call(&'static str),
 }
 
 impl Refused {
@@ -28,6 +30,7 @@ impl Refused {
         match self {
             Self::Nothing(why) => Error::Unavailable(why),
             Self::Reply(reply) => explained(&reply),
+            Self::Call(why) => Error::Call(why.to_owned()),
         }
     }
 }
@@ -46,12 +49,13 @@ struct Shared {
     options: Options,
     breaker: Breaker,
     denials: Arc<Denials>,
+    forced: ForcedPolicies,
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
     pub(crate) fn new(connection: C, options: Options) -> Self {
         let breaker = Breaker::new(options.failures, options.pause);
-        let shared = Shared { options, breaker, denials: Arc::default() };
+        let shared = Shared { options, breaker, denials: Arc::default(), forced: ForcedPolicies::default() };
         Self { connection, shared: Arc::new(shared), client: None, tracker: None }
     }
 
@@ -78,6 +82,25 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
     ) -> Result<Decision, Refused> {
         let reply = self.send(words, is_repeatable).await?;
         Decision::read(&reply, id).ok_or_else(|| Refused::Nothing(format!("no decision: {reply:?}")))
+    }
+
+    /// Returns an error if a limit of the call is a policy with FORCE. The server is asked at most once a second.
+    pub(crate) async fn refuse_forced(&self, charge: &Charge) -> Result<(), Refused> {
+        for (key, limit) in charge.policies() {
+            let policies = &self.shared.forced;
+            let asked_at = Instant::now();
+            let forces = if let Some(forces) = policies.find(&limit.words, asked_at) {
+                forces
+            } else {
+                let forces = has_force(&self.send(&Charge::policy_facts(key, limit), true).await?);
+                policies.remember(&limit.words, forces, asked_at);
+                forces
+            };
+            if forces {
+                return Err(Refused::Call(FORCED));
+            }
+        }
+        Ok(())
     }
 
     /// Sends a command to which [`OnOutage`] does not apply.
@@ -133,6 +156,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Sending<C> {
                     }
                     said
                 }
+                Ok(Err(call @ Refused::Call(_))) => return Err(call),
                 Ok(Err(Refused::Nothing(why))) => why,
                 Err(_) => format!("no reply within {:?}", options.timeout),
             };

@@ -187,7 +187,7 @@ impl State {
         let whole = |number: Option<i64>| u64::try_from(number.unwrap_or(0)).unwrap_or(0);
         let reply = Reply {
             id,
-            // A policy with FORCE charges what it denies.
+            // A policy that has got FORCE meanwhile charges what it denies.
             granted: whole(decision.granted.filter(|_| decision.allowed)),
             limit: whole(decision.limit),
             remaining: whole(decision.remaining),
@@ -222,6 +222,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
     /// Requests units until every waiting take is answered. A task of its own, as a caller may be cancelled.
     async fn request(self: Arc<Self>) {
         loop {
+            let not_forced = self.sending.refuse_forced(&self.charge).await;
             let sent_at = self.now();
             let wanted = {
                 let mut state = self.state();
@@ -230,7 +231,10 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
             };
             let id = Id::new(self.keep.saturating_add(SETTLED_LATE).into());
             let words = self.charge.take(&Take::units(wanted).up_to(), Some(&id));
-            let reply = self.sending.decided(&words, true, None).await;
+            let reply = match not_forced {
+                Ok(()) => self.sending.decided(&words, true, None).await,
+                Err(why) => Err(why),
+            };
             if let Some(rest) = self.record(reply, id.name, wanted, sent_at) {
                 // Units that cannot be given back recover by themselves.
                 let _ = self.give_back(rest).await;

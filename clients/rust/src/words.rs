@@ -98,6 +98,21 @@ impl Charge {
         &self.limits
     }
 
+    /// Returns the limits that are policies, each with its key. Policies of items are sketches, which have no FORCE.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = (&str, &Limit)> {
+        let limits = self.limits.iter().zip(&self.items).enumerate();
+        limits.filter(|(_, (limit, item))| limit.is_policy() && item.is_none()).map(|(number, (limit, _))| {
+            let key = if self.is_of_several { self.keys.get(number) } else { self.keys.first() };
+            (key.map_or("", String::as_str), limit)
+        })
+    }
+
+    /// Returns the words of a call that charges nothing, and whose reply says if the policy has FORCE.
+    pub(crate) fn policy_facts(key: &str, policy: &Limit) -> Vec<String> {
+        let options = ["COST", "0", "EACH"].map(str::to_owned).to_vec();
+        [vec!["RL.LIMIT".to_owned(), key.to_owned()], policy.names(None), options].concat()
+    }
+
     pub(crate) fn is_of_several(&self) -> bool {
         self.is_of_several
     }

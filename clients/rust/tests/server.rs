@@ -230,16 +230,40 @@ async fn expired_units_of_an_idle_process_are_refunded() {
 }
 
 #[tokio::test]
-async fn units_of_a_policy_with_force_are_at_most_its_limit() {
+async fn policy_with_force_is_refused_for_units_and_waits() {
     let server = Server::start();
     let mut connection = server.connection().await;
     let limiter = server.limiter(busy_machine()).await;
     let words = ["plan", "FIXED", "5", "1h", "FORCE"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
+    let plan = [Limit::policy(["plan"])];
+    let waiting = Take::default().waiting(Duration::from_secs(1));
+    for refused in [
+        limiter.units("hot", &plan, Batch::default()).take(1).await,
+        limiter.take("hot", &plan, &waiting).await,
+        limiter.take_all(&[("{hot}:a", Limit::fixed(5, "1h")), ("{hot}:b", plan[0].clone())], &waiting).await,
+    ] {
+        assert!(matches!(&refused, Err(Error::Call(why)) if why.contains("FORCE")), "{refused:?}");
+    }
+    assert_eq!(limiter.peek("hot", &[Limit::fixed(5, "1h")], 1).await.unwrap().remaining, Some(5));
+}
+
+#[tokio::test]
+async fn units_of_a_policy_that_gets_force_are_at_most_its_limit() {
+    let server = Server::start();
+    let mut connection = server.connection().await;
+    let limiter = server.limiter(busy_machine()).await;
+    let words = ["plan", "FIXED", "5", "1h"];
+    let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
     let units = limiter.units("hot", &[Limit::policy(["plan"])], Batch::default());
     let mut passed = 0;
-    for _ in 0..20 {
+    for _ in 0..3 {
         passed += usize::from(units.take(1).await.unwrap().allowed);
+    }
+    let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).arg("FORCE").query_async(&mut connection).await.unwrap();
+    for _ in 0..20 {
+        // Refused once the server has been asked again, after a second.
+        passed += usize::from(units.take(1).await.is_ok_and(|decision| decision.allowed));
     }
     assert_eq!(passed, 5);
 }
