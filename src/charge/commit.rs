@@ -135,7 +135,7 @@ impl<'r, 'a: 'r> Target<'r, 'a> for Closed<'_, 'r, 'a> {
     }
 
     fn open(self) -> Option<OpenKey<'r, 'a>> {
-        self.redis.open(self.key.name()).ok()
+        self.redis.open(self.key.index()).ok()
     }
 }
 

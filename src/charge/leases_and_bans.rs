@@ -13,8 +13,8 @@ use std::marker::PhantomData;
 
 /// Bans a key for a duration, with a limiter of any kind, or creates a key with only a ban. Never shortens a ban; a
 /// duration of 0 lifts it. Returns the remaining duration of the ban.
-pub fn ban(redis: &mut Redis, name: KeyIndex, duration: Span, now: Timestamp) -> Result<Span, Error> {
-    let (key, ban) = (redis.open(name)?, Ban { duration });
+pub fn ban(redis: &mut Redis, index: KeyIndex, duration: Span, now: Timestamp) -> Result<Span, Error> {
+    let (key, ban) = (redis.open(index)?, Ban { duration });
     let key = match key.typed::<CompositeUsage>() {
         Ok(key) if !key.usage().can_ban(duration, now) => return Ok(key.usage().banned(now)),
         Ok(key) => {
@@ -60,30 +60,30 @@ impl Apply for Ban {
 }
 
 /// Releases the leases of holders in a key of any type. Returns the number of released leases.
-pub fn release(redis: &mut Redis, name: KeyIndex, holders: &[&[u8]], now: Timestamp) -> Result<usize, Error> {
-    change_leases(redis, name, holders, None, now)
+pub fn release(redis: &mut Redis, index: KeyIndex, holders: &[&[u8]], now: Timestamp) -> Result<usize, Error> {
+    change_leases(redis, index, holders, None, now)
 }
 
 /// Releases the lease of a holder if it still has this expiry. Returns the number of released leases.
 pub fn release_if_unchanged(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     holder: &[u8],
     expires_at: Timestamp,
     now: Timestamp,
 ) -> Result<usize, Error> {
-    change_leases(redis, name, &[holder], Some(expires_at), now)
+    change_leases(redis, index, &[holder], Some(expires_at), now)
 }
 
 /// Shifts the leases of a key back if the clock moved backwards, like a denied call.
-pub fn follow_clock(redis: &mut Redis, name: KeyIndex, now: Timestamp) {
+pub fn follow_clock(redis: &mut Redis, index: KeyIndex, now: Timestamp) {
     // An error means that the key has a type without leases.
-    drop(change_leases(redis, name, &[], None, now));
+    drop(change_leases(redis, index, &[], None, now));
 }
 
 /// Returns the expiry of a holder's lease of a key; `None` if it has none.
-pub fn lease_until(redis: &mut Redis, name: KeyIndex, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
-    let key = redis.peek(name).ok()?;
+pub fn lease_until(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
+    let key = redis.peek(index).ok()?;
     if let Ok(usage) = key.usage::<ConcurrencyUsage>() {
         return usage.lease_until(holder, now);
     }
@@ -91,8 +91,8 @@ pub fn lease_until(redis: &mut Redis, name: KeyIndex, holder: &[u8], now: Timest
 }
 
 /// Returns the fencing token of a holder's lease of a key; 0 if it has none.
-pub fn lease_token(redis: &mut Redis, name: KeyIndex, holder: &[u8], now: Timestamp) -> u64 {
-    let Ok(key) = redis.peek(name) else { return 0 };
+pub fn lease_token(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Timestamp) -> u64 {
+    let Ok(key) = redis.peek(index) else { return 0 };
     let token = match key.usage::<ConcurrencyUsage>() {
         Ok(usage) => usage.lease_token(holder, now),
         Err(_) => key.usage::<CompositeUsage>().ok().and_then(|usage| usage.lease_token(holder, now)),
@@ -102,12 +102,12 @@ pub fn lease_token(redis: &mut Redis, name: KeyIndex, holder: &[u8], now: Timest
 
 fn change_leases(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     holders: &[&[u8]],
     only: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<usize, Error> {
-    let key = match redis.open(name)?.typed::<ConcurrencyUsage>() {
+    let key = match redis.open(index)?.typed::<ConcurrencyUsage>() {
         Ok(key) => return Ok(commit(key, &Release::new(holders, only), true, now)),
         Err(key) => key,
     };

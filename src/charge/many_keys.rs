@@ -77,8 +77,8 @@ fn is_allowed<'e, 's: 'e, 'a: 's>(
 /// Returns an error if a key holds another type, or the call would exceed a maximum per key.
 pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -> Result<KeysAnswer, Error> {
     let mut peeked = Vec::with_capacity(request.keys.len());
-    for (name, key_request) in &request.keys {
-        let key = redis.peek(*name)?;
+    for (index, key_request) in &request.keys {
+        let key = redis.peek(*index)?;
         let evaluated = evaluate(key.contents(), request, key_request, now, || false)?;
         let decision = evaluated.answer(key.contents(), now).ok_or(Error::Internal)?;
         peeked.push((evaluated, decision));
@@ -119,7 +119,7 @@ pub fn charge_keys(
         let policy = policies.get(place).and_then(Option::as_deref);
         let denies = evaluated.denies();
         if count_key_and_report_denial(&evaluated, allowed, is_denied_peek) {
-            redis.record_denial(closed.name(), evaluated.item(), policy.map(|policy| &policy.name), now);
+            redis.record_denial(closed.index(), evaluated.item(), policy.map(|policy| &policy.name), now);
         }
         let changes_key = evaluated.changes_key(allowed);
         let (decision, outcome) = evaluated.commit(Closed { redis, key: &closed }, changes_key, now);
@@ -150,8 +150,8 @@ fn evaluate_keys<'s, 'a, 'c>(
     now: Timestamp,
     keys: &mut EvaluatedKeys<'s, 'a, 'c>,
 ) -> Result<(), Error> {
-    for (name, _) in &request.keys {
-        redis.delete_if_expired(*name)?;
+    for (index, _) in &request.keys {
+        redis.delete_if_expired(*index)?;
     }
     for key in &request.keys {
         evaluate_key(redis, request, key, now, keys)?;
@@ -167,11 +167,11 @@ fn evaluate_keys<'s, 'a, 'c>(
 fn evaluate_key<'s, 'a, 'c>(
     redis: &mut Redis<'c>,
     request: &ManyKeysRequest<'a>,
-    (name, key_request): &'s (KeyIndex, KeyRequest<'a>),
+    (index, key_request): &'s (KeyIndex, KeyRequest<'a>),
     now: Timestamp,
     keys: &mut EvaluatedKeys<'s, 'a, 'c>,
 ) -> Result<(), Error> {
-    let key = redis.open(*name)?;
+    let key = redis.open(*index)?;
     let out_of_memory = || key.redis().out_of_memory();
     let evaluated = evaluate(key.contents(), request, key_request, now, out_of_memory)?;
     keys.push(EvaluatedKey { closed: key.close(evaluated.may_write(), now), evaluated });

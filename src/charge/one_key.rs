@@ -25,10 +25,10 @@ use std::iter::once;
 ///
 /// # Errors
 /// Returns an error if the key holds another type, or the call would exceed a maximum per key.
-pub fn peek(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
+pub fn peek(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
     match request {
-        KeyRequest::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
-        KeyRequest::Composite(request) => peek_several(&redis.peek(name)?, Cow::Borrowed(request), now),
+        KeyRequest::One(spec) => peek_one(redis, index, spec, now).map(Answer::of),
+        KeyRequest::Composite(request) => peek_several(&redis.peek(index)?, Cow::Borrowed(request), now),
         // Unreachable: the command has replaced the name of a policy by its limits.
         KeyRequest::Policy(_) => Err(Error::Internal),
     }
@@ -39,8 +39,8 @@ pub fn peek(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, now: Timest
 /// # Errors
 /// As [`peek`].
 #[inline(always)]
-pub fn peek_one(redis: &mut Redis, name: KeyIndex, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
-    with_limit!(spec, limit => peek_limit(&redis.peek(name)?, limit, spec, now))
+pub fn peek_one(redis: &mut Redis, index: KeyIndex, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
+    with_limit!(spec, limit => peek_limit(&redis.peek(index)?, limit, spec, now))
 }
 
 /// Decides a call of one spec, with its limit as the concrete type `L`, and changes nothing.
@@ -76,14 +76,14 @@ fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp)
 /// for it.
 pub fn charge(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     request: &KeyRequest,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
     match request {
-        KeyRequest::One(spec) => charge_one(redis, name, spec, policy, now).map(Answer::of),
-        KeyRequest::Composite(request) => charge_several(redis, name, request, policy, now),
+        KeyRequest::One(spec) => charge_one(redis, index, spec, policy, now).map(Answer::of),
+        KeyRequest::Composite(request) => charge_several(redis, index, request, policy, now),
         // Unreachable: the command has replaced the name of a policy by its limits.
         KeyRequest::Policy(_) => Err(Error::Internal),
     }
@@ -96,7 +96,7 @@ pub fn charge(
 #[inline(always)]
 pub fn charge_one(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     spec: &Spec,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
@@ -105,7 +105,7 @@ pub fn charge_one(
     let decision = with_limit!(spec, limit => {
         // Copied: a reference into the caller's spec would force it into memory.
         let limit = limit.to_owned();
-        charge_limit(redis, name, &limit, spec, policy, &mut composite_outcome, now)
+        charge_limit(redis, index, &limit, spec, policy, &mut composite_outcome, now)
     })?;
     if let Some(policy) = policy {
         let outcome = composite_outcome.unwrap_or_else(|| CountedOutcome::of(&decision, Purpose::of(spec.request)));
@@ -121,14 +121,14 @@ pub fn charge_one(
 #[inline(always)]
 fn charge_limit<L: Limit<Usage: PlainUsage>>(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     limit: &L,
     spec: &Spec,
     policy: Option<&EffectivePolicy>,
     composite_outcome: &mut Option<CountedOutcome>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
-    match redis.open(name)?.typed() {
+    match redis.open(index)?.typed() {
         Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), policy, now)?.with_keep(spec.keep)),
         Err(key) => {
             // Copied field by field: a reference to the whole spec would force it into memory.
@@ -180,12 +180,12 @@ fn charge_other_kind(
 #[inline(never)]
 pub fn charge_several(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     request: &CompositeRequest,
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
-    let answer = charge_composite(redis.open(name)?, request, policy, now)?;
+    let answer = charge_composite(redis.open(index)?, request, policy, now)?;
     if let Some(policy) = policy {
         policy.counts.count(&outcome(&answer, request.purpose));
     }
@@ -244,13 +244,13 @@ fn check_and_count(
 #[inline(always)]
 pub fn charge_or_migrate(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     bucket: &Bucket,
     request: Request,
     now: Timestamp,
     legacy_usage: impl FnOnce(&mut Redis) -> Option<BucketUsage>,
 ) -> Result<Decision, Error> {
-    let key = match redis.open(name)?.typed() {
+    let key = match redis.open(index)?.typed() {
         Ok(key) => return charge_plain(key, bucket, request, None, None, now),
         Err(key) => key,
     };
@@ -261,7 +261,7 @@ pub fn charge_or_migrate(
     }
     drop(key);
     let decision = match legacy_usage(redis) {
-        Some(usage) => migrate_string(redis, name, bucket, usage, request, now)?,
+        Some(usage) => migrate_string(redis, index, bucket, usage, request, now)?,
         None => None,
     };
     decision.ok_or_else(|| stored.wrong_type(BucketUsage::KIND.name()))
@@ -271,7 +271,7 @@ pub fn charge_or_migrate(
 /// be replaced.
 fn migrate_string(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     bucket: &Bucket,
     mut usage: BucketUsage,
     request: Request,
@@ -282,14 +282,14 @@ fn migrate_string(
     let evaluation = OneLimit::at(bucket, &usage, usage.is_unused(), request, now);
     check_room_and_memory(redis, once(&evaluation))?;
     let Applied { answer: decision, reset } = evaluation.apply(bucket, request, &mut usage, now);
-    if !replace(redis, name, usage, Expiry::of(now, reset).after_charge(None, false), now) {
+    if !replace(redis, index, usage, Expiry::of(now, reset).after_charge(None, false), now) {
         return Ok(None);
     }
     let allowed = evaluation.allows();
     let is_denied_peek = !allowed && request.is_peek();
     count_call(redis, allowed, is_denied_peek);
     if count_key_and_report_denial(&evaluation, allowed, is_denied_peek) {
-        redis.record_denial(name, None, None, now);
+        redis.record_denial(index, None, None, now);
     }
     Ok(Some(decision))
 }

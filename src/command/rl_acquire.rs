@@ -24,18 +24,18 @@ pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 #[inline(never)]
 fn acquire_in_turn(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     mut request: KeyRequest,
     AcquireOptions { block, fence }: AcquireOptions,
 ) -> Result<Reply, Error> {
-    queue_order::place_take(redis, name, &mut request);
+    queue_order::place_take(redis, index, &mut request);
     let now = redis::now();
     if fence {
         fencing::assign_token(redis, &mut request, now);
     }
-    if waiting::wait(redis, name, &mut request, block, now)? {
+    if waiting::wait(redis, index, &mut request, block, now)? {
         return Ok(Reply::Later);
     }
-    let decision = charge::charge(redis, name, &request, None, now)?.decision;
-    Ok(fencing::reply(redis, name, &request, &decision, now))
+    let decision = charge::charge(redis, index, &request, None, now)?.decision;
+    Ok(fencing::reply(redis, index, &request, &decision, now))
 }

@@ -10,9 +10,9 @@ use ratelimit_core::wire::error::Error;
 
 /// `RL.INFO key`
 pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let name = args.key()?;
+    let index = args.key()?;
     args.end()?;
-    let (key, now) = (redis.peek(name)?, redis::now());
+    let (key, now) = (redis.peek(index)?, redis::now());
     let stored = key.contents().stored();
     if stored == Stored::Missing {
         return Ok(Reply::Null);
@@ -21,13 +21,13 @@ pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let row = row.ok_or_else(|| stored.wrong_type("a limiter"))?;
     let facts = (row.describe)(&key, now)?;
     drop(key);
-    Ok(with_queue(redis, name, Reply::facts(row.kind, facts), now))
+    Ok(with_queue(redis, index, Reply::facts(row.kind, facts), now))
 }
 
 /// Adds the calls that wait for a lease of the key to a reply.
-fn with_queue(redis: &Redis, name: KeyIndex, reply: Reply, now: Timestamp) -> Reply {
+fn with_queue(redis: &Redis, index: KeyIndex, reply: Reply, now: Timestamp) -> Reply {
     const SHOWN: usize = 100;
-    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
+    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(index));
     match (queues.waiting(db, key), reply) {
         (waiting @ 1.., Reply::Map(mut pairs)) => {
             let waiters = queues.list(db, key, SHOWN, now).into_iter();

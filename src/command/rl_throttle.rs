@@ -27,10 +27,10 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 }
 
 /// Returns the usage that corresponds to a key of redis-cell; `None` if the key is not one.
-fn legacy_usage(redis: &mut Redis, name: KeyIndex, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
+fn legacy_usage(redis: &mut Redis, index: KeyIndex, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
     // Maximum number of digits of a TAT.
     const DIGITS: usize = 20;
-    let string = short_string(redis, name, DIGITS)?;
+    let string = short_string(redis, index, DIGITS)?;
     let expires_at = now.plus(Span::from_micros(string.expires_in_ms.saturating_mul(1000)));
     Some(bucket.recovering_at(tat(&string.bytes, expires_at)?, now))
 }

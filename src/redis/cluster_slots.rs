@@ -36,8 +36,8 @@ pub fn owner_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotOwner>
 
 /// Returns the error for a client whose key this node does not serve; `None` if this node serves the key. To be called
 /// in the work of a timer.
-pub fn redirection(redis: &Redis, name: KeyIndex) -> Option<Error> {
-    let name = redis.string(name).ok()?;
+pub fn redirection(redis: &Redis, index: KeyIndex) -> Option<Error> {
+    let name = redis.string(index).ok()?;
     // SAFETY: the context and the string are those of the current work.
     unsafe { redirection_error(redis.ctx, name) }
 }

@@ -90,9 +90,9 @@ impl<'a> Redis<'a> {
     }
 
     /// Returns the bytes of a key's name.
-    pub fn key_bytes(&self, name: KeyIndex) -> &[u8] {
+    pub fn key_bytes(&self, index: KeyIndex) -> &[u8] {
         // SAFETY: the string is that of the current call, and lives until that ends.
-        self.argv.get(name.0).map_or(&[], |string| unsafe { guard::bytes(*string) })
+        self.argv.get(index.0).map_or(&[], |string| unsafe { guard::bytes(*string) })
     }
 
     /// Returns `true` if the server is over its memory limit and its policy is `noeviction`.
@@ -107,17 +107,17 @@ impl<'a> Redis<'a> {
     /// Records that a key, or its `item`, denied the call. `policy` is the policy that sets the limits of the key, if
     /// there is one. Queues the denial event if the setting `denial-events` is on. To be called once per key and call.
     #[inline(never)]
-    pub fn record_denial(&mut self, name: KeyIndex, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
-        self.global.heavy_hitters.record(self.key_bytes(name), item, policy, now);
+    pub fn record_denial(&mut self, index: KeyIndex, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
+        self.global.heavy_hitters.record(self.key_bytes(index), item, policy, now);
         if DENIAL_EVENTS.get() != 0 {
-            self.queue_event(name, Event::Denied);
+            self.queue_event(index, Event::Denied);
         }
     }
 
     /// Queues a keyspace event of a key. Events are announced at the end of the call, as subscribers may change keys.
     #[inline(always)]
-    pub(super) fn queue_event(&mut self, name: KeyIndex, event: Event) {
-        self.events.push((name, event));
+    pub(super) fn queue_event(&mut self, index: KeyIndex, event: Event) {
+        self.events.push((index, event));
     }
 
     /// Queues an action to run once everything recorded has been propagated.
@@ -142,13 +142,13 @@ impl<'a> Redis<'a> {
     #[inline(always)]
     pub(super) fn propagate_change<U: Usage>(
         &mut self,
-        name: KeyIndex,
+        index: KeyIndex,
         usage: &mut U,
         expires_at: u64,
         check: &RoundTripCheck<U>,
     ) {
         self.propagate();
-        if let Ok(string) = self.string(name) {
+        if let Ok(string) = self.string(index) {
             // SAFETY: `ctx` and the string are those of the current call.
             unsafe { outgoing::propagate_change(self.ctx, string, usage, expires_at, check) };
         }
@@ -167,8 +167,8 @@ impl<'a> Redis<'a> {
             run(self);
             guard::panic_test_point();
         }
-        while let Some((name, event)) = self.next_event() {
-            self.announce(name, event);
+        while let Some((index, event)) = self.next_event() {
+            self.announce(index, event);
             guard::panic_test_point();
         }
     }
@@ -181,13 +181,13 @@ impl<'a> Redis<'a> {
     }
 
     #[inline(always)]
-    fn announce(&mut self, name: KeyIndex, event: Event) {
+    fn announce(&mut self, index: KeyIndex, event: Event) {
         let (class, text) = match event {
             Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, TAKEN),
             Event::Deleted => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
             Event::Denied => (raw::REDISMODULE_NOTIFY_MODULE, DENIED),
         };
-        let Ok(name) = self.string(name) else { return };
+        let Ok(name) = self.string(index) else { return };
         self.other_modules_may_run();
         // SAFETY: `ctx` and the string are those of the current call; the name of the event is a constant.
         unsafe {
@@ -249,8 +249,8 @@ impl<'a> Redis<'a> {
     }
 
     /// Returns the server's string of a key's name.
-    pub(super) fn string(&self, name: KeyIndex) -> Result<*mut raw::RedisModuleString, Error> {
-        let Some(string) = self.argv.get(name.0) else { return Err(Error::WrongArity) };
+    pub(super) fn string(&self, index: KeyIndex) -> Result<*mut raw::RedisModuleString, Error> {
+        let Some(string) = self.argv.get(index.0) else { return Err(Error::WrongArity) };
         Ok(*string)
     }
 }

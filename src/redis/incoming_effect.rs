@@ -49,8 +49,8 @@ impl Applier {
     }
 }
 
-fn check<U: Usage>(redis: &mut Redis, name: KeyIndex, text: &[u8]) -> Result<Checked, Error> {
-    let key = redis.peek(name)?;
+fn check<U: Usage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<Checked, Error> {
+    let key = redis.peek(index)?;
     accept::<U>(&*key.usage()?, text)?;
     let missing = key.contents().is_missing();
     drop(key);
@@ -69,11 +69,11 @@ fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
     }
 }
 
-fn check_plain<U: PlainUsage>(redis: &mut Redis, name: KeyIndex, text: &[u8]) -> Result<Checked, Error> {
+fn check_plain<U: PlainUsage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<Checked, Error> {
     if !matches!(Effect::read::<U>(text), Some(Effect::Conversion { .. })) {
-        return check::<U>(redis, name, text);
+        return check::<U>(redis, index, text);
     }
-    let key = redis.peek(name)?;
+    let key = redis.peek(index)?;
     accept_conversion::<U>(&*key.usage()?, key.contents().is_missing(), text)?;
     drop(key);
     Ok(Checked { missing: false, generation: redis.generation })
@@ -92,13 +92,13 @@ fn accept_conversion<U: PlainUsage>(plain: &U, missing: bool, text: &[u8]) -> Re
 
 fn apply<U: Usage>(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     text: &[u8],
     checked: Checked,
     now: Timestamp,
 ) -> Result<(), Error> {
     let may_have_changed = checked.may_have_changed(redis);
-    let mut key = redis.open_as::<U>(name)?;
+    let mut key = redis.open_as::<U>(index)?;
     if may_have_changed || key.is_missing() != checked.missing {
         accept(key.usage(), text)?;
     }
@@ -124,16 +124,16 @@ fn observe_token(redis: &Redis, token: u64, now: Timestamp) {
 
 fn apply_plain<U: PlainUsage>(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     text: &[u8],
     checked: Checked,
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(Effect::Conversion { expires_at, plain_expiry, mut fields, .. }) = Effect::read::<U>(text) else {
-        return apply::<U>(redis, name, text, checked, now);
+        return apply::<U>(redis, index, text, checked, now);
     };
     let may_have_changed = checked.may_have_changed(redis);
-    let mut key = redis.open_as::<U>(name)?;
+    let mut key = redis.open_as::<U>(index)?;
     if may_have_changed || key.is_missing() {
         accept_conversion(key.usage(), key.is_missing(), text)?;
     }
@@ -141,6 +141,6 @@ fn apply_plain<U: PlainUsage>(
     drop(key);
     check_stored(&components);
     observe_token(redis, components.latest_token(), now);
-    put(redis, name, components, expires_at, now);
+    put(redis, index, components, expires_at, now);
     Ok(())
 }

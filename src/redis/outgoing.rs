@@ -26,30 +26,30 @@ pub struct RecordedEffects {
 }
 
 impl RecordedEffects {
-    /// Records the last change of `usage`, in the key `name`, which expires at `expires_at` after it. Debug builds
+    /// Records the last change of `usage`, in the key at `index`, which expires at `expires_at` after it. Debug builds
     /// check the change with `check`.
     #[inline(always)]
     pub fn record_change<U: Usage>(
         &mut self,
-        name: KeyIndex,
+        index: KeyIndex,
         usage: &mut U,
         expires_at: u64,
         check: &RoundTripCheck<U>,
     ) {
         check.check_change(usage);
         if effect_demand::exists() {
-            self.recorded.push((name, EncodedText::of_change(usage, expires_at)));
+            self.recorded.push((index, EncodedText::of_change(usage, expires_at)));
         } else {
             usage.discard_effect();
             self.uncounted_change = true;
         }
     }
 
-    /// Records the conversion of the plain key `name`, whose expiry was `plain_expiry`, to `components`, which expire
+    /// Records the conversion of the plain key at `index`, whose expiry was `plain_expiry`, to `components`, which expire
     /// at `expires_at`.
     pub fn record_conversion<U: PlainUsage>(
         &mut self,
-        name: KeyIndex,
+        index: KeyIndex,
         components: &mut CompositeUsage,
         plain_expiry: Option<u64>,
         expires_at: u64,
@@ -57,29 +57,29 @@ impl RecordedEffects {
         if components.is_unused() {
             // Otherwise the next call would propagate this change once more.
             components.discard_effect();
-            self.record_deletion::<U>(name);
+            self.record_deletion::<U>(index);
         } else if effect_demand::exists() {
-            self.recorded.push((name, EncodedText::of_conversion::<U, _>(plain_expiry, components, expires_at)));
+            self.recorded.push((index, EncodedText::of_conversion::<U, _>(plain_expiry, components, expires_at)));
         } else {
             components.discard_effect();
             self.uncounted_change = true;
         }
     }
 
-    /// Records the whole `usage`, in the key `name`, which expires at `expires_at`.
-    pub fn record_whole<U: Usage>(&mut self, name: KeyIndex, usage: &U, expires_at: u64) {
+    /// Records the whole `usage`, in the key at `index`, which expires at `expires_at`.
+    pub fn record_whole<U: Usage>(&mut self, index: KeyIndex, usage: &U, expires_at: u64) {
         check_stored(usage);
-        self.record(name, || EncodedText::of_whole(usage, expires_at));
+        self.record(index, || EncodedText::of_whole(usage, expires_at));
     }
 
-    /// Records the deletion of the key `name`, which held a `U`.
-    pub fn record_deletion<U: Usage>(&mut self, name: KeyIndex) {
-        self.record(name, EncodedText::deletion::<U>);
+    /// Records the deletion of the key at `index`, which held a `U`.
+    pub fn record_deletion<U: Usage>(&mut self, index: KeyIndex) {
+        self.record(index, EncodedText::deletion::<U>);
     }
 
-    fn record(&mut self, name: KeyIndex, text: impl FnOnce() -> EncodedText) {
+    fn record(&mut self, index: KeyIndex, text: impl FnOnce() -> EncodedText) {
         if effect_demand::exists() {
-            self.recorded.push((name, text()));
+            self.recorded.push((index, text()));
         } else {
             self.uncounted_change = true;
         }
@@ -106,7 +106,7 @@ impl RecordedEffects {
     #[inline(never)]
     unsafe fn propagate_recorded(&mut self, ctx: *mut raw::RedisModuleCtx, argv: &[*mut raw::RedisModuleString]) {
         let recorded = std::mem::take(&mut self.recorded);
-        let keys = recorded.iter().filter_map(|(name, text)| Some((argv.get(name.0).copied()?, text.as_bytes())));
+        let keys = recorded.iter().filter_map(|(index, text)| Some((argv.get(index.0).copied()?, text.as_bytes())));
         let mut words = SmallVec::<[*mut raw::RedisModuleString; 16]>::new();
         // SAFETY: the caller guarantees that the context and the names are those of the current call. The server copies
         // what it is given; strings made here are freed here.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// then the caller must not send a reply.
 pub fn wait(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     request: &mut KeyRequest,
     block: Block,
     now: Timestamp,
@@ -31,21 +31,21 @@ pub fn wait(
         Block::Forever => None,
     };
     if !blocked::may_block(redis)
-        || !matches!(charge::peek(redis, name, request, now)?.decision.verdict, Verdict::After(_))
+        || !matches!(charge::peek(redis, index, request, now)?.decision.verdict, Verdict::After(_))
     {
         return Ok(false);
     }
     let [spec] = queue_order::specs(request) else { return Ok(false) };
     let Some(claim) = Claim::of(spec) else { return Ok(false) };
     let limit = spec.limit.raised_by(spec.keep).limit();
-    charge::follow_clock(redis, name, now);
-    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
+    charge::follow_clock(redis, index, now);
+    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(index));
     if !queues.waits(db, key, claim.holder()) {
         settings::check_blocked(queues.waiting(db, key))?;
     }
     // Other modules may run now, but not after the client has been blocked, when no error can be sent to it.
     redis.finish();
-    let key = QueueKey { db: redis.db(), name: Arc::from(redis.key_bytes(name)) };
+    let key = QueueKey { db: redis.db(), name: Arc::from(redis.key_bytes(index)) };
     key_events::subscribe(redis.entry());
     let client = blocked::block(redis).ok_or(Error::Internal)?;
     redis.global.queues.join(&key, limit, claim, timeout, client, now);
@@ -59,20 +59,20 @@ pub fn wait(
 #[cold]
 pub fn waiting_without_lease<'h>(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     holders: &[&'h [u8]],
     now: Timestamp,
 ) -> Vec<&'h [u8]> {
-    let waits = |redis: &Redis, holder: &[u8]| redis.global.queues.waits(redis.db(), redis.key_bytes(name), holder);
+    let waits = |redis: &Redis, holder: &[u8]| redis.global.queues.waits(redis.db(), redis.key_bytes(index), holder);
     let mut waiting = holders.to_vec();
-    waiting.retain(|holder| waits(redis, holder) && charge::lease_until(redis, name, holder, now).is_none());
+    waiting.retain(|holder| waits(redis, holder) && charge::lease_until(redis, index, holder, now).is_none());
     waiting
 }
 
 /// Denies the call of a holder that waits for a lease of a key, if one does.
-pub fn deny(redis: &mut Redis, name: KeyIndex, holder: &[u8], now: Timestamp) {
-    if let Some((call, client)) = redis.global.queues.remove_holder(redis.db(), redis.key_bytes(name), holder) {
-        let denial = denial(redis, name, &call, now);
+pub fn deny(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Timestamp) {
+    if let Some((call, client)) = redis.global.queues.remove_holder(redis.db(), redis.key_bytes(index), holder) {
+        let denial = denial(redis, index, &call, now);
         redis.global.outbox.answer(client, denial, None);
         timer::arm(redis.entry());
     }
@@ -136,8 +136,8 @@ pub fn answer_lost(entry: ServerEntry, answer: Answer) {
 }
 
 /// Returns the reply to a call that was taken out of its queue and is granted nothing.
-fn denial(redis: &mut Redis, name: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
-    let denial = catch_unwind(AssertUnwindSafe(|| serve::deny(redis, name, call, now)));
+fn denial(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
+    let denial = catch_unwind(AssertUnwindSafe(|| serve::deny(redis, index, call, now)));
     call.caller.stats.decided(false);
     denial.unwrap_or(Err(Error::Internal)).map(|decision| serve::denied(call, &decision))
 }

@@ -19,13 +19,13 @@ pub fn assign_token(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
 }
 
 /// Returns the reply to a call: with FENCE also the token of the lease that its holder has, or 0 if it is denied.
-pub fn reply(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
+pub fn reply(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
     let spec = match request {
         KeyRequest::One(spec) => Some(spec),
         KeyRequest::Composite(call) => call.specs.first(),
         KeyRequest::Policy(_) => None,
     };
     let Some(spec) = spec.filter(|spec| spec.fence.is_some()) else { return Reply::decision(decision) };
-    let token = if decision.verdict.allowed() { charge::lease_token(redis, name, spec.holder, now) } else { 0 };
+    let token = if decision.verdict.allowed() { charge::lease_token(redis, index, spec.holder, now) } else { 0 };
     Reply::fenced(decision, token)
 }

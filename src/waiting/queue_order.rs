@@ -9,20 +9,20 @@ use ratelimit_core::wire::args::KeyIndex;
 /// Places a call that takes leases of a key behind the waiting calls, and applies its limit to them. Specs of other
 /// algorithms are not changed.
 #[inline(always)]
-pub fn place_take(redis: &Redis, name: KeyIndex, request: &mut KeyRequest) {
+pub fn place_take(redis: &Redis, index: KeyIndex, request: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(request) {
-            place_behind(redis, name, spec, true);
+            place_behind(redis, index, spec, true);
         }
     }
 }
 
 /// Places a call that only peeks behind the waiting calls of its key, without applying its limit to them.
 #[inline(always)]
-pub fn place_peek(redis: &Redis, name: KeyIndex, request: &mut KeyRequest) {
+pub fn place_peek(redis: &Redis, index: KeyIndex, request: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(request) {
-            place_behind(redis, name, spec, false);
+            place_behind(redis, index, spec, false);
         }
     }
 }
@@ -38,10 +38,10 @@ pub fn specs<'s, 'a>(request: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
 
 /// Places a spec behind the waiting calls if it takes leases. With `takes`, its limit is applied to them.
 #[cold]
-fn place_behind(redis: &Redis, name: KeyIndex, spec: &mut Spec, takes: bool) {
+fn place_behind(redis: &Redis, index: KeyIndex, spec: &mut Spec, takes: bool) {
     let limit = spec.limit.raised_by(spec.keep).limit();
     let AnyLimit::Concurrency(concurrency) = &mut spec.limit else { return };
-    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
+    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(index));
     let is_limit = takes && !spec.shadow && !spec.request.is_peek();
     let callers_wait_ahead = if is_limit {
         let (callers_wait_ahead, limit_changed) = queues.limit_to(db, key, limit);

@@ -17,10 +17,10 @@ use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 
 /// Answers those calls waiting for a lease of a key that can be answered, until the work of the run is used up.
-pub fn serve(redis: &mut Redis, name: KeyIndex, key: &QueueKey, run: &mut TimerRun) {
+pub fn serve(redis: &mut Redis, index: KeyIndex, key: &QueueKey, run: &mut TimerRun) {
     let (queues, now) = (&redis.global.queues, run.now);
     if queues.is_behind_clock(key) && run.may_grant() {
-        charge::follow_clock(redis, name, now);
+        charge::follow_clock(redis, index, now);
         // The event is announced now, not after the evaluation: it marks the key as changed, and other modules may run.
         redis.finish();
         queues.followed_clock(key);
@@ -28,15 +28,15 @@ pub fn serve(redis: &mut Redis, name: KeyIndex, key: &QueueKey, run: &mut TimerR
     while run.has_budget() {
         // Replaced calls come first: after the later call of the holder was granted, this one would be a renewal.
         if let Some(call) = queues.replaced(key) {
-            decide(redis, name, key, &call, AnswerReason::WaitEnded, run);
+            decide(redis, index, key, &call, AnswerReason::WaitEnded, run);
         } else if let Some(head) = queues.head(key)
-            && let Some(reason) = answer_reason(redis, name, key, &head, run)
+            && let Some(reason) = answer_reason(redis, index, key, &head, run)
         {
-            decide(redis, name, key, &head, reason, run);
+            decide(redis, index, key, &head, reason, run);
         } else if let Some(call) = queues.overdue(key, now) {
             // If the head is denied, the next call becomes the head and may be granted.
             queues.timed_out.count();
-            decide(redis, name, key, &call, AnswerReason::WaitEnded, run);
+            decide(redis, index, key, &call, AnswerReason::WaitEnded, run);
         } else {
             return queues.clear_changed(key);
         }
@@ -60,13 +60,13 @@ enum AnswerReason {
 /// Returns the reason for which the head of a key's queue is to be answered; `None` if it has to keep waiting.
 fn answer_reason(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     key: &QueueKey,
     head: &WaitingCall,
     run: &mut TimerRun,
 ) -> Option<AnswerReason> {
     let now = run.now;
-    let after = match peek(redis, name, &head.claim.request(head.limit, false), now) {
+    let after = match peek(redis, index, &head.claim.request(head.limit, false), now) {
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) if run.may_grant() => return Some(AnswerReason::Room),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
@@ -82,7 +82,7 @@ fn answer_reason(
 /// Evaluates and answers a waiting call like a new call.
 fn decide(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     key: &QueueKey,
     call: &WaitingCall,
     reason: AnswerReason,
@@ -94,28 +94,28 @@ fn decide(
     let passes = match reason {
         AnswerReason::Room => true,
         AnswerReason::Never => false,
-        AnswerReason::WaitEnded => peek(redis, name, &request, now).is_ok_and(|decision| decision.verdict.allowed()),
+        AnswerReason::WaitEnded => peek(redis, index, &request, now).is_ok_and(|decision| decision.verdict.allowed()),
     };
-    if passes && !may_acquire(redis, name, &call.caller) {
+    if passes && !may_acquire(redis, index, &call.caller) {
         return end_wait(redis.global, key, call, Err(Error::NoPermission), None, true, now);
     }
     // A denial writes too if it shifts timestamps after the clock moved backwards.
     let writes = passes || redis.global.queues.is_behind_clock(key);
     if !(if writes { run.may_grant() } else { write_permission::may_propagate_now() }) {
         redis.stats.decided(false);
-        let denied = deny(redis, name, call, now);
+        let denied = deny(redis, index, call, now);
         return end_wait(redis.global, key, call, denied, None, true, now);
     }
     if call.claim.is_fenced() {
         fencing::assign_token(redis, &mut request, now);
     }
-    let renews = charge::lease_until(redis, name, call.claim.holder(), now).is_some();
-    let decided = charge(redis, name, &request, now);
+    let renews = charge::lease_until(redis, index, call.claim.holder(), now).is_some();
+    let decided = charge(redis, index, &request, now);
     redis.finish();
     // Other modules, notified of an expired key, may have taken the free room: then the call stays in the queue.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
     if reason == AnswerReason::WaitEnded || !has_to_wait {
-        let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, name, &request, decision, now));
+        let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, index, &request, decision, now));
         end_wait(redis.global, key, call, decided, reply, renews, now);
     }
 }
@@ -156,9 +156,9 @@ pub fn denied(call: &WaitingCall, decision: &Decision) -> Reply {
 
 /// Returns the decision on a waiting call that is to be denied even if there is room, because nothing can be written
 /// now or because its client has ended the wait.
-pub fn deny(redis: &mut Redis, name: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
+pub fn deny(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
     let mut request = call.claim.request(call.limit, true);
-    let decision = peek(redis, name, &request, now)?;
+    let decision = peek(redis, index, &request, now)?;
     if !decision.verdict.allowed() {
         return Ok(decision);
     }
@@ -166,20 +166,20 @@ pub fn deny(redis: &mut Redis, name: KeyIndex, call: &WaitingCall, now: Timestam
     for spec in queue_order::specs(&mut request) {
         spec.nx = true;
     }
-    peek(redis, name, &request, now)
+    peek(redis, index, &request, now)
 }
 
 /// Returns `true` if the user of a waiting call may still run RL.ACQUIRE on its key.
-fn may_acquire(redis: &Redis, name: KeyIndex, caller: &Caller) -> bool {
-    caller.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, name))
+fn may_acquire(redis: &Redis, index: KeyIndex, caller: &Caller) -> bool {
+    caller.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, index))
 }
 
 /// Returns the decision on a call without charging it.
-fn peek(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
-    charge::peek(redis, name, request, now).map(|answer| answer.decision)
+fn peek(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
+    charge::peek(redis, index, request, now).map(|answer| answer.decision)
 }
 
 /// Charges a call if its limit permits; returns the decision.
-fn charge(redis: &mut Redis, name: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
-    charge::charge(redis, name, request, None, now).map(|answer| answer.decision)
+fn charge(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
+    charge::charge(redis, index, request, None, now).map(|answer| answer.decision)
 }

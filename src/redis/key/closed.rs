@@ -20,7 +20,7 @@ use std::thread::panicking;
 /// Closed key, with the state in which the call found it. The call may have opened other keys since.
 pub struct ClosedKey<'a> {
     /// Position of the key among the words of the call.
-    pub(super) name: KeyIndex,
+    pub(super) index: KeyIndex,
     /// Type of the value if a module has defined it; otherwise null.
     pub(super) native: *mut raw::RedisModuleType,
     /// Value if a module has defined its type; otherwise null.
@@ -38,8 +38,8 @@ pub struct ClosedKey<'a> {
 
 impl ClosedKey<'_> {
     /// Returns the position of the key among the words of the call.
-    pub fn name(&self) -> KeyIndex {
-        self.name
+    pub fn index(&self) -> KeyIndex {
+        self.index
     }
 
     /// Returns `true` if the key was missing.
@@ -56,7 +56,7 @@ impl<'a> OpenKey<'_, 'a> {
         let Contents { handle, native, value, missing } = self.contents;
         let expires_at = OptionalExpiry::of(if may_change && !missing { handle.expires_at(now) } else { None });
         ClosedKey {
-            name: self.name,
+            index: self.index,
             native,
             value,
             missing,
@@ -81,7 +81,7 @@ impl<'a> Redis<'a> {
         let was_reopened = !key.missing && !self.is_current(key);
         let reopened_key;
         let key = if was_reopened {
-            reopened_key = self.open(key.name).ok()?.close(true, now);
+            reopened_key = self.open(key.index).ok()?.close(true, now);
             &reopened_key
         } else {
             key
@@ -94,7 +94,7 @@ impl<'a> Redis<'a> {
             return None;
         };
         let before = RoundTripCheck::of(value.get());
-        Some(ResumedKey { redis: self, name: key.name, expires_at: key.expires_at, was_reopened, value, before })
+        Some(ResumedKey { redis: self, index: key.index, expires_at: key.expires_at, was_reopened, value, before })
     }
 }
 
@@ -119,7 +119,7 @@ impl OptionalExpiry {
 /// starts a new generation.
 pub struct ResumedKey<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
-    name: KeyIndex,
+    index: KeyIndex,
     expires_at: OptionalExpiry,
     was_reopened: bool,
     value: Value<U>,
@@ -143,26 +143,26 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
     /// set, or the key deleted.
     #[inline(always)]
     fn commit(mut self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp) {
-        let (name, present) = (self.name, self.expires_at.get());
+        let (index, present) = (self.index, self.expires_at.get());
         if self.value.get().is_unused() {
             if !self.value.is_missing() {
                 // Other modules may charge the key before it is deleted; their effect must not include this change.
                 self.usage_mut().discard_effect();
-                self.redis.record_deletion::<U>(name);
+                self.redis.record_deletion::<U>(index);
             }
             return;
         }
         let expires_at = expiry(present);
-        self.redis.effects.record_change(name, self.value.get_mut(), expires_at, &self.before);
+        self.redis.effects.record_change(index, self.value.get_mut(), expires_at, &self.before);
         if let Value::Missing(usage) = &mut self.value {
             let usage = std::mem::take(usage);
-            self.redis.after_propagation(move |redis| create_key(redis, name, usage, expires_at, now));
+            self.redis.after_propagation(move |redis| create_key(redis, index, usage, expires_at, now));
             return;
         }
-        self.redis.queue_event(name, Event::Taken);
+        self.redis.queue_event(index, Event::Taken);
         if present != Some(expires_at) {
             self.redis.first_after_propagation(move |redis| {
-                if let Ok(key) = redis.open_as::<U>(name) {
+                if let Ok(key) = redis.open_as::<U>(index) {
                     key.expire(expires_at, now);
                 }
             });
@@ -174,7 +174,7 @@ impl<U: Usage> Drop for ResumedKey<'_, '_, U> {
     /// Records the whole state of the key after a panic, which may have interrupted a change.
     fn drop(&mut self) {
         if panicking() && !self.value.is_missing() {
-            self.redis.record_whole(self.name, self.value.get_mut(), self.expires_at.get());
+            self.redis.record_whole(self.index, self.value.get_mut(), self.expires_at.get());
         }
     }
 }

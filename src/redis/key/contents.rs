@@ -108,8 +108,8 @@ pub struct Contents {
 impl Contents {
     /// Opens a key. The server deletes a key that has expired. Other modules may run if the key is missing.
     #[inline(always)]
-    pub(super) fn open(redis: &mut Redis, name: KeyIndex, mode: u32) -> Result<Contents, Error> {
-        let handle = Handle::open(redis, name, mode)?;
+    pub(super) fn open(redis: &mut Redis, index: KeyIndex, mode: u32) -> Result<Contents, Error> {
+        let handle = Handle::open(redis, index, mode)?;
         let native = handle.native();
         if !native.is_null() {
             let value = handle.value();

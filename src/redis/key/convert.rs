@@ -21,10 +21,10 @@ impl<U: PlainUsage> Key<'_, '_, U> {
             result
         });
         let expires_at = Expiry::of(now, composite.reset(now)).after_charge(None, false);
-        let (redis, name) = self.close();
-        redis.effects.record_conversion::<U>(name, &mut composite, plain_expiry, expires_at);
+        let (redis, index) = self.close();
+        redis.effects.record_conversion::<U>(index, &mut composite, plain_expiry, expires_at);
         redis.propagate();
-        put(redis, name, composite, expires_at, now);
+        put(redis, index, composite, expires_at, now);
         result
     }
 }

@@ -23,8 +23,8 @@ impl Handle {
     /// # Errors
     /// The call has no such word.
     #[inline(always)]
-    pub(super) fn open(redis: &Redis, name: KeyIndex, mode: u32) -> Result<Handle, Error> {
-        let string = redis.string(name)?;
+    pub(super) fn open(redis: &Redis, index: KeyIndex, mode: u32) -> Result<Handle, Error> {
+        let string = redis.string(index)?;
         // SAFETY: `ctx` and the string are those of the current call.
         Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, string, mode.cast_signed())) }))
     }
@@ -38,9 +38,9 @@ impl Handle {
     /// value there meanwhile (for example by renaming a key that was evaluated before), that value is found although a
     /// module has run. No key expires later in the call: the server's clock stands still until the call ends.
     #[inline(always)]
-    pub(super) fn delete_if_expired(redis: &Redis, name: KeyIndex) -> Result<(), Error> {
+    pub(super) fn delete_if_expired(redis: &Redis, index: KeyIndex) -> Result<(), Error> {
         let looks_up_again = api!(RedisModule_KeyExists).is_none();
-        if looks_up_again { Handle::open(redis, name, WRITE).map(drop) } else { Ok(()) }
+        if looks_up_again { Handle::open(redis, index, WRITE).map(drop) } else { Ok(()) }
     }
 
     /// Returns a closed handle, of no key.
@@ -104,7 +104,14 @@ impl Handle {
     /// Creates the missing key with `usage` and sets its expiry. Other modules may run meanwhile; returns a handle of
     /// the key as it is afterwards.
     #[inline(always)]
-    pub(super) fn make_key<U: Usage>(self, redis: &Redis, name: KeyIndex, usage: U, at: u64, now: Timestamp) -> Handle {
+    pub(super) fn make_key<U: Usage>(
+        self,
+        redis: &Redis,
+        index: KeyIndex,
+        usage: U,
+        at: u64,
+        now: Timestamp,
+    ) -> Handle {
         let value = native_type::into_raw(usage);
         let native = native_type::of::<U>().pointer();
         // The server notifies modules while it creates the key.
@@ -118,7 +125,7 @@ impl Handle {
         // A notified module may have replaced or deleted the key, and the server crashes if the expiry of a missing key
         // is set: so the key is opened again. (Servers that notify before they have stored the key crash if a module
         // deletes it then, for any module that creates keys.)
-        let Ok(handle) = Handle::open(redis, name, WRITE) else { return self };
+        let Ok(handle) = Handle::open(redis, index, WRITE) else { return self };
         // The previous handle is closed first: Valkey 9 moves a key when its expiry is set, and reads the key when a
         // handle is closed.
         drop(self);

@@ -20,7 +20,7 @@ pub struct OpenKey<'r, 'a> {
     /// Call that has opened the key.
     pub(super) redis: &'r mut Redis<'a>,
     /// Name of the key.
-    pub(super) name: KeyIndex,
+    pub(super) index: KeyIndex,
     /// Contents of the key.
     pub(super) contents: Contents,
 }
@@ -41,7 +41,7 @@ impl<'r, 'a> OpenKey<'r, 'a> {
 
     /// Records that the key, or its `item`, denied the call ([`Redis::record_denial`]).
     pub fn record_denial(&mut self, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
-        self.redis.record_denial(self.name, item, policy, now);
+        self.redis.record_denial(self.index, item, policy, now);
     }
 
     /// Converts to a key of type `U` if it holds a `U` or is missing; otherwise returns the key unchanged.
@@ -55,7 +55,7 @@ impl<'r, 'a> OpenKey<'r, 'a> {
 
     #[inline(always)]
     fn queue_event(&mut self, event: Event) {
-        self.redis.queue_event(self.name, event);
+        self.redis.queue_event(self.index, event);
     }
 }
 
@@ -99,8 +99,8 @@ impl<U: Usage> Writable for Key<'_, '_, U> {
         }
         let present = self.expires_at(now);
         let expires_at = expiry(present);
-        let OpenKey { redis, name, .. } = &mut self.open;
-        redis.propagate_change(*name, self.value.get_mut(), expires_at, &self.before);
+        let OpenKey { redis, index, .. } = &mut self.open;
+        redis.propagate_change(*index, self.value.get_mut(), expires_at, &self.before);
         if present != Some(expires_at) || self.is_missing() {
             self.set_expiry(expires_at, now);
         }
@@ -148,16 +148,16 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     /// Closes the handle, so that other modules may run, and drops the pointer to the usage.
     pub(super) fn close(&mut self) -> (&mut Redis<'a>, KeyIndex) {
         self.value = Value::Missing(U::default());
-        let OpenKey { redis, name, contents } = &mut self.open;
+        let OpenKey { redis, index, contents } = &mut self.open;
         contents.handle = Handle::closed();
-        (redis, *name)
+        (redis, *index)
     }
 
     /// Propagates the deletion of the key and deletes it, if it exists.
     fn delete(mut self) {
         if !self.is_missing() {
-            let name = self.name;
-            self.redis.effects.record_deletion::<U>(name);
+            let index = self.index;
+            self.redis.effects.record_deletion::<U>(index);
             self.redis.propagate();
             self.remove();
         }
@@ -185,7 +185,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         // The server notifies modules while it creates the key.
         self.redis.other_modules_may_run();
         let handle = std::mem::replace(&mut self.contents.handle, Handle::closed());
-        self.contents.handle = handle.make_key(self.redis, self.name, usage, at, now);
+        self.contents.handle = handle.make_key(self.redis, self.index, usage, at, now);
     }
 }
 
@@ -194,8 +194,8 @@ impl<U: Usage> Drop for Key<'_, '_, U> {
     fn drop(&mut self) {
         if panicking() && !self.is_missing() {
             let expires_at = self.contents.handle.expires_at(now());
-            let OpenKey { redis, name, .. } = &mut self.open;
-            redis.record_whole(*name, self.value.get_mut(), expires_at);
+            let OpenKey { redis, index, .. } = &mut self.open;
+            redis.record_whole(*index, self.value.get_mut(), expires_at);
         }
     }
 }
@@ -203,34 +203,34 @@ impl<U: Usage> Drop for Key<'_, '_, U> {
 impl<'a> Redis<'a> {
     /// Opens a key of any type for reading and writing.
     #[inline(always)]
-    pub fn open(&mut self, name: KeyIndex) -> Result<OpenKey<'_, 'a>, Error> {
-        let contents = Contents::open(self, name, WRITE)?;
-        Ok(OpenKey { redis: self, name, contents })
+    pub fn open(&mut self, index: KeyIndex) -> Result<OpenKey<'_, 'a>, Error> {
+        let contents = Contents::open(self, index, WRITE)?;
+        Ok(OpenKey { redis: self, index, contents })
     }
 
     /// Makes the server delete an expired key before a call on several keys opens any of them, so that no other module
     /// runs when an existing key is opened.
-    pub fn delete_if_expired(&mut self, name: KeyIndex) -> Result<(), Error> {
-        Handle::delete_if_expired(self, name)
+    pub fn delete_if_expired(&mut self, index: KeyIndex) -> Result<(), Error> {
+        Handle::delete_if_expired(self, index)
     }
 
     /// Opens a key for reading and writing; returns an error if it holds anything but a `U`.
-    pub(in crate::redis) fn open_as<U: Usage>(&mut self, name: KeyIndex) -> Result<Key<'_, 'a, U>, Error> {
-        self.open(name)?.typed().map_err(|key| key.contents().stored().wrong_type(U::KIND.name()))
+    pub(in crate::redis) fn open_as<U: Usage>(&mut self, index: KeyIndex) -> Result<Key<'_, 'a, U>, Error> {
+        self.open(index)?.typed().map_err(|key| key.contents().stored().wrong_type(U::KIND.name()))
     }
 
     /// Opens a key for reading only.
     #[inline(always)]
-    pub fn peek(&mut self, name: KeyIndex) -> Result<PeekedKey<'_>, Error> {
-        Contents::open(self, name, READ).map(PeekedKey::of)
+    pub fn peek(&mut self, index: KeyIndex) -> Result<PeekedKey<'_>, Error> {
+        Contents::open(self, index, READ).map(PeekedKey::of)
     }
 
     /// Records the deletion of an unused key. It is propagated, and then the key is deleted if it is still unused.
-    pub(super) fn record_deletion<U: Usage>(&mut self, name: KeyIndex) {
-        self.effects.record_deletion::<U>(name);
+    pub(super) fn record_deletion<U: Usage>(&mut self, index: KeyIndex) {
+        self.effects.record_deletion::<U>(index);
         self.after_propagation(move |redis| {
             // Other modules may have charged the key since, and have propagated that.
-            if let Ok(mut key) = redis.open_as::<U>(name)
+            if let Ok(mut key) = redis.open_as::<U>(index)
                 && key.usage().is_unused()
             {
                 key.remove();
@@ -240,13 +240,13 @@ impl<'a> Redis<'a> {
 
     /// Records the whole state of a key after a panic, as the change itself is unknown.
     #[cold]
-    pub(super) fn record_whole<U: Usage>(&mut self, name: KeyIndex, usage: &mut U, expires_at: Option<u64>) {
+    pub(super) fn record_whole<U: Usage>(&mut self, index: KeyIndex, usage: &mut U, expires_at: Option<u64>) {
         // The whole state includes the interrupted change, so the next call must not propagate or apply it again.
         usage.discard_effect();
         if usage.is_unused() {
-            self.record_deletion::<U>(name);
+            self.record_deletion::<U>(index);
         } else {
-            self.effects.record_whole(name, usage, expires_at.unwrap_or(LATEST_EXPIRY));
+            self.effects.record_whole(index, usage, expires_at.unwrap_or(LATEST_EXPIRY));
         }
     }
 }

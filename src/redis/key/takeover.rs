@@ -19,13 +19,13 @@ pub struct ShortString {
 
 /// Returns the string in a key, if it has at most `max_length` bytes and the key expires. Read by `GET`, as the module
 /// API's `StringDMA` would convert the encoding of an integer or a short string in the key.
-pub fn short_string(redis: &mut Redis, name: KeyIndex, max_length: usize) -> Option<ShortString> {
-    let contents = Contents::open(redis, name, READ).ok()?;
+pub fn short_string(redis: &mut Redis, index: KeyIndex, max_length: usize) -> Option<ShortString> {
+    let contents = Contents::open(redis, index, READ).ok()?;
     let is_short = contents.stored() == Stored::Foreign(ForeignType::String) && contents.handle.length() <= max_length;
     let expires_in_ms = if is_short { contents.handle.expires_in_ms() } else { None };
     drop(contents);
     redis.other_modules_may_run();
-    let (expires_in_ms, name) = (expires_in_ms?, redis.string(name).ok()?);
+    let (expires_in_ms, name) = (expires_in_ms?, redis.string(index).ok()?);
     // SAFETY: `ctx` and the string are those of the current call, and no handle is open. The reply is freed once,
     // and its bytes are copied before.
     let bytes = unsafe {
@@ -45,8 +45,8 @@ pub fn short_string(redis: &mut Redis, name: KeyIndex, max_length: usize) -> Opt
 
 /// Replaces the value of a key by a usage, or deletes the key if the usage is unused, and propagates that. Returns
 /// `false`, without a change, if it cannot be propagated because the server has no command named DEL.
-pub fn replace<U: Usage>(redis: &mut Redis, name: KeyIndex, mut usage: U, expires_at: u64, now: Timestamp) -> bool {
-    let Ok(string) = redis.string(name) else { return false };
+pub fn replace<U: Usage>(redis: &mut Redis, index: KeyIndex, mut usage: U, expires_at: u64, now: Timestamp) -> bool {
+    let Ok(string) = redis.string(index) else { return false };
     // SAFETY: `ctx` and the string are those of the current call.
     if unsafe { call!(RedisModule_Replicate(redis.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) } != OK {
         return false;
@@ -55,43 +55,43 @@ pub fn replace<U: Usage>(redis: &mut Redis, name: KeyIndex, mut usage: U, expire
     usage.discard_effect();
     if !usage.is_unused() {
         // The whole usage: if a key has to be created again, its change was propagated before.
-        redis.effects.record_whole(name, &usage, expires_at);
+        redis.effects.record_whole(index, &usage, expires_at);
         redis.propagate();
     }
-    put(redis, name, usage, expires_at, now);
+    put(redis, index, usage, expires_at, now);
     true
 }
 
 /// Replaces the value of a key by a usage. The caller has already propagated the replacement.
-pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyIndex, usage: U, expires_at: u64, now: Timestamp) {
-    if let Ok(handle) = Handle::open(redis, name, WRITE) {
+pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, index: KeyIndex, usage: U, expires_at: u64, now: Timestamp) {
+    if let Ok(handle) = Handle::open(redis, index, WRITE) {
         redis.other_modules_may_run();
         // SAFETY: the handle is open for writing.
         unsafe { call!(RedisModule_DeleteKey(handle.0)) };
     }
-    redis.queue_event(name, Event::Deleted);
+    redis.queue_event(index, Event::Deleted);
     if !usage.is_unused() {
-        create_if_missing(redis, name, usage, expires_at, now);
+        create_if_missing(redis, index, usage, expires_at, now);
     }
 }
 
 /// Creates a key whose creation has been propagated. Replaces a value that other modules have stored in it since.
-pub(super) fn create_key<U: Usage>(redis: &mut Redis, name: KeyIndex, usage: U, expires_at: u64, now: Timestamp) {
-    if let Some(usage) = create_if_missing(redis, name, usage, expires_at, now) {
+pub(super) fn create_key<U: Usage>(redis: &mut Redis, index: KeyIndex, usage: U, expires_at: u64, now: Timestamp) {
+    if let Some(usage) = create_if_missing(redis, index, usage, expires_at, now) {
         // Other modules have stored a value in the key since, and may have propagated it after this usage.
-        replace(redis, name, usage, expires_at, now);
+        replace(redis, index, usage, expires_at, now);
     }
 }
 
 /// Creates a key whose creation has been propagated, or returns the usage if the key exists.
 fn create_if_missing<U: Usage>(
     redis: &mut Redis,
-    name: KeyIndex,
+    index: KeyIndex,
     usage: U,
     expires_at: u64,
     now: Timestamp,
 ) -> Option<U> {
-    match redis.open_as::<U>(name) {
+    match redis.open_as::<U>(index) {
         Ok(mut key) if key.is_missing() => {
             *key.usage_mut() = usage;
             key.set(expires_at, now);
