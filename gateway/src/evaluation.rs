@@ -16,6 +16,7 @@ use crate::metrics::{self, NearLimitRatio};
 use crate::policy_cache::PolicyCache;
 use crate::upstream::Upstream;
 use rollback::identifiable_calls;
+use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,6 +34,18 @@ pub enum OutageMode {
     Error,
     /// The gateway itself grants this share of each limit. Requests under limits that it does not know pass.
     Local(f64),
+}
+
+impl fmt::Display for OutageMode {
+    /// Writes the mode as a value of `--on-outage`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OutageMode::Open => f.write_str("open"),
+            OutageMode::Closed => f.write_str("closed"),
+            OutageMode::Error => f.write_str("error"),
+            OutageMode::Local(share) => write!(f, "local={share}"),
+        }
+    }
 }
 
 /// Evaluator of requests.

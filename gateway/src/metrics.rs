@@ -1,12 +1,14 @@
 //! Metrics for Prometheus.
 
 pub mod control_plane;
+pub mod enforcement;
 pub mod envoyproxy;
 pub mod process;
 
 use crate::call::Operation;
+use crate::evaluation::OutageMode;
 use clap::ValueEnum;
-use metrics::{Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{Counter, Histogram, counter, describe_counter, describe_histogram, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use ratelimit_core::Amount;
 use std::collections::{HashMap, HashSet};
@@ -144,11 +146,11 @@ impl RequestOutcome {
     }
 }
 
-/// Installs the recorder of the process.
+/// Installs the recorder of the process, with metrics for its outage mode and its shadow mode.
 ///
 /// # Errors
 /// If a recorder is already installed.
-pub fn install(format: MetricsFormat) -> Result<PrometheusHandle, String> {
+pub fn install(format: MetricsFormat, outage_mode: OutageMode, shadow: bool) -> Result<PrometheusHandle, String> {
     let histograms = Matcher::Suffix("_seconds".to_owned());
     let builder = PrometheusBuilder::new().set_buckets_for_metric(histograms, &BUCKETS);
     let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(|error| error.to_string())?;
@@ -157,7 +159,7 @@ pub fn install(format: MetricsFormat) -> Result<PrometheusHandle, String> {
     if format == MetricsFormat::Envoyproxy {
         envoyproxy::enable();
     }
-    set_servers_away(0);
+    enforcement::register(outage_mode, shadow);
     for result in ["applied", "refused"] {
         counter!("ratelimit_gateway_reloads_total", "result" => result).absolute(0);
     }
@@ -182,7 +184,6 @@ fn describe() {
     for (name, help) in counters {
         describe_counter!(name, help);
     }
-    describe_gauge!("ratelimit_gateway_outage", "Servers that are away.");
     describe_histogram!(REQUEST_SECONDS, "Seconds until a request was answered, by its outcome.");
     describe_histogram!(
         "ratelimit_gateway_server_seconds",
@@ -327,11 +328,6 @@ pub fn record_server_seconds(duration: Duration) {
     HISTOGRAM.record(duration.as_secs_f64());
 }
 
-/// Sets the number of servers that are away.
-pub fn set_servers_away(servers: usize) {
-    gauge!("ratelimit_gateway_outage").set(u32::try_from(servers).map_or(f64::from(u32::MAX), f64::from));
-}
-
 /// Counts replies that arrived after the answer to the request.
 pub fn count_late_replies(count: usize) {
     counter!("ratelimit_gateway_late_total").increment(u64::try_from(count).unwrap_or_default());
@@ -345,6 +341,7 @@ pub fn count_unsettled(count: usize) {
 /// Counts a reload of the configuration, which was applied or rejected.
 pub fn count_configuration_reload(applied: bool) {
     count_reload(applied);
+    enforcement::set_refused(!applied);
     envoyproxy::count_configuration(applied);
 }
 

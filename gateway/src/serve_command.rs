@@ -47,7 +47,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     for (variable, why) in &options.unneeded_variables {
         tracing::warn!(variable, why, "a setting of envoyproxy/ratelimit has no effect");
     }
-    let prometheus = metrics::install(options.metrics_format)?;
+    let prometheus = metrics::install(options.metrics_format, options.on_outage, options.shadow)?;
     let config = watch_configuration(&options)?;
     let xds = XdsClient::new(&options.xds, options.merge_domains, Arc::clone(&config))?;
     let (policies, upstream) = (Arc::new(PolicyCache::default()), Arc::new(Upstream::new(options.address()?)));

@@ -305,6 +305,10 @@ def test_changed_file_is_applied_and_invalid_file_is_refused(gateway: Gateway, f
     poll.until(lambda: reloads(gateway, "refused") == 1, "the file is refused")
     assert not gateway.passes(descriptor(user="1"))
     assert gateway.get("/readyz").status == 200
+    refused = lambda: gateway.metric("ratelimit_gateway_configuration_refused")  # noqa: E731
+    assert refused() == 1
+    file.write_text(FILE)
+    poll.until(lambda: refused() == 0, "the corrected file is applied")
     gateway.end()
     assert "nonsense" in gateway.log
 

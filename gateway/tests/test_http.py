@@ -201,6 +201,7 @@ def test_metrics_count_decisions_and_health_is_serving(
     assert gateway.metric("ratelimit_gateway_server_seconds_bucket", le="+Inf") == 2
     assert gateway.metric("ratelimit_gateway_near_total", policy="http") == 1
     assert gateway.metric("ratelimit_gateway_outage") == 0
+    assert gateway.metric("ratelimit_gateway_shadow") == 0
     resident = gateway.metric("process_resident_memory_bytes")
     assert 1 << 20 < resident < gateway.metric("process_virtual_memory_bytes")
     healthy = [gateway.get(path) for path in ("/healthz", "/readyz", "/healthcheck")]

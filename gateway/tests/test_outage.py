@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -33,7 +34,10 @@ def test_requests_pass_during_an_outage_and_usage_survives(
     suspendable_server: Server, start: Start
 ) -> None:
     gateway = start(suspendable_server.port)
+    assert gateway.metric("ratelimit_gateway_outage_mode", mode="open") == 1
+    assert gateway.metric("ratelimit_gateway_outage_start_time_seconds") == 0
     assert gateway.passes(descriptor(user="1"))
+    began = time.time()
     suspendable_server.stop("kill")
     answers = [gateway.ask(descriptor(user="1")) for _ in range(10)]
     assert {answer.overall_code for answer in answers} == {OK}
@@ -42,8 +46,10 @@ def test_requests_pass_during_an_outage_and_usage_survives(
     assert gateway.get("/readyz").status == 200, "a gateway stays ready during an outage"
     assert gateway.health() == "SERVING"
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported")
+    assert began <= gateway.metric("ratelimit_gateway_outage_start_time_seconds") <= time.time()
     suspendable_server.start()
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
+    assert gateway.metric("ratelimit_gateway_outage_start_time_seconds") == 0
     passed = [gateway.passes(descriptor(user="1")) for _ in range(3)]
     assert passed == [True, True, False]
     gateway.end()
@@ -70,6 +76,7 @@ def test_local_fallback_grants_a_share_of_each_limit(
 ) -> None:
     suspendable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 8, "1d")
     gateway = start(suspendable_server.port, "--on-outage", "local=0.25")
+    assert gateway.metric("ratelimit_gateway_outage_mode", mode="local=0.25") == 1
     assert gateway.passes(descriptor(user="1"))
     # The windows are known once the gateway has read the current policy.
     poll.until(lambda: policies_are_known(gateway), "the policies are known")

@@ -387,6 +387,7 @@ def test_shadow_mode_denies_nothing(
     assert [answer.overall_code for answer in answers] == [OK, OK]
     assert [answer.statuses[0].code for answer in answers] == [OK, OVER]
     assert gateway.metric("ratelimit_gateway_decisions_total", outcome="shadow") == 1
+    assert gateway.metric("ratelimit_gateway_shadow") == 1
 
 
 @pytest.mark.parametrize(

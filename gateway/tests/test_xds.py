@@ -378,8 +378,10 @@ def test_wrong_rule_is_refused_with_the_words_of_check(
         assert plane.accepted() == version
     assert passed(gateway, user("1")) == 2, "the right resource beside it is not applied either"
     assert gateway.metric("ratelimit_gateway_xds_pushes_total", result="refused") >= len(WRONG)
+    assert gateway.metric("ratelimit_gateway_configuration_refused") == 1
     plane.apply(users(5))
     assert passed(gateway, user("2")) == 5
+    assert gateway.metric("ratelimit_gateway_configuration_refused") == 0
     gateway.end()
     refusals = [line for line in gateway.log.splitlines() if "is refused" in line]
     assert len(refusals) == len(WRONG), "a response that is sent again is logged once"

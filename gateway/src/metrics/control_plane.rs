@@ -1,6 +1,6 @@
 //! Metrics of the control plane, which the gateway shows only if it has one.
 
-use super::envoyproxy;
+use super::{enforcement, envoyproxy};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::fmt::Write as _;
@@ -32,12 +32,14 @@ pub fn set_connected(is_connected: bool) {
 pub fn count_applied(version: &str) {
     *VERSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(version.to_owned());
     count("applied");
+    enforcement::set_refused(false);
     envoyproxy::count_configuration(true);
 }
 
 /// Counts a configuration that was refused.
 pub fn count_refused() {
     count("refused");
+    enforcement::set_refused(true);
     envoyproxy::count_configuration(false);
 }
 

@@ -1,9 +1,9 @@
 //! Outages of servers: a metric, and at most one log line a second about all of them.
 
-use crate::metrics;
+use crate::metrics::enforcement;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 /// Minimum time between two log lines.
@@ -17,6 +17,8 @@ pub struct Outages(Mutex<State>);
 struct State {
     /// Reasons by server.
     away: BTreeMap<String, String>,
+    /// Time from which on a server has been away.
+    start: Option<SystemTime>,
     /// Servers in the last log line.
     logged: Vec<String>,
     logged_at: Option<Instant>,
@@ -50,7 +52,8 @@ impl Outages {
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) {
         let mut state = self.state();
         change(&mut state.away);
-        metrics::set_servers_away(state.away.len());
+        state.start = if state.away.is_empty() { None } else { state.start.or_else(|| Some(SystemTime::now())) };
+        enforcement::set_outage(state.away.len(), state.start);
         log(state.line(false));
     }
 
@@ -129,5 +132,18 @@ mod tests {
         outages.begin("a", "y");
         outages.end("a");
         assert!(outages.state().away.is_empty());
+    }
+
+    #[test]
+    fn outage_lasts_from_the_first_server_that_is_away_to_the_last() {
+        let outages = Outages::default();
+        outages.begin("a", "x");
+        let start = outages.state().start;
+        assert!(start.is_some());
+        outages.begin("b", "x");
+        outages.end("a");
+        assert_eq!(outages.state().start, start);
+        outages.end("b");
+        assert_eq!(outages.state().start, None);
     }
 }
