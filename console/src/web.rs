@@ -2,13 +2,15 @@
 //!
 //! The layers, from the lowest: names as [`text`] and parsing of replies ([`reply_json`], [`info`]); connections to the
 //! servers ([`upstream`]) and errors ([`failure`]); samples of the counters ([`live`]) and their
-//! [`history`]; the [`most_denied`] keys and the search for keys ([`key_search`]); [`policies`] and [`keys`], whose
+//! [`history`]; reads that viewers share ([`shared_reads`]); the [`most_denied`] keys, by minute ([`denied_minutes`]) and
+//! for the page ([`top`]); the search for keys ([`key_search`]); [`policies`] and [`keys`], whose
 //! changes are logged ([`audit`]); permissions ([`access`], [`tokens`]); the page ([`assets`]) and all routes
 //! ([`routes`]).
 
 mod access;
 mod assets;
 mod audit;
+mod denied_minutes;
 mod failure;
 mod history;
 #[allow(dead_code)]
@@ -21,8 +23,10 @@ mod most_denied;
 mod policies;
 mod reply_json;
 mod routes;
+mod shared_reads;
 mod text;
 mod tokens;
+mod top;
 mod upstream;
 
 pub use access::Guard;
@@ -34,9 +38,12 @@ use ratelimit_link::certificate::TlsConfig;
 use ratelimit_link::listener::{Protocol, Service};
 use routes::VIEWS;
 pub use routes::router;
+use serde_json::Value;
+use shared_reads::SharedReads;
 use std::sync::Arc;
 use std::time::Duration;
 pub use tokens::Tokens;
+use top::TopReads;
 use upstream::Upstream;
 
 /// Timeout of a request, long enough for the replay of a long log.
@@ -50,6 +57,9 @@ pub struct Console {
     /// Connections to the servers, or `None` if no view needs a server.
     upstream: Option<Arc<Upstream>>,
     sampler: Option<Arc<Sampler>>,
+    top: Arc<TopReads>,
+    /// List of policies, by their digest at the last sample.
+    policies: SharedReads<Option<String>, Value>,
     views: &'static [&'static str],
 }
 
@@ -58,14 +68,21 @@ impl Console {
     #[must_use]
     pub fn with_server(address: Address) -> Console {
         let upstream = Arc::new(Upstream::new(address));
-        let sampler = Arc::new(Sampler::new(Arc::clone(&upstream)));
-        Console { upstream: Some(upstream), sampler: Some(sampler), views: VIEWS }
+        let top = Arc::<TopReads>::default();
+        let sampler = Arc::new(Sampler::new(Arc::clone(&upstream), Arc::clone(&top)));
+        Console {
+            upstream: Some(upstream),
+            sampler: Some(sampler),
+            top,
+            policies: SharedReads::default(),
+            views: VIEWS,
+        }
     }
 
     /// Creates a console with views that need no server.
     #[must_use]
     pub fn without_server(views: &'static [&'static str]) -> Console {
-        Console { upstream: None, sampler: None, views }
+        Console { upstream: None, sampler: None, top: Arc::default(), policies: SharedReads::default(), views }
     }
 
     /// Starts the background tasks.

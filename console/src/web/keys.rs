@@ -4,7 +4,6 @@ use super::Console;
 use super::audit::{Actor, log_change};
 use super::failure::Failure;
 use super::info;
-use super::most_denied::most_denied;
 use super::reply_json::{int, items, object, text_of};
 use super::text;
 use super::upstream::Server;
@@ -51,7 +50,7 @@ async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>
     let info = info?;
     let policy = match query.policy.filter(|policy| !policy.is_empty()) {
         Some(policy) => Some(text::bytes(&policy)),
-        None => likely_policy(&server, &key).await,
+        None => likely_policy(&console, &server, &key).await,
     };
     let info = if info == Value::Nil { Json_::Null } else { object(&info) };
     let item = query.item.filter(|item| !item.is_empty()).map(|item| text::bytes(&item));
@@ -111,11 +110,11 @@ fn decision_json(reply: &Value) -> Json_ {
 
 /// Returns the policy that probably applies to a key: the one that last denied it, or else, for a key of the gateway,
 /// the first existing policy of its descriptor.
-async fn likely_policy(server: &Server, key: &[u8]) -> Option<Vec<u8>> {
+async fn likely_policy(console: &Console, server: &Server, key: &[u8]) -> Option<Vec<u8>> {
     // RL.TOP stores the first 512 bytes of a key.
     let prefix = key.get(..512).unwrap_or(key);
-    let top = most_denied(server, None, MAX_SEARCHED).await.unwrap_or_default();
-    let last = top.into_iter().find(|row| row.key == prefix).and_then(|row| row.policy);
+    let top = console.top.list(server, None, MAX_SEARCHED).await;
+    let last = top.ok().and_then(|top| top.iter().find(|row| row.key == prefix)?.policy.clone());
     let names = EscapedDescriptor::from_key(key).map(|descriptor| descriptor.policy_names()).unwrap_or_default();
     for name in last.into_iter().chain(names.into_iter().map(String::into_bytes)) {
         let mut command = redis::cmd("RL.POLICYGET");

@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::history::{History, MAX_MINUTES, MINUTE};
 use super::info::{Counts, ServerState};
-use super::most_denied;
+use super::top::TopReads;
 use super::upstream::{Node, Server, Upstream};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -60,6 +60,7 @@ struct Samples {
 /// Sampler of the servers, shared by all clients.
 pub struct Sampler {
     upstream: Arc<Upstream>,
+    top: Arc<TopReads>,
     samples: Mutex<Samples>,
     /// Wakes requests after a sample.
     sampled: Notify,
@@ -68,8 +69,8 @@ pub struct Sampler {
 impl Sampler {
     /// Creates a sampler without samples. [`Sampler::run`] takes them.
     #[must_use]
-    pub fn new(upstream: Arc<Upstream>) -> Sampler {
-        Sampler { upstream, samples: Mutex::default(), sampled: Notify::new() }
+    pub fn new(upstream: Arc<Upstream>, top: Arc<TopReads>) -> Sampler {
+        Sampler { upstream, top, samples: Mutex::default(), sampled: Notify::new() }
     }
 
     fn with_samples<T>(&self, with: impl FnOnce(&mut Samples) -> T) -> T {
@@ -99,7 +100,7 @@ impl Sampler {
     async fn read_keys(&self, start: u64) {
         let Ok(server) = self.upstream.server().await else { return };
         // Without the permission for RL.TOP, the history has no keys.
-        if let Ok(keys) = most_denied::of_last_minute(&server, KEYS_OF_MINUTE).await {
+        if let Ok(keys) = self.top.of_last_minute(&server, KEYS_OF_MINUTE).await {
             self.with_samples(|samples| samples.history.set_keys(start, keys));
         }
     }
@@ -139,6 +140,14 @@ impl Sampler {
     pub async fn reachable(&self) -> Result<(), Failure> {
         self.first_sample().await;
         self.with_samples(|samples| samples.failure.clone().map_or(Ok(()), Err))
+    }
+
+    /// Returns the digest of all policies at the last sample.
+    #[must_use]
+    pub fn digest(&self) -> Option<String> {
+        self.with_samples(|samples| {
+            Some(samples.latest.iter().find_map(|sample| sample.state.as_ref().ok())?.digest.clone())
+        })
     }
 
     /// Returns the history of the last minutes as JSON.

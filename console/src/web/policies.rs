@@ -19,6 +19,8 @@ use serde::Deserialize;
 use serde_json::{Value as Json_, json};
 use std::sync::Arc;
 
+/// Time for which viewers share the list of policies, in milliseconds, unless a policy changes.
+const LIST_LIFETIME: u64 = 5000;
 /// Number of policies that one pipeline reads, so that the server serves other clients in between.
 const BATCH: usize = 256;
 
@@ -58,12 +60,15 @@ fn policy_name(uri: &Uri) -> Vec<u8> {
 
 async fn list(State(console): State<Arc<Console>>) -> Result<Json<Json_>, Failure> {
     let server = console.upstream()?.server().await?;
-    let rows = server.send_any(&redis::cmd("RL.POLICYLIST")).await?;
-    let policies: Vec<Policy> = items(&rows).iter().filter_map(parse_list_row).collect();
-    let names: Vec<&[u8]> = policies.iter().map(|policy| policy.name.as_slice()).collect();
-    let counts = counts(&server, &names).await?;
-    let rows = policies.iter().zip(counts).map(|(policy, counts)| policy.json(counts));
-    Ok(Json(rows.collect()))
+    let digest = console.sampler.as_ref().and_then(|sampler| sampler.digest());
+    let read = async {
+        let rows = server.send_any(&redis::cmd("RL.POLICYLIST")).await?;
+        let policies: Vec<Policy> = items(&rows).iter().filter_map(parse_list_row).collect();
+        let names: Vec<&[u8]> = policies.iter().map(|policy| policy.name.as_slice()).collect();
+        let counts = counts(&server, &names).await?;
+        Ok(policies.iter().zip(counts).map(|(policy, counts)| policy.json(counts)).collect())
+    };
+    Ok(Json(console.policies.get(digest, LIST_LIFETIME, read).await?.as_ref().clone()))
 }
 
 fn parse_list_row(row: &redis::Value) -> Option<Policy> {

@@ -2,9 +2,11 @@
 
 use super::access::{Guard, guard_requests};
 use super::tokens::User;
-use super::{Console, assets, key_search, keys, most_denied, policies};
-use axum::extract::{Query, State};
+use super::{Console, assets, key_search, keys, policies, top};
+use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Json, Router, middleware};
 use serde::Deserialize;
@@ -26,6 +28,7 @@ pub fn router(console: Console, guard: Guard) -> Router {
 }
 
 fn api(console: Arc<Console>) -> Router {
+    let forget = middleware::from_fn_with_state(Arc::clone(&console), forget_reads);
     Router::new()
         .route("/api/session", get(session))
         .route("/api/state", get(state))
@@ -35,7 +38,8 @@ fn api(console: Arc<Console>) -> Router {
         .merge(policies::routes())
         .merge(keys::routes())
         .merge(key_search::routes())
-        .merge(most_denied::routes())
+        .merge(top::routes())
+        .layer(forget)
         .with_state(console)
         .merge(crate::playground::routes())
         .merge(crate::replay::routes())
@@ -43,6 +47,17 @@ fn api(console: Arc<Console>) -> Router {
 
 async fn not_found() -> (StatusCode, Json<Value>) {
     (StatusCode::NOT_FOUND, Json(json!({ "error": "there is no such request" })))
+}
+
+/// Drops what viewers share after each request that may have changed it.
+async fn forget_reads(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
+    let is_change = !request.method().is_safe();
+    let response = next.run(request).await;
+    if is_change {
+        console.policies.forget();
+        console.top.forget();
+    }
+    response
 }
 
 /// Returns the role and the name of the client, and the views of the console.

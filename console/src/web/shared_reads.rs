@@ -1,0 +1,147 @@
+//! Results of reads that all viewers share, so that the calls to the servers do not grow with the number of viewers.
+
+use super::failure::Failure;
+use super::live::now_ms;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+
+/// Maximum number of stored results. Reads beyond it are not shared.
+const MAX_RESULTS: usize = 64;
+
+/// Last results of reads, by their parameters.
+pub struct SharedReads<K, T>(Mutex<HashMap<K, Place<T>>>);
+
+/// Last result for a key, locked while it is read.
+type Place<T> = Arc<AsyncMutex<Option<LastRead<T>>>>;
+
+/// Result of a read.
+struct LastRead<T> {
+    /// Beginning of the read by the wall clock, in milliseconds.
+    at: u64,
+    lifetime: u64,
+    finished: Instant,
+    result: Result<Arc<T>, Failure>,
+}
+
+impl<T> LastRead<T> {
+    /// Returns `true` for a result that is not older than its lifetime. A failure is not kept.
+    fn is_fresh(&self) -> bool {
+        self.result.is_ok() && now_ms().checked_sub(self.at).is_some_and(|age| age < self.lifetime)
+    }
+}
+
+impl<K, T> Default for SharedReads<K, T> {
+    fn default() -> SharedReads<K, T> {
+        SharedReads(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash, T> SharedReads<K, T> {
+    /// Returns the last result for `key`, or that of `read` if the last is older than `lifetime` milliseconds. Requests
+    /// that arrive during a read wait for it, and share its failure too.
+    ///
+    /// # Errors
+    /// As for `read`.
+    pub async fn get<F>(&self, key: K, lifetime: u64, read: F) -> Result<Arc<T>, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let asked = Instant::now();
+        let Some(last) = self.last(key) else { return read.await.map(Arc::new) };
+        let mut last = last.lock().await;
+        if let Some(last) = last.as_ref().filter(|last| last.is_fresh() || last.finished > asked) {
+            return last.result.clone();
+        }
+        let at = now_ms();
+        let result = read.await.map(Arc::new);
+        *last = Some(LastRead { at, lifetime, finished: Instant::now(), result: result.clone() });
+        result
+    }
+
+    /// Returns the place of a result, or `None` if there is none left.
+    fn last(&self, key: K) -> Option<Place<T>> {
+        let mut results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is locked is being read.
+        results.retain(|_, last| last.try_lock().map_or(true, |last| last.as_ref().is_some_and(LastRead::is_fresh)));
+        if results.len() >= MAX_RESULTS && !results.contains_key(&key) {
+            return None;
+        }
+        Some(Arc::clone(results.entry(key).or_default()))
+    }
+
+    /// Drops all results, those of reads in flight too, because a change has made them outdated.
+    pub fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failure, MAX_RESULTS, SharedReads};
+    use futures_util::future::join_all;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const LONG: u64 = u64::MAX;
+
+    #[derive(Default)]
+    struct Reads {
+        shared: SharedReads<u64, u64>,
+        count: AtomicU64,
+    }
+
+    impl Reads {
+        /// Reads the number of reads so far, which fails if `fails`.
+        async fn read(&self, key: u64, lifetime: u64, fails: bool) -> Result<u64, String> {
+            let read = async {
+                tokio::task::yield_now().await;
+                let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+                if fails { Err(Failure::Away(count.to_string())) } else { Ok(count) }
+            };
+            let result = self.shared.get(key, lifetime, read).await;
+            result.map(|count| *count).map_err(|failure| failure.message().to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn result_is_shared_until_it_is_old_or_forgotten() {
+        let reads = Reads::default();
+        let first = join_all((0..5).map(|_| reads.read(1, LONG, false))).await;
+        assert_eq!(first, vec![Ok(1); 5]);
+        assert_eq!(reads.read(1, LONG, false).await, Ok(1));
+        assert_eq!(reads.read(2, 0, false).await, Ok(2), "another key");
+        assert_eq!(reads.read(2, 0, false).await, Ok(3), "too old at once");
+        reads.shared.forget();
+        assert_eq!(reads.read(1, LONG, false).await, Ok(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failure_is_shared_with_requests_that_waited_only() {
+        let reads = Reads::default();
+        let first = join_all((0..5).map(|_| reads.read(1, LONG, true))).await;
+        assert!(first.iter().all(Result::is_err));
+        let last = reads.count.load(Ordering::Relaxed);
+        tokio::time::advance(std::time::Duration::from_millis(1)).await;
+        assert_eq!(reads.read(1, LONG, false).await, Ok(last + 1));
+    }
+
+    #[tokio::test]
+    async fn read_in_flight_is_forgotten_too() {
+        let reads = Reads::default();
+        let forget = async { reads.shared.forget() };
+        let (during, ()) = tokio::join!(reads.read(1, LONG, false), forget);
+        assert_eq!((during, reads.read(1, LONG, false).await), (Ok(1), Ok(2)));
+    }
+
+    #[tokio::test]
+    async fn number_of_results_is_bounded() {
+        let reads = Reads::default();
+        for key in 0..=MAX_RESULTS as u64 {
+            assert_eq!(reads.read(key, LONG, false).await, Ok(key + 1));
+        }
+        assert_eq!(reads.read(0, LONG, false).await, Ok(1));
+        assert_eq!(reads.read(MAX_RESULTS as u64, LONG, false).await, Ok(MAX_RESULTS as u64 + 2), "not stored");
+    }
+}
