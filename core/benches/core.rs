@@ -30,14 +30,14 @@ fn main() {
 #[divan::bench(args = CALLS)]
 fn parse(bencher: Bencher, call: &str) {
     let words = words(call);
-    bencher.bench(|| KeyRequest::take(&mut Args::new(black_box(&words))).is_ok());
+    bencher.bench(|| KeyRequest::take(&mut Args::new(black_box(&words)), None).is_ok());
 }
 
 /// Evaluates and charges calls 10 microseconds apart.
 #[divan::bench(args = CALLS)]
 fn decide_and_charge(bencher: Bencher, call: &str) {
     let words = words(call);
-    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words)) else { return };
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words), None) else { return };
     with_limit!(spec, limit => calls(bencher, limit, spec.request));
 }
 
@@ -56,7 +56,7 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, request: Request) {
 #[divan::bench(args = ["SLIDINGLOG 1e12 1h", "SLIDINGLOG 1 1h FORCE", "CONCURRENCY 1e12 1h #"], consts = [0, 1000])]
 fn peek_at_large_usage<const BEHIND: u64>(bencher: Bencher, call: &str) {
     let words = words(call);
-    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words)) else { return };
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words), None) else { return };
     with_limit!(spec, limit => {
         let (mut usage, mut now) = (unused(limit), Timestamp::from_clock(1_700_000_000_000_000));
         for number in 0..100_000 {
@@ -71,7 +71,7 @@ fn peek_at_large_usage<const BEHIND: u64>(bencher: Bencher, call: &str) {
 /// Charges a call if its usage is of the same kind.
 fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
     let words = words(call);
-    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words)) else { return };
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words), None) else { return };
     let usage: &mut dyn Any = usage;
     with_limit!(spec, limit => {
         if let Some(usage) = usage.downcast_mut() {

@@ -80,7 +80,7 @@ command_lines!(commands, {});
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut request = KeyRequest::take_with_cache(&mut args, &redis.global.bucket_cache)?;
+    let mut request = KeyRequest::take(&mut args, Some(&redis.global.bucket_cache))?;
     queue_order::place_take(redis, key, &mut request);
     charge_with_options(redis, key, &request)
 }
@@ -88,7 +88,7 @@ pub fn take<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Erro
 /// `RL.PEEK key [options] spec [spec ...]`
 pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut request = KeyRequest::peek_with_cache(&mut args, &redis.global.bucket_cache)?;
+    let mut request = KeyRequest::peek(&mut args, Some(&redis.global.bucket_cache))?;
     queue_order::place_peek(redis, key, &mut request);
     let now = redis::now();
     match &request {

@@ -322,7 +322,7 @@ fn plain_key_of_another_kind_is_a_wrong_type() {
     let mut server = Server::default();
     server.take("FIXED 9 1h", 0);
     for text in ["SLIDING 9 1h", "ONCE r1 1h SLIDING 9 1h AS a"] {
-        assert!(KeyRequest::take(&mut Args::new(&script::words(text))).is_ok());
+        assert!(KeyRequest::take(&mut Args::new(&script::words(text)), None).is_ok());
         assert_eq!(server.try_take(text, 0).err(), Some(CallError::WrongType));
     }
 }

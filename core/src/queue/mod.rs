@@ -139,11 +139,11 @@ impl Ord for QueuePlace {
 /// use ratelimit_core::wire::args::Args;
 /// use ratelimit_core::Amount;
 /// use ratelimit_core::queue::{Claim, Queue, Steady, Waiter};
-/// use ratelimit_core::syntax::{KeyRequest, Spec};
+/// use ratelimit_core::syntax::KeyRequest;
 ///
 /// let claim = |holder: &str| {
-///     let words = [b"RL.ACQUIRE", &b"8"[..], b"30s", holder.as_bytes()];
-///     let request = KeyRequest::parse_single(&mut Args::new(&words), Spec::concurrency).unwrap();
+///     let words = [b"RL.TAKE", &b"CONCURRENCY"[..], b"8", b"30s", holder.as_bytes()];
+///     let request = KeyRequest::take(&mut Args::new(&words), None).unwrap();
 ///     let KeyRequest::One(spec) = request else { unreachable!() };
 ///     Claim::of(&spec).unwrap()
 /// };

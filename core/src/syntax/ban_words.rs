@@ -1,6 +1,6 @@
 //! Parser of ban rules (`BAN` after the specs) and of the arguments of RL.BAN.
 
-use super::numbers::DURATION;
+use super::numbers::period;
 use crate::ban::BanRule;
 use crate::number::time::is_duration;
 use crate::number::{Period, Span};
@@ -14,30 +14,27 @@ const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block [MAX 
 
 /// Parses `strikes window block [MAX longest]`.
 pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
-    let strikes = whole(args.argument("strikes", &BAN)?, u32::MAX.into());
-    let strikes = strikes.and_then(|strikes| u32::try_from(strikes).ok()).filter(|strikes| *strikes > 0);
-    let strikes = strikes.ok_or_else(|| args.invalid("strikes", &STRIKES, &BAN))?;
-    let mut period =
-        |argument| Period::parse(args.argument(argument, &BAN)?).ok_or_else(|| args.invalid(argument, &DURATION, &BAN));
-    let (window, block) = (period("window")?, period("block")?);
-    let longest = if args.accept("MAX") { Some(longest(args, block)?) } else { None };
+    let strikes = args.positional("strikes", &BAN, &STRIKES, |word| {
+        u32::try_from(whole(word, u32::MAX.into())?).ok().filter(|strikes| *strikes > 0)
+    })?;
+    let (window, block) = (period(args, "window", &BAN)?, period(args, "block", &BAN)?);
+    let longest = if args.accept("MAX") {
+        let parse = |word| Period::parse(word).filter(|longest| *longest >= block);
+        Some(args.positional("longest", &BAN, &MAX_BLOCK, parse)?)
+    } else {
+        None
+    };
     if longest.is_none() && args.peek().is_some_and(is_duration) {
         return Err(args.unexpected(Reason::MaxIsMissing));
     }
     Ok(BanRule { strikes, window, block, longest })
 }
 
-/// Parses the word `longest`, which must be at least `block`.
-fn longest(args: &mut Args, block: Period) -> Result<Period, Error> {
-    let longest = Period::parse(args.argument("longest", &BAN)?).filter(|longest| *longest >= block);
-    longest.ok_or_else(|| args.invalid("longest", &MAX_BLOCK, &BAN))
-}
-
 /// Parses the duration of RL.BAN, which may be 0.
 ///
 /// # Errors
 /// Returns an error that names the first word that is missing or malformed.
-pub fn block(args: &mut Args) -> Result<Span, Error> {
+pub fn ban_duration(args: &mut Args) -> Result<Span, Error> {
     let word = args.word()?;
     let duration = Span::parse(word).ok_or_else(|| Error::out_of_range("duration", &BANNED_FOR, word))?;
     args.end()?;

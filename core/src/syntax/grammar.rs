@@ -11,7 +11,7 @@ use crate::algorithm::any::AnyLimit;
 use crate::algorithm::bucket::{Bucket, Discipline, InvalidBucket};
 use crate::algorithm::count_min::Sketch;
 use crate::algorithm::fixed_window::FixedWindow;
-use crate::algorithm::leases::{Concurrency, MAX_HOLDER};
+use crate::algorithm::leases::Concurrency;
 use crate::algorithm::log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::strict_window::StrictWindow;
@@ -19,6 +19,7 @@ use crate::algorithms;
 use crate::number::Amount;
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Syntax};
+use crate::wire::name;
 
 /// Parser of the numbers and options after the name of an algorithm.
 pub type Reader<'a> = fn(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>;
@@ -110,7 +111,7 @@ fn read_bucket(
     discipline: Discipline,
 ) -> Result<Bucket, Error> {
     let capacity = amount(args, "capacity", syntax)?;
-    let refill = Amount::parse_down(args.argument(rate, syntax)?).ok_or_else(|| args.invalid(rate, &RATE, syntax))?;
+    let refill = args.positional(rate, syntax, &RATE, Amount::parse_down)?;
     let period = period(args, "period", syntax)?;
     Bucket::new(capacity, refill, period, discipline).map_err(|invalid| {
         let must_be = match invalid {
@@ -254,7 +255,7 @@ impl<'a> Spec<'a> {
 fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<ParsedLimit<'a>, Error> {
     let syntax = if of_policy { &CONCURRENCY_OF_POLICY } else { &CONCURRENCY };
     let (limit, ttl) = (amount(args, "limit", syntax)?, period(args, "ttl", syntax)?);
-    let holder = if of_policy { &[] } else { holder(args.argument("holder", syntax)?)? };
+    let holder = if of_policy { &[] } else { args.option_value("holder", syntax, &HOLDER, name::valid)? };
     Ok(ParsedLimit { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
 }
 
@@ -263,15 +264,12 @@ fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<ParsedLimit<'a>, Er
 /// # Errors
 /// Returns an error that names the first word that is missing or malformed.
 pub fn holders<'a>(args: &mut Args<'a>) -> Result<Vec<&'a [u8]>, Error> {
-    let mut holders = vec![holder(args.word()?)?];
-    while !args.is_empty() {
-        holders.push(holder(args.word()?)?);
+    let mut holders = Vec::new();
+    loop {
+        let word = args.word()?;
+        holders.push(name::valid(word).ok_or_else(|| Error::out_of_range("holder", &HOLDER, word))?);
+        if args.is_empty() {
+            return Ok(holders);
+        }
     }
-    Ok(holders)
-}
-
-/// Validates the name of a holder.
-fn holder(name: &[u8]) -> Result<&[u8], Error> {
-    let valid = (1..=MAX_HOLDER).contains(&name.len());
-    valid.then_some(name).ok_or_else(|| Error::out_of_range("holder", &HOLDER, name))
 }

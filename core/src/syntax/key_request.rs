@@ -8,7 +8,7 @@ use super::policy_request::PolicyRequest;
 use super::purpose::{Idempotency, Purpose, Verb};
 use super::spec::{MAX_SPECS, ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
-use super::word_errors::{self, WordPlace};
+use super::word_errors;
 use super::words::{CALL_OPTIONS, is_ban, is_policy};
 use crate::ban::BanRule;
 use crate::evaluate::Request;
@@ -24,7 +24,7 @@ use crate::wire::error::{Error, Expected, Reason};
 ///
 /// let text = "RL.TAKE COST 4000 ONCE req-17 5m TOKENBUCKET 60 60 1m COST 1 AS requests TOKENBUCKET 9000 9000 1m AS tokens";
 /// let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-/// let KeyRequest::Composite(request) = KeyRequest::take(&mut Args::new(&words))? else { unreachable!() };
+/// let KeyRequest::Composite(request) = KeyRequest::take(&mut Args::new(&words), None)? else { unreachable!() };
 /// let requests: Vec<Request> = request.specs.iter().map(|spec| spec.request).collect();
 /// assert_eq!(requests, [1, 4000].map(|units| Request::Take(Amount::saturating(units * 1_000_000))));
 /// assert!(matches!(request.idempotency, Idempotency::Once { id: b"req-17", .. }));
@@ -71,64 +71,28 @@ impl<'a> CompositeRequest<'a> {
 }
 
 impl<'a> KeyRequest<'a> {
-    /// Parses the arguments of RL.TAKE: `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`.
+    /// Parses the arguments of RL.TAKE: `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`. Buckets
+    /// that are in `cache` are not parsed again.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn take(args: &mut Args<'a>) -> Result<KeyRequest<'a>, Error> {
-        KeyRequest::read(args, Verb::Take, None)
+    pub fn take(args: &mut Args<'a>, cache: Option<&'a BucketCache>) -> Result<KeyRequest<'a>, Error> {
+        KeyRequest::parse(args, Verb::Take, cache)
     }
 
-    /// Parses as [`take`](KeyRequest::take) does. Buckets that are in `cache` are not parsed again.
+    /// Parses the arguments of RL.PEEK, which are those of [`take`](KeyRequest::take). Rejects SETTLE and ignores ONCE,
+    /// because a peek charges nothing.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn take_with_cache(args: &mut Args<'a>, cache: &'a BucketCache) -> Result<KeyRequest<'a>, Error> {
-        KeyRequest::read(args, Verb::Take, Some(cache))
+    pub fn peek(args: &mut Args<'a>, cache: Option<&'a BucketCache>) -> Result<KeyRequest<'a>, Error> {
+        KeyRequest::parse(args, Verb::Peek, cache)
     }
 
-    /// Parses the arguments of RL.PEEK: `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`. Rejects
-    /// SETTLE and ignores ONCE, because a peek charges nothing.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn peek(args: &mut Args<'a>) -> Result<KeyRequest<'a>, Error> {
-        KeyRequest::read(args, Verb::Peek, None)
-    }
-
-    /// Parses as [`peek`](KeyRequest::peek) does. Buckets that are in `cache` are not parsed again.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn peek_with_cache(args: &mut Args<'a>, cache: &'a BucketCache) -> Result<KeyRequest<'a>, Error> {
-        KeyRequest::read(args, Verb::Peek, Some(cache))
-    }
-
-    /// Parses the arguments of a command for one algorithm: its numbers and options.
-    ///
-    /// Fast paths elsewhere do not call this: they call `read`, and
-    /// [`build_single_with_options`](KeyRequest::build_single_with_options) if there are options.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn parse_single(
-        args: &mut Args<'a>,
-        read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
-    ) -> Result<KeyRequest<'a>, Error> {
-        let mut options = SpecOptions::default();
-        let parsed = read(args, &mut options)?;
-        if options.none_given(args) {
-            return Ok(KeyRequest::One(Spec::plain(parsed)));
-        }
-        KeyRequest::build_single_with_options(args, &parsed, &options)
-    }
-
-    /// Builds the request from parsed numbers and options of one algorithm. Rejects any remaining word.
+    /// Builds the request of a command for one algorithm from the parsed numbers and options. Rejects any remaining
+    /// word.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
@@ -150,13 +114,13 @@ impl<'a> KeyRequest<'a> {
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
         if let Some(word) = args.peek() {
-            return Err(word_errors::missing(word, Expected::Option, options.words, false));
+            return Err(word_errors::missing(word, Expected::Option, options.words));
         }
         KeyRequest::build_single(Verb::Take, &CommonOptions::NONE, parsed, options, None)
     }
 
     #[inline(always)]
-    fn read(args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<KeyRequest<'a>, Error> {
+    fn parse(args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<KeyRequest<'a>, Error> {
         let Some(read) = args.peek().and_then(Spec::reader) else {
             return KeyRequest::after_options(args, verb, cache);
         };
@@ -180,8 +144,7 @@ impl<'a> KeyRequest<'a> {
         if is_policy(word) {
             return PolicyRequest::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
         }
-        let read =
-            Spec::reader(word).ok_or_else(|| word_errors::unknown(word, WordPlace::First, CALL_OPTIONS, verb))?;
+        let read = Spec::reader(word).ok_or_else(|| word_errors::unknown_first(word, CALL_OPTIONS, verb))?;
         let mut options = SpecOptions::with_cache(cache);
         let parsed = read(args, &mut options)?;
         KeyRequest::after_first_spec(args, verb, &common, &parsed, &options)
@@ -214,7 +177,7 @@ impl<'a> KeyRequest<'a> {
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(common.spec_on_key(parsed, options)?);
             }
-            let read = word_errors::next_reader(word, words, WordPlace::Next, specs.len(), verb)?;
+            let read = word_errors::next_reader(word, words, specs.len(), false)?;
             let mut options = SpecOptions::with_cache(cache);
             let parsed = read(args, &mut options)?;
             words = options.words;

@@ -8,10 +8,10 @@ use super::policy_request::PolicyRequest;
 use super::purpose::{Idempotency, Purpose, Verb};
 use super::spec::Spec;
 use super::spec_options::SpecOptions;
-use super::word_errors::{self, WordPlace};
+use super::word_errors;
 use super::words::{MULTI_KEY_OPTIONS, MULTI_KEY_POLICY_NAME_OPTIONS, Word, is_policy, out_of_place};
 use crate::wire::args::{Args, KeyIndex, duplicate};
-use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
+use crate::wire::error::{Error, Expected, Hint, MustBe, NUMKEYS, Reason};
 use smallvec::SmallVec;
 
 /// Parsed request on several keys: all are charged or none is.
@@ -36,44 +36,26 @@ impl Default for ManyKeysRequest<'_> {
 }
 
 impl<'a> ManyKeysRequest<'a> {
-    /// Parses the arguments of RL.MTAKE: `numkeys key [key ...] [options] spec [spec ...]`.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    pub fn take(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> {
-        let mut request = ManyKeysRequest::default();
-        request.read_take(args, None).map(|()| request)
-    }
-
-    /// Parses the arguments of RL.MPEEK: `numkeys key [key ...] [options] spec [spec ...]`. Rejects SETTLE and ignores
-    /// ONCE, because a peek charges nothing.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    pub fn peek(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> {
-        let mut request = ManyKeysRequest::default();
-        request.read_peek(args, None).map(|()| request)
-    }
-
-    /// Parses the arguments of RL.MTAKE into an empty request, which is too large to be moved at each call. Buckets that
-    /// are in `cache` are not parsed again.
+    /// Parses the arguments of RL.MTAKE, `numkeys key [key ...] [options] spec [spec ...]`, into an empty request, which
+    /// is too large to be moved at each call. Buckets that are in `cache` are not parsed again.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
-    pub fn read_take(&mut self, args: &mut Args<'a>, cache: Option<&'a BucketCache>) -> Result<(), Error> {
-        self.read(args, Verb::Take, cache)
+    pub fn take(&mut self, args: &mut Args<'a>, cache: Option<&'a BucketCache>) -> Result<(), Error> {
+        self.parse(args, Verb::Take, cache)
     }
 
-    /// Parses the arguments of RL.MPEEK into an empty request, as [`read_take`](ManyKeysRequest::read_take) does.
+    /// Parses the arguments of RL.MPEEK, which are those of [`take`](ManyKeysRequest::take). Rejects SETTLE and ignores
+    /// ONCE, because a peek charges nothing.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn read_peek(&mut self, args: &mut Args<'a>, cache: Option<&'a BucketCache>) -> Result<(), Error> {
-        self.read(args, Verb::Peek, cache)
+    pub fn peek(&mut self, args: &mut Args<'a>, cache: Option<&'a BucketCache>) -> Result<(), Error> {
+        self.parse(args, Verb::Peek, cache)
     }
 
-    fn read(&mut self, args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<(), Error> {
+    fn parse(&mut self, args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<(), Error> {
         let names = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", &NUMKEYS, args.before(0)))?;
         let keys = &mut self.keys;
         keys.reserve_exact(names.len());
@@ -84,18 +66,18 @@ impl<'a> ManyKeysRequest<'a> {
                 common = options_of_all(args)?;
                 read = args.peek().and_then(Spec::reader);
             }
-            if args.peek().is_some_and(is_policy) {
+            let Some(read) = read else {
+                let Some(word) = args.peek() else {
+                    return Err(Error::TooFewSpecs { keys: names.len(), specs: keys.len() });
+                };
+                if !is_policy(word) {
+                    let expected = if keys.is_empty() { Expected::FirstSpecOfKeys } else { Expected::NextSpecOfKeys };
+                    return Err(word_errors::missing(word, expected, words));
+                }
                 args.skip();
                 keys.push((key, KeyRequest::Policy(Box::new(PolicyRequest::of_keys(args, verb, &common)?))));
                 words = MULTI_KEY_POLICY_NAME_OPTIONS;
                 continue;
-            }
-            let Some(read) = read else {
-                let place = if keys.is_empty() { WordPlace::FirstOfKeys } else { WordPlace::NextOfKeys };
-                return Err(match args.peek() {
-                    None => Error::TooFewSpecs { keys: names.len(), specs: keys.len() },
-                    Some(word) => word_errors::unknown(word, place, words, verb),
-                });
             };
             args.skip();
             let mut options = SpecOptions::with_cache(cache);

@@ -31,7 +31,7 @@ mod word_errors;
 mod words;
 
 #[doc(hidden)]
-pub use ban_words::block;
+pub use ban_words::ban_duration;
 pub use bucket_cache::BucketCache;
 pub use grammar::{Reader, holders};
 pub use key_request::{CompositeRequest, KeyRequest};

@@ -17,11 +17,11 @@ pub(super) fn window(args: &mut Args, syntax: &'static Syntax) -> Result<(Amount
 /// Parses an amount.
 #[inline(always)]
 pub(super) fn amount(args: &mut Args, argument: &'static str, syntax: &'static Syntax) -> Result<Amount, Error> {
-    Amount::parse_down(args.argument(argument, syntax)?).ok_or_else(|| args.invalid(argument, &AMOUNT, syntax))
+    args.positional(argument, syntax, &AMOUNT, Amount::parse_down)
 }
 
 /// Parses a duration.
 #[inline(always)]
 pub(super) fn period(args: &mut Args, argument: &'static str, syntax: &'static Syntax) -> Result<Period, Error> {
-    Period::parse(args.argument(argument, syntax)?).ok_or_else(|| args.invalid(argument, &DURATION, syntax))
+    args.positional(argument, syntax, &DURATION, Period::parse)
 }

@@ -1,7 +1,7 @@
 //! Options at one position of a call, and their values.
 
 use super::numbers::DURATION;
-use super::purpose::{Idempotency, MAX_ID};
+use super::purpose::Idempotency;
 use super::spec::is_name;
 use super::words::{OptionSet, Word, out_of_place};
 use crate::algorithm::count_min::SketchSize;
@@ -10,6 +10,7 @@ use crate::evaluate::Request;
 use crate::number::{Amount, Period, Span};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Reason, Syntax};
+use crate::wire::name;
 
 /// Valid values of MAXWAIT.
 pub(super) const MAXWAIT: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "500ms");
@@ -64,6 +65,27 @@ pub(super) enum Cost {
     Refund(Amount),
 }
 
+impl Cost {
+    /// Parses a cost. A negative one is a refund; `-0` is 0.
+    fn parse(text: &[u8]) -> Option<Cost> {
+        let Some(negative) = text.strip_prefix(b"-") else {
+            let cost = Amount::parse_up(text)?;
+            let whole = cost == cost.floor() && Amount::parse_down(text) == Some(cost);
+            return Some(Cost::Charge { cost, whole });
+        };
+        match Amount::parse_up(negative)? {
+            Amount::ZERO => Some(Cost::Charge { cost: Amount::ZERO, whole: true }),
+            _ => Amount::parse_down(negative).map(Cost::Refund),
+        }
+    }
+
+    /// Parses the cost of a lease, which is above 0.
+    fn parse_of_lease(text: &[u8]) -> Option<Cost> {
+        let cost = Amount::parse_up(text).filter(|cost| *cost != Amount::ZERO)?;
+        Some(Cost::Charge { cost, whole: false })
+    }
+}
+
 /// Mutually exclusive options that change how a cost is charged.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mode {
@@ -91,7 +113,16 @@ pub(super) enum Keep<'a> {
     Share(&'a [u8]),
 }
 
-impl Keep<'_> {
+impl<'a> Keep<'a> {
+    /// Parses `amount` or `n%`.
+    fn parse(text: &'a [u8]) -> Option<Keep<'a>> {
+        if text.ends_with(b"%") {
+            Amount::ONE.percent_up(text).map(|_| Keep::Share(text))
+        } else {
+            Amount::parse_up(text).map(Keep::Amount)
+        }
+    }
+
     /// Returns the amount to keep of a limit.
     pub(super) fn of(self, limit: Amount) -> Amount {
         match self {
@@ -199,13 +230,15 @@ impl<'a> Options<'a> {
     /// Parses the values after the word of an option and sets it. Returns the option that was already set in its place.
     pub(super) fn take(&mut self, option: Word, args: &mut Args<'a>) -> Result<Option<Word>, Error> {
         Ok(match option {
-            Word::Cost => {
+            Word::Cost | Word::CostOfLease => {
                 self.cost_text = args.argument("cost", &COST_SYNTAX)?;
-                self.cost.replace(cost(self.cost_text)?).map(|_| option)
-            }
-            Word::CostOfLease => {
-                self.cost_text = args.argument("cost", &COST_SYNTAX)?;
-                self.cost.replace(cost_of_lease(self.cost_text)?).map(|_| option)
+                let (cost, must_be) = if option == Word::Cost {
+                    (Cost::parse(self.cost_text), &COST)
+                } else {
+                    (Cost::parse_of_lease(self.cost_text), &COST_OF_LEASE)
+                };
+                let cost = cost.ok_or_else(|| Error::out_of_range("cost", must_be, self.cost_text))?;
+                self.cost.replace(cost).map(|_| option)
             }
             Word::UpTo => self.mode.replace(Mode::UpTo).map(Mode::word),
             Word::Force => {
@@ -213,39 +246,39 @@ impl<'a> Options<'a> {
                 self.mode.replace(Mode::Force).map(Mode::word).or(shadow)
             }
             Word::MaxWait => {
-                let word = args.argument("maxwait", &MAXWAIT_SYNTAX)?;
-                let max_wait = Span::parse(word).ok_or_else(|| Error::out_of_range("maxwait", &MAXWAIT, word))?;
+                let max_wait = args.option_value("maxwait", &MAXWAIT_SYNTAX, &MAXWAIT, Span::parse)?;
                 self.mode.replace(Mode::MaxWait(max_wait)).map(Mode::word)
             }
-            Word::Keep => self.keep.replace(keep(args.argument("keep", &KEEP_SYNTAX)?)?).map(|_| option),
-            Word::As => self.name.replace(name(args.argument("name", &AS_SYNTAX)?)?).map(|_| option),
+            Word::Keep => {
+                let keep = args.option_value("keep", &KEEP_SYNTAX, &KEEP, Keep::parse)?;
+                self.keep.replace(keep).map(|_| option)
+            }
+            Word::As => {
+                let name = args.option_value("name", &AS_SYNTAX, &NAME, |name| is_name(name).then_some(name))?;
+                self.name.replace(name).map(|_| option)
+            }
             Word::Offset => {
-                let word = args.argument("offset", &OFFSET_SYNTAX)?;
-                let offset = Offset::parse(word).ok_or_else(|| Error::out_of_range("offset", &OFFSET, word))?;
+                let offset = args.option_value("offset", &OFFSET_SYNTAX, &OFFSET, Offset::parse)?;
                 self.alignment.offset.replace(offset).map(|_| option)
             }
             Word::Anchor => {
-                let word = args.argument("anchor", &ANCHOR_SYNTAX)?;
-                let anchor = Anchor::parse(word).ok_or_else(|| Error::out_of_range("anchor", &ANCHOR, word))?;
+                let anchor = args.option_value("anchor", &ANCHOR_SYNTAX, &ANCHOR, Anchor::parse)?;
                 self.alignment.anchor.replace(anchor).map(|_| option)
             }
             Word::Aligned | Word::Strict | Word::Nx => std::mem::replace(&mut self.flagged, true).then_some(option),
             Word::Once => {
-                let id = id(args.argument("id", &ONCE_SYNTAX)?)?;
-                let word = args.argument("ttl", &ONCE_SYNTAX)?;
-                let ttl = Period::parse(word).ok_or_else(|| Error::out_of_range("ttl", &DURATION, word))?;
+                let id = args.option_value("id", &ONCE_SYNTAX, &ID, name::valid)?;
+                let ttl = args.option_value("ttl", &ONCE_SYNTAX, &DURATION, Period::parse)?;
                 self.set_idempotency(Idempotency::Once { id, ttl })
             }
             Word::Settle => {
-                let id = id(args.argument("id", &SETTLE_SYNTAX)?)?;
-                let word = args.argument("amount", &SETTLE_SYNTAX)?;
-                let amount = Amount::parse_up(word).ok_or_else(|| Error::out_of_range("amount", &SETTLED, word))?;
+                let id = args.option_value("id", &SETTLE_SYNTAX, &ID, name::valid)?;
+                let amount = args.option_value("amount", &SETTLE_SYNTAX, &SETTLED, Amount::parse_up)?;
                 self.set_idempotency(Idempotency::Settle { id, amount })
             }
             Word::Each => std::mem::replace(&mut self.each, true).then_some(option),
             Word::Size => {
-                let word = args.argument("size", &SIZE_SYNTAX)?;
-                let size = SketchSize::parse(word).ok_or_else(|| Error::out_of_range("size", &SIZE, word))?;
+                let size = args.option_value("size", &SIZE_SYNTAX, &SIZE, SketchSize::parse)?;
                 self.size.replace(size).map(|_| option)
             }
             Word::Item => self.item.replace(args.argument("item", &ITEM_SYNTAX)?).map(|_| option),
@@ -315,42 +348,4 @@ impl<'a> Options<'a> {
 #[cold]
 pub(super) fn excluded(before: &Args, option: Word, present: Word) -> Error {
     before.unexpected(if option == present { Reason::Duplicate } else { Reason::ExcludedBy(present.name()) })
-}
-
-/// Parses a cost. A negative one is a refund; `-0` is 0.
-fn cost(text: &[u8]) -> Result<Cost, Error> {
-    let refused = || Error::out_of_range("cost", &COST, text);
-    let Some(negative) = text.strip_prefix(b"-") else {
-        let cost = Amount::parse_up(text).ok_or_else(refused)?;
-        let whole = cost == cost.floor() && Amount::parse_down(text) == Some(cost);
-        return Ok(Cost::Charge { cost, whole });
-    };
-    match Amount::parse_up(negative) {
-        Some(Amount::ZERO) => Ok(Cost::Charge { cost: Amount::ZERO, whole: true }),
-        _ => Amount::parse_down(negative).map(Cost::Refund).ok_or_else(refused),
-    }
-}
-
-fn cost_of_lease(text: &[u8]) -> Result<Cost, Error> {
-    let cost = Amount::parse_up(text).filter(|cost| *cost != Amount::ZERO);
-    let cost = cost.ok_or_else(|| Error::out_of_range("cost", &COST_OF_LEASE, text))?;
-    Ok(Cost::Charge { cost, whole: false })
-}
-
-fn keep(text: &[u8]) -> Result<Keep<'_>, Error> {
-    let keep = if text.ends_with(b"%") {
-        Amount::ONE.percent_up(text).map(|_| Keep::Share(text))
-    } else {
-        Amount::parse_up(text).map(Keep::Amount)
-    };
-    keep.ok_or_else(|| Error::out_of_range("keep", &KEEP, text))
-}
-
-fn name(text: &[u8]) -> Result<&[u8], Error> {
-    is_name(text).then_some(text).ok_or_else(|| Error::out_of_range("name", &NAME, text))
-}
-
-fn id(text: &[u8]) -> Result<&[u8], Error> {
-    let valid = (1..=MAX_ID).contains(&text.len());
-    valid.then_some(text).ok_or_else(|| Error::out_of_range("id", &ID, text))
 }

@@ -11,8 +11,8 @@ use super::policy_request::PolicyRequest;
 use super::purpose::{Idempotency, Purpose, Verb};
 use super::spec::{ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
-use super::word_errors::{self, WordPlace};
-use super::words::{self, is_ban};
+use super::word_errors;
+use super::words::is_ban;
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::bucket::Discipline;
 use crate::ban::BanRule;
@@ -73,8 +73,7 @@ impl Policy {
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     pub fn read(args: &mut Args<'_>) -> Result<Policy, Error> {
-        let (mut specs, mut limits, mut words, mut ban): (Vec<Spec>, Vec<_>, _, _) =
-            (vec![], vec![], words::NONE, None);
+        let (mut specs, mut limits, mut words, mut ban): (Vec<Spec>, Vec<_>, _, _) = (vec![], vec![], &[][..], None);
         loop {
             let word = args.argument("a spec", &SET)?;
             if is_ban(word) && !limits.is_empty() {
@@ -82,8 +81,7 @@ impl Policy {
                 ban = Some(ban_rule(args)?);
                 break;
             }
-            let place = if limits.is_empty() { WordPlace::FirstOfPolicy } else { WordPlace::NextOfPolicy };
-            let read = word_errors::next_reader(word, words, place, limits.len(), Verb::Take)?;
+            let read = word_errors::next_reader(word, words, limits.len(), true)?;
             let mut options = SpecOptions::of_policy();
             let parsed = read(args, &mut options)?;
             words = options.words;

@@ -7,7 +7,7 @@ use super::word_errors;
 use super::words::{MULTI_KEY_POLICY_NAME_OPTIONS, POLICY_NAME_OPTIONS};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, Expected, MustBe, Reason, Syntax};
-use crate::wire::name::MAX_NAME;
+use crate::wire::name;
 
 const POLICY: MustBe = MustBe::other("a name of 1 to 256 bytes", "plan:pro");
 const POLICY_SYNTAX: Syntax = Syntax { word: "POLICY", arguments: "name [OR name ...]" };
@@ -33,7 +33,7 @@ impl<'a> PolicyRequest<'a> {
     pub fn after_first_name(first: &'a [u8], args: &mut Args<'a>) -> Result<PolicyRequest<'a>, Error> {
         let by = PolicyRequest::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
-            return Err(word_errors::missing(word, Expected::OrOption, POLICY_NAME_OPTIONS, false));
+            return Err(word_errors::missing(word, Expected::OrOption, POLICY_NAME_OPTIONS));
         }
         Ok(by)
     }
@@ -44,8 +44,7 @@ impl<'a> PolicyRequest<'a> {
         verb: Verb,
         common: &CommonOptions<'a>,
     ) -> Result<PolicyRequest<'a>, Error> {
-        let first = next_name(args)?;
-        let by = PolicyRequest::after_name(first, args, verb, common, false)?;
+        let by = PolicyRequest::after_name(next_name(args)?, args, verb, common, false)?;
         match args.peek() {
             Some(word) => Err(word_errors::unexpected(word, Reason::BesidePolicy)),
             None => Ok(by),
@@ -58,8 +57,7 @@ impl<'a> PolicyRequest<'a> {
         verb: Verb,
         common: &CommonOptions<'a>,
     ) -> Result<PolicyRequest<'a>, Error> {
-        let first = next_name(args)?;
-        PolicyRequest::after_name(first, args, verb, common, true)
+        PolicyRequest::after_name(next_name(args)?, args, verb, common, true)
     }
 
     #[inline(never)]
@@ -107,16 +105,11 @@ impl<'a> PolicyRequest<'a> {
 /// Returns an error if the word is missing or is not a valid name.
 #[inline(always)]
 pub fn name_of_policy<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
-    valid(args.word()?)
+    let word = args.word()?;
+    name::valid(word).ok_or_else(|| Error::out_of_range("name", &POLICY, word))
 }
 
 /// Parses the name of a policy after POLICY or OR.
 fn next_name<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
-    valid(args.argument("name", &POLICY_SYNTAX)?)
-}
-
-#[inline(always)]
-fn valid(name: &[u8]) -> Result<&[u8], Error> {
-    let valid = (1..=MAX_NAME).contains(&name.len());
-    valid.then_some(name).ok_or_else(|| Error::out_of_range("name", &POLICY, name))
+    args.option_value("name", &POLICY_SYNTAX, &POLICY, name::valid)
 }

@@ -22,7 +22,7 @@ const NAMES: MustBe = MustBe::other("different from each other for limits of one
 /// use ratelimit_core::{Amount, AnyLimit, Request};
 ///
 /// let words: [&[u8]; 6] = [b"RL.TAKE", b"fixed", b"1000", b"1d", b"COST", b"-1"];
-/// let KeyRequest::One(spec) = KeyRequest::take(&mut Args::new(&words))? else { unreachable!() };
+/// let KeyRequest::One(spec) = KeyRequest::take(&mut Args::new(&words), None)? else { unreachable!() };
 /// assert!(matches!(spec.limit, AnyLimit::FixedWindow(_)));
 /// assert_eq!(spec.request, Request::Refund(Amount::ONE));
 /// # Ok::<(), ratelimit_core::wire::error::Error>(())

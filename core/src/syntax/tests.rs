@@ -26,7 +26,7 @@ use crate::ban::BanRule;
 use crate::evaluate::{Request, evaluate};
 use crate::limit::{Decision, Identity, Limit, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
-use crate::testing::calls::{amounts, call, lengths, units};
+use crate::testing::calls::{amounts, call, lengths, parse_one_algorithm, peek_keys, take_keys, units};
 use crate::usage_kind::UsageKind;
 use crate::wire::args::{Args, Words};
 use crate::wire::error::{Error, Hint, MustBe, Position, Reason, Syntax, one_of};
@@ -45,7 +45,7 @@ fn leaked(text: &str) -> &'static Vec<&'static [u8]> {
 
 /// Parses a call that a plain key can serve.
 fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
-    match KeyRequest::take(&mut Args::new(words))? {
+    match KeyRequest::take(&mut Args::new(words), None)? {
         KeyRequest::One(spec) => Ok(spec),
         other => unreachable!("{other:?}"),
     }
@@ -55,7 +55,7 @@ fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
 fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
     let mut args = Args::new(leaked(text));
     let name = args.word()?;
-    match KeyRequest::parse_single(&mut args, Spec::reader(name).unwrap())? {
+    match parse_one_algorithm(&mut args, Spec::reader(name).unwrap())? {
         KeyRequest::One(spec) => Ok(spec),
         other => unreachable!("{other:?}"),
     }
@@ -67,14 +67,14 @@ fn read(text: &str) -> Result<Request, Error> {
 
 fn read_several(words: &[&[u8]]) -> Result<usize, Error> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.MTAKE"[..]).chain(words.iter().copied()).collect();
-    ManyKeysRequest::take(&mut Args::new(&words)).map(|request| request.keys.len())
+    take_keys(&mut Args::new(&words)).map(|request| request.keys.len())
 }
 
 // One key
 
 /// Parses a call that needs a composite key.
 fn several(text: &str) -> Result<CompositeRequest<'static>, Error> {
-    match KeyRequest::take(&mut Args::new(leaked(text)))? {
+    match KeyRequest::take(&mut Args::new(leaked(text)), None)? {
         KeyRequest::Composite(call) => Ok(*call),
         other => unreachable!("{other:?}"),
     }

@@ -21,21 +21,19 @@ const THROTTLE: Syntax = Syntax { word: "RL.THROTTLE", arguments: "key max_burst
 pub fn throttle(args: &mut Args) -> Result<(Bucket, Request), Error> {
     let capacity = units(args, "max_burst", &BURST, 999_999_999_999)?.plus(Amount::ONE);
     let refill = units(args, "count", &COUNT, 1_000_000_000_000)?;
-    let period = whole(args.argument("period", &THROTTLE)?, 315_360_000);
-    let period = period.and_then(|seconds| Period::new(Span::SECOND.times(seconds)));
-    let period = period.ok_or_else(|| args.invalid("period", &SECONDS, &THROTTLE))?;
-    let slow = |args: &Args| {
+    let seconds = |word| Period::new(Span::SECOND.times(whole(word, 315_360_000)?));
+    let period = args.positional("period", &THROTTLE, &SECONDS, seconds)?;
+    let bucket = Bucket::new(capacity, refill, period, Discipline::Burst).map_err(|_| {
         let must_be = if refill == Amount::ZERO { &COUNT } else { &FAST_COUNT };
         Error::out_of_range("count", must_be, args.before(1))
-    };
-    let bucket = Bucket::new(capacity, refill, period, Discipline::Burst).map_err(|_| slow(args))?;
+    })?;
     let quantity = if args.is_empty() { Amount::ONE } else { units(args, "quantity", &QUANTITY, 1_000_000_000_000)? };
     args.end()?;
     Ok((bucket, Request::Take(quantity)))
 }
 
+/// Parses a whole number of units, up to `max`.
 fn units(args: &mut Args, argument: &'static str, must_be: &'static MustBe, max: u64) -> Result<Amount, Error> {
-    let units = whole(args.argument(argument, &THROTTLE)?, max);
-    let units = units.ok_or_else(|| args.invalid(argument, must_be, &THROTTLE))?;
+    let units = args.positional(argument, &THROTTLE, must_be, |word| whole(word, max))?;
     Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
 }

@@ -175,8 +175,6 @@ macro_rules! at {
     };
 }
 
-/// Empty set.
-pub(super) const NONE: OptionSet = &[];
 /// Options before the first spec of RL.TAKE and RL.PEEK.
 pub(super) const CALL_OPTIONS: OptionSet = at!(CALL, false);
 /// Options before the first spec of RL.MTAKE and RL.MPEEK.

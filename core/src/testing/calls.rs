@@ -4,10 +4,35 @@
 use crate::evaluate::{Request, evaluate};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
+use crate::syntax::{KeyRequest, ManyKeysRequest, Reader, Spec, SpecOptions};
 use crate::testing::encoded_fields::EncodedFields;
+use crate::wire::args::Args;
+use crate::wire::error::Error;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+
+/// Parses the arguments of a command for one algorithm like `src/command/rl_take.rs`.
+pub fn parse_one_algorithm<'a>(args: &mut Args<'a>, read: Reader<'a>) -> Result<KeyRequest<'a>, Error> {
+    let mut options = SpecOptions::default();
+    let parsed = read(args, &mut options)?;
+    if options.none_given(args) {
+        return Ok(KeyRequest::One(Spec::plain(parsed)));
+    }
+    KeyRequest::build_single_with_options(args, &parsed, &options)
+}
+
+/// Parses the arguments of RL.MTAKE.
+pub fn take_keys<'a>(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> {
+    let mut request = ManyKeysRequest::default();
+    request.take(args, None).map(|()| request)
+}
+
+/// Parses the arguments of RL.MPEEK.
+pub fn peek_keys<'a>(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> {
+    let mut request = ManyKeysRequest::default();
+    request.peek(args, None).map(|()| request)
+}
 
 const UNIT: u64 = 1_000_000;
 

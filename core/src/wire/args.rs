@@ -2,6 +2,8 @@
 
 use crate::number::decimal::MAX_NUMBER;
 use crate::wire::error::{Error, MustBe, Position, Reason, Syntax};
+use crate::wire::short_bytes::are_same;
+use smallvec::SmallVec;
 
 /// Words of a call, starting with the name of its command.
 pub trait Words {
@@ -9,7 +11,7 @@ pub trait Words {
     fn count(&self) -> usize;
 
     /// Returns the bytes of a word, or `None` after the last one.
-    fn word(&self, place: usize) -> Option<&[u8]>;
+    fn word(&self, index: usize) -> Option<&[u8]>;
 }
 
 /// Implements [`Words`] for sequences of byte slices in memory.
@@ -20,8 +22,8 @@ macro_rules! words_in_memory {
                 self.len()
             }
 
-            fn word(&self, place: usize) -> Option<&[u8]> {
-                self.get(place).copied()
+            fn word(&self, index: usize) -> Option<&[u8]> {
+                self.get(index).copied()
             }
         }
     )*};
@@ -65,18 +67,14 @@ const MAX_PAIRWISE: usize = 16;
 /// Returns a name that occurs twice.
 #[must_use]
 pub fn duplicate<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    let mut names: SmallVec<[&[u8]; MAX_PAIRWISE]> = names.collect();
     if names.len() <= MAX_PAIRWISE {
-        let mut compared: [&[u8]; MAX_PAIRWISE] = [&[]; MAX_PAIRWISE];
-        let count = names.len();
-        compared.iter_mut().zip(names).for_each(|(room, name)| *room = name);
-        let names = compared.get(..count).unwrap_or(&compared);
-        let mut duplicates =
-            names.iter().enumerate().filter(|(place, name)| names.iter().take(*place).any(|other| other == *name));
-        return duplicates.next().map(|(_, name)| *name);
+        let is_repeated =
+            |(index, name): &(usize, &&[u8])| names.iter().take(*index).any(|other| are_same(other, name));
+        return names.iter().enumerate().find(is_repeated).map(|(_, name)| *name);
     }
-    let mut sorted: Vec<_> = names.collect();
-    sorted.sort_unstable();
-    sorted.windows(2).find_map(|pair| matches!(pair, [one, other] if one == other).then(|| pair.first().copied())?)
+    names.sort_unstable();
+    names.windows(2).find_map(|pair| matches!(pair, [one, other] if one == other).then(|| pair.first().copied())?)
 }
 
 impl<'a> Args<'a> {
@@ -108,11 +106,42 @@ impl<'a> Args<'a> {
         Ok(word)
     }
 
+    /// Reads the next word as the value of an option of `syntax`.
+    ///
+    /// # Errors
+    /// Returns an error if the word is missing, or if `parse` returns `None` for it.
+    #[inline]
+    pub fn option_value<T>(
+        &mut self,
+        argument: &'static str,
+        syntax: &'static Syntax,
+        must_be: &'static MustBe,
+        parse: impl FnOnce(&'a [u8]) -> Option<T>,
+    ) -> Result<T, Error> {
+        let word = self.argument(argument, syntax)?;
+        parse(word).ok_or_else(|| Error::out_of_range(argument, must_be, word))
+    }
+
+    /// Reads the next word as one of several arguments of `syntax`. The error says if their order is wrong.
+    ///
+    /// # Errors
+    /// Returns an error if the word is missing, or if `parse` returns `None` for it.
+    #[inline(always)]
+    pub fn positional<T>(
+        &mut self,
+        argument: &'static str,
+        syntax: &'static Syntax,
+        must_be: &'static MustBe,
+        parse: impl FnOnce(&'a [u8]) -> Option<T>,
+    ) -> Result<T, Error> {
+        parse(self.argument(argument, syntax)?).ok_or_else(|| self.invalid(argument, must_be, syntax))
+    }
+
     /// Returns the word read `ago` words before the last one. 0 is the last one.
     #[must_use]
     pub fn before(&self, ago: usize) -> &'a [u8] {
-        let place = self.next.checked_sub(1).and_then(|last| last.checked_sub(ago));
-        place.and_then(|place| self.words.word(place)).unwrap_or_default()
+        let index = self.next.checked_sub(1).and_then(|last| last.checked_sub(ago));
+        index.and_then(|index| self.words.word(index)).unwrap_or_default()
     }
 
     /// Returns the error for the last word as an argument of `syntax`.
@@ -173,7 +202,7 @@ impl<'a> Args<'a> {
     pub fn next_words<const COUNT: usize>(&mut self) -> [Option<&'a [u8]>; COUNT] {
         let first = self.next;
         self.next = first.saturating_add(COUNT);
-        std::array::from_fn(|place| self.words.word(first.saturating_add(place)))
+        std::array::from_fn(|offset| self.words.word(first.saturating_add(offset)))
     }
 
     /// Skips the next word.

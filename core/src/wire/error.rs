@@ -17,7 +17,7 @@ use std::fmt;
 /// use ratelimit_core::syntax::KeyRequest;
 ///
 /// let words: [&[u8]; 4] = [b"RL.TAKE", b"SLIDING", b"5", b"1min"];
-/// let refused = KeyRequest::take(&mut Args::new(&words)).unwrap_err();
+/// let refused = KeyRequest::take(&mut Args::new(&words), None).unwrap_err();
 /// let text = "ERR window must be a duration such as 60s, not '1min' (units: us ms s m h d)";
 /// assert_eq!(refused.to_string(), text);
 /// ```

@@ -1,4 +1,4 @@
-//! Names that tables look up: holders of leases and ids of calls.
+//! Names that clients choose: holders of leases, ids of calls and names of policies.
 
 use crate::wire::codec::Decoder;
 use std::sync::Arc;
@@ -9,6 +9,12 @@ pub const MAX_NAME: usize = 256;
 /// Shared name, owned by the maps of a table and by the change to propagate. Not an `Rc`, because the server frees a
 /// large table on a thread of its own while a copy of a name may be in use.
 pub type SharedName = Arc<[u8]>;
+
+/// Returns the name if it has 1 to [`MAX_NAME`] bytes.
+#[inline(always)]
+pub fn valid(name: &[u8]) -> Option<&[u8]> {
+    (1..=MAX_NAME).contains(&name.len()).then_some(name)
+}
 
 /// Decodes a name of 1 to [`MAX_NAME`] bytes.
 pub fn decode_boxed(from: &mut impl Decoder) -> Option<Box<[u8]>> {

@@ -9,7 +9,7 @@ use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
     self, AcquireOptions, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose,
-    Spec, SpecOptions,
+    Reader, Spec, SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
@@ -21,13 +21,13 @@ pub fn run(data: &[u8]) {
     let words = words(data);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     for (name, read) in Spec::ALGORITHMS {
-        let own = parse(&words, |args| KeyRequest::parse_single(args, read));
+        let own = parse(&words, |args| one_algorithm(args, read));
         assert_refused_or_sayable(&own);
         // RL.FIXED k ... is RL.TAKE k FIXED ..., which accepts further words.
         if words.len() > 1 {
             let mut generic = words.clone();
             generic.insert(2, name.as_bytes());
-            let generic = parse(&generic, KeyRequest::take);
+            let generic = parse(&generic, |args| KeyRequest::take(args, None));
             match (&own, &generic) {
                 // What is said of it may be more where a key could stand in its place.
                 (
@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
         }
     }
     assert_acquired(&words);
-    let generic = parse(&words, KeyRequest::take);
+    let generic = parse(&words, |args| KeyRequest::take(args, None));
     assert_refused_or_sayable(&generic);
     let begins_with_a_spec = words.get(2).is_some_and(|word| is_algorithm(word));
     if matches!(generic, Ok(KeyRequest::One(_))) && begins_with_a_spec {
@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
         for length in 1..words.len() {
             let (words, left) = words.split_at(length);
             let words = words.to_vec();
-            let cut = parse(&words, KeyRequest::take);
+            let cut = parse(&words, |args| KeyRequest::take(args, None));
             let lacks = match &cut {
                 Err(Error::OutOfRange { argument: "window", .. } | Error::Unexpected { .. }) => {
                     left.iter().any(|word| word.eq_ignore_ascii_case(b"ALIGNED"))
@@ -61,7 +61,7 @@ pub fn run(data: &[u8]) {
             );
         }
     }
-    let peeked = parse(&words, KeyRequest::peek);
+    let peeked = parse(&words, |args| KeyRequest::peek(args, None));
     assert_refused_or_sayable(&peeked);
     if let (Ok(KeyRequest::One(spec)), Ok(peeked)) = (&generic, &peeked) {
         assert!(matches!(peeked, KeyRequest::One(peeked) if meaning(peeked) == meaning(spec)), "{peeked:?}");
@@ -122,7 +122,7 @@ fn assert_acquired(words: &Vec<&[u8]>) {
     let has = |option: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(option));
     if !has(b"BLOCK") && !has(b"FENCE") {
         assert_eq!((blocks, fenced), (Block::No, false));
-        let same = parse(words, |args| KeyRequest::parse_single(args, Spec::concurrency));
+        let same = parse(words, |args| one_algorithm(args, Spec::concurrency));
         match (acquired, same) {
             (Ok(acquired), Ok(same)) => assert_eq!(format!("{acquired:?}"), format!("{same:?}")),
             (Err(acquired), Err(same)) => assert_eq!(discriminant(&acquired), discriminant(&same)),
@@ -159,10 +159,18 @@ fn parse<'a>(
     args.end().map(|()| request)
 }
 
+/// Parses the arguments of a command for one algorithm.
+fn one_algorithm<'a>(args: &mut Args<'a>, read: Reader<'a>) -> Result<KeyRequest<'a>, Error> {
+    let mut options = SpecOptions::default();
+    let parsed = read(args, &mut options)?;
+    KeyRequest::build_single_with_options(args, &parsed, &options)
+}
+
 /// `RL.MTAKE numkeys key [key ...] [options] spec [spec ...]`
 fn on_keys<'a>(words: &'a Vec<&'a [u8]>) -> Result<ManyKeysRequest<'a>, Error> {
     let mut args = Args::new(words);
-    let call = ManyKeysRequest::take(&mut args)?;
+    let mut call = ManyKeysRequest::default();
+    call.take(&mut args, None)?;
     args.end().map(|()| call)
 }
 
@@ -222,7 +230,7 @@ fn assert_sayable(spec: &Spec) {
     let spec = &if unheld { Spec { holder: b"holder", ..*spec } } else { *spec };
     let said = said(spec);
     let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(said.iter().map(Vec::as_slice)).collect();
-    match parse(&words, KeyRequest::take) {
+    match parse(&words, |args| KeyRequest::take(args, None)) {
         Ok(KeyRequest::One(again)) => assert_eq!(meaning(&again), meaning(spec), "{said:?}"),
         other => panic!("{other:?} of {said:?}"),
     }

@@ -138,7 +138,7 @@ pub fn run(data: &[u8]) {
             _ => {}
         }
         let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words).collect();
-        let request = KeyRequest::take(&mut Args::new(&words));
+        let request = KeyRequest::take(&mut Args::new(&words), None);
         let request = match (&request, &policy) {
             (Ok(KeyRequest::Policy(by)), Some(policy)) => by.request(policy),
             _ => request,

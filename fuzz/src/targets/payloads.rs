@@ -79,7 +79,7 @@ fn check_composite(payload: &Payload) {
         let ban = if payload.aligned { " BAN 2 1m 1m" } else { "" };
         let text = format!("RL.TAKE {purpose} {limits}{ban}");
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-        let Ok(KeyRequest::Composite(call)) = KeyRequest::take(&mut Args::new(&words)) else { continue };
+        let Ok(KeyRequest::Composite(call)) = KeyRequest::take(&mut Args::new(&words), None) else { continue };
         assert_lawful_call(&call, &mut usage, now);
     }
 }

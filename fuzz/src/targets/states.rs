@@ -301,7 +301,7 @@ fn is_algorithm(word: &str) -> bool {
 
 fn take(key: &mut Key, text: &str, now: Timestamp) -> CallEffect {
     let words = words(text);
-    KeyRequest::take(&mut Args::new(&words)).map_or(CallEffect::Nothing, |request| key.take(&request, now))
+    KeyRequest::take(&mut Args::new(&words), None).map_or(CallEffect::Nothing, |request| key.take(&request, now))
 }
 
 /// Makes a call by a policy, which may be scaled.
@@ -309,7 +309,7 @@ fn limit(key: &mut Key, call: &Call, now: Timestamp) -> CallEffect {
     let (policy, said) = (call.policy(), format!("RL.TAKE {} POLICY p", call.options()));
     let (policy, said) = (words(&policy), words(&said));
     let (Ok(policy), Ok(KeyRequest::Policy(by))) =
-        (Policy::read(&mut Args::new(&policy)), KeyRequest::take(&mut Args::new(&said)))
+        (Policy::read(&mut Args::new(&policy)), KeyRequest::take(&mut Args::new(&said), None))
     else {
         return CallEffect::Nothing;
     };

@@ -21,7 +21,7 @@ use proptest::sample::{Index, subsequence};
 /// Runs a call, or peeks.
 pub fn run_inline(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Result<CallResult, CallError> {
     let words = words(text);
-    server.call(&KeyRequest::take(&mut Args::new(&words)).unwrap(), now, peeks)
+    server.call(&KeyRequest::take(&mut Args::new(&words), None).unwrap(), now, peeks)
 }
 
 /// Runs a call, by a policy or inline, or peeks.
@@ -278,7 +278,7 @@ proptest! {
             return Ok(());
         }
         let words = words(&specs);
-        let call = super::server::call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
+        let call = super::server::call_of(&KeyRequest::take(&mut Args::new(&words), None).unwrap());
         for later in std::iter::once(0).chain(later) {
             let then = now.plus(Span::from_micros(later));
             let real = run_inline(&mut server, &format!("EACH COST 0 {specs}"), then, true).unwrap().answer.each;
@@ -312,5 +312,5 @@ fn replay<L: Limit>(limit: &L, history: &[(Timestamp, u64)], then: Timestamp) ->
 
 /// Parses a call with inline limits.
 pub fn call_of_text(words: &dyn Words) -> CompositeRequest<'_> {
-    super::server::call_of(&KeyRequest::take(&mut Args::new(words)).unwrap())
+    super::server::call_of(&KeyRequest::take(&mut Args::new(words), None).unwrap())
 }

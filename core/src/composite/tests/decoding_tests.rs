@@ -120,7 +120,7 @@ fn effect_with_a_component_later_than_its_key_is_rejected() {
     let before = server.components().unwrap().clone();
     let mut usage = before.clone();
     let words = words(limits);
-    let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
+    let call = call_of(&KeyRequest::take(&mut Args::new(&words), None).unwrap());
     let now = at(20);
     let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&usage), now);
     usage.charge(&call, &evaluation, now);
@@ -148,7 +148,7 @@ fn effect_older_than_the_usage_is_rejected_for_each_kind() {
     let mut whole = EncodedFields::default();
     usage.encode_whole_effect(&mut whole);
     let words = words("FIXED 9 1h SLIDINGLOG 9 1h CONCURRENCY 9 1h me");
-    let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
+    let call = call_of(&KeyRequest::take(&mut Args::new(&words), None).unwrap());
     let mut charged = CompositeUsage::default();
     let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&charged), at(10));
     charged.charge(&call, &evaluation, at(10));
@@ -185,7 +185,7 @@ fn effect_older_than_its_component_is_rejected() {
 fn component_removed_in_its_first_call_leaves_no_gap_on_a_replica() {
     // At the end of time a lease has expired as it is taken.
     let words = words("ONCE a 1h FIXED 9 1h AS a CONCURRENCY 9 1h me FIXED 9 1h AS b");
-    let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
+    let call = call_of(&KeyRequest::take(&mut Args::new(&words), None).unwrap());
     let (before, now) = (CompositeUsage::default(), Timestamp::MAX);
     let mut usage = before.clone();
     let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&usage), now);
@@ -305,7 +305,7 @@ fn sixteenth() -> (Server, Vec<u64>) {
     }
     server.take("FIXED 9 1m", 0);
     let words = words("FIXED 9 1m FIXED 9 2h");
-    let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
+    let call = call_of(&KeyRequest::take(&mut Args::new(&words), None).unwrap());
     let mut charged = server.components().unwrap().clone();
     let evaluation = CompositeEvaluation::at(&call, StoredUsage::Composite(&charged), at(60));
     charged.charge(&call, &evaluation, at(60));

@@ -64,7 +64,7 @@ impl CallText {
     pub fn with_request<T>(&self, peeks: bool, then: impl FnOnce(&KeyRequest) -> T) -> Result<T, Error> {
         let words = words(&self.text);
         let args = &mut Args::new(&words);
-        let request = if peeks { KeyRequest::peek(args) } else { KeyRequest::take(args) }.unwrap();
+        let request = if peeks { KeyRequest::peek(args, None) } else { KeyRequest::take(args, None) }.unwrap();
         let KeyRequest::Policy(by) = request else { return Ok(then(&request)) };
         let (text, factor) = self.policy.as_ref().unwrap();
         let policy = policy(text).unwrap().scaled(Amount::parse_down(factor.as_bytes()).unwrap());
@@ -239,7 +239,7 @@ fn call_options(terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
     ];
     options.prop_filter("compatible options", |options| {
         let call_text = in_one_line(&format!("{options} POLICY p"));
-        KeyRequest::take(&mut Args::new(&words(&call_text))).is_ok()
+        KeyRequest::take(&mut Args::new(&words(&call_text)), None).is_ok()
     })
 }
 
@@ -263,7 +263,7 @@ fn calls(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = Strin
     });
     call_text.prop_filter("valid call", |text| {
         let words = words(text);
-        KeyRequest::take(&mut Args::new(&words)).is_ok()
+        KeyRequest::take(&mut Args::new(&words), None).is_ok()
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limit::Token;
+use crate::testing::calls::parse_one_algorithm;
 
 #[test]
 fn request_of_a_claim_equals_that_of_its_call() {
@@ -16,7 +17,7 @@ fn request_of_a_claim_equals_that_of_its_call() {
     ] {
         for words in [words.to_owned(), format!("{words} AS workers")] {
             let args: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
-            let call = KeyRequest::parse_single(&mut Args::new(&args), Spec::concurrency).unwrap();
+            let call = parse_one_algorithm(&mut Args::new(&args), Spec::concurrency).unwrap();
             let claim = Claim::of(&spec(&call)).unwrap();
             let limit = if words.starts_with('0') { Amount::ZERO } else { units(4) };
             // The origin of the cost matters only for settlements.
@@ -34,7 +35,7 @@ fn request_of_a_claim_equals_that_of_its_call() {
 fn claim_exists_only_for_taking_a_lease() {
     let read = |words: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(words.split(' ')).map(str::as_bytes).collect();
-        Claim::of(&spec(&KeyRequest::take(&mut Args::new(&words)).unwrap())).is_some()
+        Claim::of(&spec(&KeyRequest::take(&mut Args::new(&words), None).unwrap())).is_some()
     };
     assert!(read("CONCURRENCY 4 30s alice"));
     assert!(!read("FIXED 4 30s"));

@@ -6,8 +6,8 @@ use crate::algorithm::bucket::Bucket;
 use crate::evaluate::evaluate;
 use crate::limit::{Limit, Verdict};
 use crate::number::{Period, Span};
-use crate::syntax::ManyKeysRequest;
 use crate::syntax::name_of_policy;
+use crate::testing::calls::take_keys;
 use crate::testing::calls::{millionths, units};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -230,7 +230,7 @@ fn id_of_the_call_is_the_holder_of_a_policys_lease() {
         "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder"
     );
     // A peek needs no holder.
-    let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold"))).unwrap();
+    let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold")), None).unwrap();
     let KeyRequest::Policy(by) = peeked else { unreachable!() };
     assert!(by.request(&policy).is_ok());
 }
@@ -269,13 +269,15 @@ fn policy_is_accepted_in_place_of_specs() {
             // A cost of the spec itself is only evaluated if the call charges nothing.
             ("COST 0 POLICY gold COST 3", &["gold"], [take(0)]),
         ] {
-            let KeyRequest::Policy(by) = read(&mut Args::new(words(text))).unwrap() else { unreachable!("{text}") };
+            let KeyRequest::Policy(by) = read(&mut Args::new(words(text)), None).unwrap() else {
+                unreachable!("{text}")
+            };
             assert_eq!(names(&by), expected, "{text}");
             assert_eq!(requests(&by.request(&policy("FIXED 10 1m")).unwrap()), expected_requests, "{text}");
         }
     }
     let each = |text: &str| {
-        let KeyRequest::Policy(by) = KeyRequest::take(&mut Args::new(words(text))).unwrap() else {
+        let KeyRequest::Policy(by) = KeyRequest::take(&mut Args::new(words(text)), None).unwrap() else {
             unreachable!("{text}")
         };
         by.each()
@@ -308,17 +310,17 @@ fn policy_with_another_spec_is_rejected() {
         ("ONCE a 1m POLICY gold ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
     ] {
         for read in [KeyRequest::take, KeyRequest::peek] {
-            assert_eq!(read(&mut Args::new(words(text))).map(|_| ()).unwrap_err().to_string(), error, "{text}");
+            assert_eq!(read(&mut Args::new(words(text)), None).map(|_| ()).unwrap_err().to_string(), error, "{text}");
         }
     }
-    let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold SETTLE a 1"))).unwrap();
+    let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold SETTLE a 1")), None).unwrap();
     let KeyRequest::Policy(by) = peeked else { unreachable!() };
     assert_eq!(
         by.request(&policy("FIXED 5 1m")).unwrap_err().to_string(),
         "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge"
     );
     // A peek ignores ONCE.
-    let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words("POLICY gold ONCE a 1m"))).unwrap() else {
+    let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words("POLICY gold ONCE a 1m")), None).unwrap() else {
         unreachable!()
     };
     assert!(matches!(by.request(&policy("FIXED 5 1m")), Ok(KeyRequest::One(_))));
@@ -327,7 +329,7 @@ fn policy_with_another_spec_is_rejected() {
 #[test]
 fn policies_are_accepted_for_several_keys() {
     let read = |text: &str| {
-        let call = ManyKeysRequest::take(&mut Args::new(words(text)))?;
+        let call = take_keys(&mut Args::new(words(text)))?;
         let shown = call.keys.iter().map(|(_, of_key)| match of_key {
             KeyRequest::One(spec) => format!("{} {:?}", spec.limit, spec.request),
             KeyRequest::Policy(by) => {

@@ -45,7 +45,7 @@ fn block_is_accepted_anywhere_and_leaves_other_options_unchanged() {
             assert_eq!(acquired(&without).1, Block::No);
             assert_eq!(acquired(&text), (acquired(&without).0, Block::For(Span::SECOND.times(5))), "{text}");
             // Other commands parse the remaining words to the same request.
-            let alone = |args: &mut Args<'static>| KeyRequest::parse_single(args, Spec::concurrency).unwrap();
+            let alone = |args: &mut Args<'static>| parse_one_algorithm(args, Spec::concurrency).unwrap();
             assert_eq!(format!("{:?}", alone(&mut Args::new(leaked(&without)))), acquired(&without).0);
         }
     }
@@ -109,7 +109,7 @@ fn fence_is_accepted_only_by_acquire() {
     assert_eq!(fence("9 1m me FENCE NX FENCE").map_err(message), Err(again.to_owned()));
     let elsewhere = "ERR syntax error, unexpected 'FENCE', which only RL.ACQUIRE has";
     for text in ["CONCURRENCY 9 1m me FENCE", "FIXED 9 1m fence", "FENCE FIXED 9 1m", "POLICY p FENCE"] {
-        let refused = KeyRequest::take(&mut Args::new(leaked(text))).unwrap_err();
+        let refused = KeyRequest::take(&mut Args::new(leaked(text)), None).unwrap_err();
         assert_eq!(refused.to_string(), elsewhere, "{text}");
     }
 }
@@ -130,13 +130,13 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
     ] {
         assert_rejected(read_alone(text), text);
         for text in [text.to_owned(), format!("SLIDING 9 1m {text}"), format!("COST 1 {text}")] {
-            assert_rejected(KeyRequest::take(&mut Args::new(leaked(&text))), &text);
-            assert_rejected(KeyRequest::peek(&mut Args::new(leaked(&text))), &text);
+            assert_rejected(KeyRequest::take(&mut Args::new(leaked(&text)), None), &text);
+            assert_rejected(KeyRequest::peek(&mut Args::new(leaked(&text)), None), &text);
         }
         for keys in ["1 a", "1 a COST 1", "2 a b", "2 a b FIXED 9 1h"] {
             let text = format!("{keys} {text}");
-            assert_rejected(ManyKeysRequest::take(&mut Args::new(leaked(&text))), &text);
-            assert_rejected(ManyKeysRequest::peek(&mut Args::new(leaked(&text))), &text);
+            assert_rejected(take_keys(&mut Args::new(leaked(&text))), &text);
+            assert_rejected(peek_keys(&mut Args::new(leaked(&text))), &text);
         }
     }
     for text in [
@@ -146,8 +146,8 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
         "POLICY p BLOCK 5s",
         "POLICY p OR q ONCE a 1m BLOCK 5s",
     ] {
-        assert_rejected(KeyRequest::take(&mut Args::new(leaked(text))), text);
-        assert_rejected(KeyRequest::peek(&mut Args::new(leaked(text))), text);
+        assert_rejected(KeyRequest::take(&mut Args::new(leaked(text)), None), text);
+        assert_rejected(KeyRequest::peek(&mut Args::new(leaked(text)), None), text);
     }
     for text in [
         "1 a BLOCK 5s CONCURRENCY 9 1m me",
@@ -155,7 +155,7 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
         "1 a POLICY p BLOCK 5s",
         "2 a b POLICY p COST 2 BLOCK 5s POLICY q",
     ] {
-        assert_rejected(ManyKeysRequest::take(&mut Args::new(leaked(text))), text);
+        assert_rejected(take_keys(&mut Args::new(leaked(text))), text);
     }
     for text in [
         "BLOCK 5s CONCURRENCY 9 1m",

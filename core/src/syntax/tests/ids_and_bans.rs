@@ -98,7 +98,7 @@ fn settle_takes_an_amount_instead_of_a_cost() {
 
 #[test]
 fn peek_rejects_settle_and_ignores_once() {
-    let peek = |text: &str| KeyRequest::peek(&mut Args::new(leaked(text)));
+    let peek = |text: &str| KeyRequest::peek(&mut Args::new(leaked(text)), None);
     for text in ["FIXED 9 1m ONCE a 1m COST 2", "COST 2 ONCE a 1m FIXED 9 1m", "COST 2 FIXED 9 1m"] {
         assert!(matches!(peek(text), Ok(KeyRequest::One(Spec { request, .. })) if request == take(2)), "{text}");
     }

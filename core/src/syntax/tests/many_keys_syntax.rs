@@ -60,7 +60,7 @@ fn error_of_many_keys_names_numkeys_and_the_found_word() {
 #[test]
 fn options_before_the_first_spec_apply_to_all_keys() {
     let read = |text: &str| {
-        ManyKeysRequest::take(&mut Args::new(leaked(text))).map(|call| {
+        take_keys(&mut Args::new(leaked(text))).map(|call| {
             let specs = call.keys.iter().map(|(_, of_key)| {
                 let KeyRequest::One(spec) = of_key else { unreachable!("{of_key:?}") };
                 (spec.request, spec.keep.whole_units())
@@ -141,7 +141,7 @@ fn options_before_the_first_spec_apply_to_all_keys() {
     assert_eq!(read("1 a ONCE a 1m FIXED 9 1m COST -1"), with_once);
     assert_eq!(read("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
     // RL.MPEEK.
-    let peek = |text: &str| ManyKeysRequest::peek(&mut Args::new(leaked(text)));
+    let peek = |text: &str| peek_keys(&mut Args::new(leaked(text)));
     assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().idempotency, Idempotency::Every);
     let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
     assert_eq!(peek("1 a SETTLE a 1 FIXED 9 1m").unwrap_err().to_string(), refused);
@@ -160,11 +160,11 @@ fn call_is_a_peek_if_no_key_is_charged() {
         ("2 a b SETTLE a 7 FIXED 9 1m FIXED 9 1m", false),
         ("1 a POLICY gold", false),
     ] {
-        let call = ManyKeysRequest::take(&mut Args::new(leaked(text))).unwrap();
+        let call = take_keys(&mut Args::new(leaked(text))).unwrap();
         assert_eq!(call.is_peek(), is_peek, "{text}");
     }
     // The composite request of a policy.
-    let mut call = ManyKeysRequest::take(&mut Args::new(leaked("1 a FIXED 9 1m COST 0"))).unwrap();
+    let mut call = take_keys(&mut Args::new(leaked("1 a FIXED 9 1m COST 0"))).unwrap();
     let KeyRequest::One(spec) = call.keys[0].1 else { unreachable!("it stays plain") };
     for purpose in [Purpose::Peek, Purpose::Charge] {
         let request = CompositeRequest { purpose, ..CompositeRequest::of_one(spec) };

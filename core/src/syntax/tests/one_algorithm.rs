@@ -207,7 +207,7 @@ fn error_truncates_long_words() {
             plain(&words).unwrap_err()
         });
         let alone: Vec<&[u8]> = vec![b"RL.FIXED", b"5", b"6", junk];
-        let alone = KeyRequest::parse_single(&mut Args::new(&alone), Spec::fixed_window).unwrap_err();
+        let alone = parse_one_algorithm(&mut Args::new(&alone), Spec::fixed_window).unwrap_err();
         for error in on_keys.into_iter().chain(on_one).chain([alone]) {
             let text = error.to_string();
             assert!(text.contains("...'") && text.len() < 300, "{} bytes: {text}", text.len());

@@ -208,7 +208,7 @@ fn error_of_a_missing_word_shows_the_syntax() {
     ] {
         assert_eq!(read(&format!("FIXED 10 1mo {options}")).unwrap_err().to_string(), message);
     }
-    let message = |text| KeyRequest::take(&mut Args::new(leaked(text))).unwrap_err().to_string();
+    let message = |text| KeyRequest::take(&mut Args::new(leaked(text)), None).unwrap_err().to_string();
     assert_eq!(message("POLICY"), "ERR name is missing: POLICY name [OR name ...]");
     assert_eq!(message("POLICY a OR"), "ERR name is missing: POLICY name [OR name ...]");
 }

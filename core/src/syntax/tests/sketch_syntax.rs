@@ -9,7 +9,7 @@ fn shown(spec: &Spec) -> (String, Vec<u8>, Request) {
 }
 
 fn take(text: &str) -> Result<KeyRequest<'static>, Error> {
-    KeyRequest::take(&mut Args::new(leaked(text)))
+    KeyRequest::take(&mut Args::new(leaked(text)), None)
 }
 
 fn policy(text: &str) -> Result<Policy, Error> {
@@ -46,7 +46,7 @@ fn sketch_is_parsed_with_its_item() {
     assert_eq!((spec.limit.limit(), spec.keep), (units(40), units(10)));
     // RL.SKETCH takes the item first.
     let words = words("a 50 50 1m SIZE 1MB COST 10");
-    let request = KeyRequest::parse_single(&mut Args::new(&words), Spec::sketch_of_item).unwrap();
+    let request = parse_one_algorithm(&mut Args::new(&words), Spec::sketch_of_item).unwrap();
     let KeyRequest::One(spec) = request else { unreachable!("it stays plain") };
     assert_eq!(shown(&spec), ("SKETCH 50 50 1m SIZE 1mb".to_owned(), b"a".to_vec(), ten));
 }
@@ -91,13 +91,13 @@ fn sketch_rejects_refunds_ids_names_bans_and_other_specs() {
         let error = policy(text).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains(reason), "{text}: {error}");
     }
-    for verb in [ManyKeysRequest::take, ManyKeysRequest::peek] {
+    for verb in [take_keys, peek_keys] {
         let keys = |text| verb(&mut Args::new(leaked(text))).map(|_| ());
         assert_eq!(keys("2 a b SKETCH 5 5 1m x FIXED 9 1d"), Ok(()));
         assert!(keys("2 a b COST -1 SKETCH 5 5 1m x FIXED 9 1d").is_err());
         assert!(keys("2 a b FIXED 9 1d SKETCH 5 5 1m x COST -1").is_err());
     }
-    assert!(ManyKeysRequest::take(&mut Args::new(leaked("2 a b ONCE id 1m SKETCH 5 5 1m x FIXED 9 1d"))).is_err());
+    assert!(take_keys(&mut Args::new(leaked("2 a b ONCE id 1m SKETCH 5 5 1m x FIXED 9 1d"))).is_err());
 }
 
 #[test]
@@ -147,8 +147,7 @@ fn item_is_accepted_only_after_a_policy_name() {
         assert!(take(text).is_err(), "{text}");
     }
     assert!(matches!(take("COST 2 POLICY gold ITEM a EACH"), Ok(KeyRequest::Policy(_))));
-    let request =
-        ManyKeysRequest::take(&mut Args::new(leaked("2 a b POLICY gold ITEM x POLICY pro COST 2 ITEM y"))).unwrap();
+    let request = take_keys(&mut Args::new(leaked("2 a b POLICY gold ITEM x POLICY pro COST 2 ITEM y"))).unwrap();
     let sketch = policy("SKETCH 5 5 1m").unwrap();
     let items = request.keys.iter().map(|(_, of_key)| match of_key {
         KeyRequest::Policy(by) => match by.request(&sketch).unwrap() {

@@ -4,16 +4,17 @@
 use crate::policy::{Condition, DeletionRequest, Scaling};
 use crate::syntax::top_query::Query;
 use crate::syntax::{
-    KeyRequest, ManyKeysRequest, Policy, PolicyRequest, Spec, SpecOptions, block, holders, name_of_policy, throttle,
+    KeyRequest, Policy, PolicyRequest, Spec, SpecOptions, ban_duration, holders, name_of_policy, throttle,
 };
+use crate::testing::calls::{parse_one_algorithm, peek_keys, take_keys};
 use crate::wire::args::Args;
 use crate::wire::error::Error;
 
 /// Parses a call as its command does.
 fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     match command {
-        "RL.MTAKE" => return ManyKeysRequest::take(args).map(|_| ()),
-        "RL.MPEEK" => return ManyKeysRequest::peek(args).map(|_| ()),
+        "RL.MTAKE" => return take_keys(args).map(|_| ()),
+        "RL.MPEEK" => return peek_keys(args).map(|_| ()),
         "RL.TOP" => return Query::read(args).map(|_| ()),
         "RL.POLICYSET" => {
             name_of_policy(args)?;
@@ -29,11 +30,11 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     }
     args.key()?;
     match command {
-        "RL.TAKE" => KeyRequest::take(args).map(|_| ()),
-        "RL.PEEK" => KeyRequest::peek(args).map(|_| ()),
-        "RL.SKETCH" => KeyRequest::parse_single(args, Spec::sketch_of_item).map(|_| ()),
+        "RL.TAKE" => KeyRequest::take(args, None).map(|_| ()),
+        "RL.PEEK" => KeyRequest::peek(args, None).map(|_| ()),
+        "RL.SKETCH" => parse_one_algorithm(args, Spec::sketch_of_item).map(|_| ()),
         "RL.THROTTLE" => throttle(args).map(|_| ()),
-        "RL.BAN" => block(args).map(|_| ()),
+        "RL.BAN" => ban_duration(args).map(|_| ()),
         "RL.RELEASE" => holders(args).map(|_| ()),
         "RL.LIMIT" | "RL.DELAY" => {
             let name = name_of_policy(args)?;
@@ -46,7 +47,7 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
         }
         own => {
             let algorithm = own.strip_prefix("RL.").unwrap();
-            KeyRequest::parse_single(args, Spec::reader(algorithm.as_bytes()).unwrap()).map(|_| ())
+            parse_one_algorithm(args, Spec::reader(algorithm.as_bytes()).unwrap()).map(|_| ())
         }
     }
 }

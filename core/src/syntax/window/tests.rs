@@ -5,7 +5,7 @@ use proptest::sample::{select, subsequence};
 
 fn read(text: &str) -> Result<String, String> {
     let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect();
-    match KeyRequest::take(&mut Args::new(&words)) {
+    match KeyRequest::take(&mut Args::new(&words), None) {
         Ok(KeyRequest::One(Spec { limit, .. })) => Ok(limit.to_string()),
         Ok(other) => unreachable!("{other:?}"),
         Err(error) => Err(error.to_string()),
@@ -80,7 +80,7 @@ fn invalid_window_is_rejected() {
 fn windows_with_different_alignment_are_different_limits() {
     let several = |text: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect();
-        KeyRequest::take(&mut Args::new(&words)).map(|_| ()).map_err(|error| error.to_string())
+        KeyRequest::take(&mut Args::new(&words), None).map(|_| ()).map_err(|error| error.to_string())
     };
     for other in ["1d", "1d ALIGNED", "1d ALIGNED OFFSET -09:00", "1mo ALIGNED OFFSET +09:00", "1w ALIGNED"] {
         assert_eq!(several(&format!("FIXED 1 1d ALIGNED OFFSET +09:00 FIXED 1 {other}")), Ok(()), "{other}");

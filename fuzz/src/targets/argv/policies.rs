@@ -72,7 +72,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
     if words.len() > 2 {
         let mut take = words.clone();
         take.insert(2, b"POLICY");
-        match (by, parse(&take, KeyRequest::take)) {
+        match (by, parse(&take, |args| KeyRequest::take(args, None))) {
             (Ok(by), Ok(KeyRequest::Policy(take))) => assert_eq!(format!("{take:?}"), format!("{by:?}")),
             (Err(Error::Unexpected { .. }), Err(Error::Unexpected { .. })) => {}
             (Err(by), Err(take)) => assert_eq!(take.to_string(), by.to_string()),

@@ -115,6 +115,8 @@ pub(super) fn reported_reset(any: &AnyUsage, now: Timestamp) -> Span {
         _ => "CONCURRENCY 1 1s me",
     };
     let words = crate::composite::tests::script::words(limit);
-    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut crate::wire::args::Args::new(&words)) else { unreachable!() };
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut crate::wire::args::Args::new(&words), None) else {
+        unreachable!()
+    };
     with_limit!(spec, limit => reset_of(limit, any, now))
 }

@@ -79,10 +79,12 @@ fn peek_ignores_force_of_a_policy() {
         ("COST 12 UPTO POLICY gold", Request::UpTo(units(12))),
         ("COST 12 FORCE POLICY gold", Request::Force(units(12))),
     ] {
-        let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words(text))).unwrap() else { unreachable!() };
+        let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words(text)), None).unwrap() else {
+            unreachable!()
+        };
         assert_eq!(requests(&by.request(&policy).unwrap()), [expected, expected], "{text}");
     }
-    let peeked = KeyRequest::peek(&mut Args::new(words("KEEP 4 POLICY gold"))).unwrap();
+    let peeked = KeyRequest::peek(&mut Args::new(words("KEEP 4 POLICY gold")), None).unwrap();
     let KeyRequest::Policy(by) = peeked else { unreachable!() };
     let Ok(KeyRequest::Composite(call)) = by.request(&policy) else { unreachable!() };
     assert_eq!(call.specs[0].keep, units(4));
@@ -204,7 +206,7 @@ proptest! {
             now += later;
             // A cost of 0 charges nothing, and is denied while usage exceeds the limit.
             let text = of(&|force, own| if force && cost > 0 && own != " COST 0" { " FORCE" } else { "" });
-            let inline_call = match KeyRequest::take(&mut Args::new(words(&format!("COST {cost} {text}")))).unwrap() {
+            let inline_call = match KeyRequest::take(&mut Args::new(words(&format!("COST {cost} {text}"))), None).unwrap() {
                 KeyRequest::One(spec) => CompositeRequest::of_one(spec),
                 KeyRequest::Composite(call) => *call,
                 KeyRequest::Policy(by) => unreachable!("{by:?}"),
