@@ -47,7 +47,7 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, request: Request) {
     bencher.bench_local(|| {
         now = now.plus(Span::from_micros(10));
         let evaluation = evaluate(limit, &usage, now, black_box(request));
-        evaluation.change().apply(limit, &mut usage, now);
+        evaluation.change.apply(limit, &mut usage, now);
         (evaluation.decision(limit, &usage, now, true), usage.is_unused())
     });
 }
@@ -75,7 +75,7 @@ fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
     let usage: &mut dyn Any = usage;
     with_limit!(spec, limit => {
         if let Some(usage) = usage.downcast_mut() {
-            evaluate(limit, usage, now, spec.request).change().apply(limit, usage, now);
+            evaluate(limit, usage, now, spec.request).change.apply(limit, usage, now);
         }
     });
 }

@@ -82,10 +82,14 @@ pub enum Change {
 /// Evaluation of a [`Request`], before any change.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluation {
-    verdict: Verdict,
-    change: Change,
-    granted: Option<Amount>,
-    forced: bool,
+    /// Verdict on the requested cost.
+    pub verdict: Verdict,
+    /// Change that the call would make.
+    pub change: Change,
+    /// Amount granted to an UPTO.
+    pub granted: Option<Amount>,
+    /// `true` if the request is charged in any case (FORCE).
+    pub forced: bool,
 }
 
 /// Evaluates a request. The usage may have been changed at a time after `now`: then the clock moved backwards.
@@ -124,29 +128,11 @@ impl Evaluation {
         Evaluation { verdict, change, granted: None, forced: false }
     }
 
-    /// Returns the verdict.
-    #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        self.verdict
-    }
-
     /// Returns `true` if this limit denies the call, and with it all limits of the call (all or none). Forced requests
     /// and refunds are never denied.
     #[must_use]
     pub fn denies(&self) -> bool {
         !self.forced && !self.verdict.allowed()
-    }
-
-    /// Returns `true` if the request is charged in any case.
-    #[must_use]
-    pub fn is_forced(&self) -> bool {
-        self.forced
-    }
-
-    /// Returns the amount granted to an UPTO.
-    #[must_use]
-    pub fn granted(&self) -> Option<Amount> {
-        self.granted
     }
 
     /// Limits the grant of an UPTO to `max`. A forced request is still charged in full.
@@ -157,17 +143,6 @@ impl Evaluation {
                 self.change = Change::of(max);
             }
         }
-    }
-
-    /// Removes the change from the evaluation.
-    pub fn leave_out(&mut self) {
-        self.change = Change::Nothing;
-    }
-
-    /// Returns the change that the call would make.
-    #[must_use]
-    pub fn change(&self) -> Change {
-        self.change
     }
 
     /// Returns the decision from the current usage: the usage after [`Change::apply`] if the call was `charged`,

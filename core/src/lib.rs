@@ -21,14 +21,14 @@
 //! let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
 //! let verdicts = [(); 3].map(|()| {
 //!     let evaluation = evaluate(&limit, &usage, now, Request::Take(Amount::ONE));
-//!     evaluation.change().apply(&limit, &mut usage, now);
-//!     evaluation.verdict()
+//!     evaluation.change.apply(&limit, &mut usage, now);
+//!     evaluation.verdict
 //! });
 //! assert_eq!(verdicts, [Verdict::Allowed(Span::ZERO), Verdict::Allowed(Span::ZERO), Verdict::After(Span::SECOND)]);
 //!
 //! // The denied call is granted after the returned wait.
 //! let then = now.plus(Span::SECOND);
-//! assert!(evaluate(&limit, &usage, then, Request::Take(Amount::ONE)).verdict().allowed());
+//! assert!(evaluate(&limit, &usage, then, Request::Take(Amount::ONE)).verdict.allowed());
 //! ```
 //!
 //! CONTRIBUTING.md lists the edits that add an algorithm.

@@ -126,9 +126,9 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     let mut elsewhere = usage.clone();
     let mut effect = Fields::default();
     usage.encode_effect(&mut effect);
-    evaluation.change().apply(limit, usage, now);
+    evaluation.change.apply(limit, usage, now);
     let decision = evaluation.decision(limit, usage, now, true);
-    if evaluation.change() == Change::Nothing {
+    if evaluation.change == Change::Nothing {
         assert_eq!(fields(usage), before, "what changes nothing writes nothing");
         assert_eq!(decision, peeked);
     } else if !usage.is_unused() {

@@ -56,7 +56,7 @@ impl OneLimit {
             };
         }
         let evaluation = evaluate(limit, usage, now, request);
-        let charges = matches!(evaluation.change(), Change::Charge(_));
+        let charges = matches!(evaluation.change, Change::Charge(_));
         let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
         let grows = entries.is_some_and(|entries| entries > usage.entries());
         let outcome = Outcome::Evaluated { evaluation, entries, grows, moves_back: usage.is_after(now) };
@@ -74,7 +74,7 @@ impl OneLimit {
         match &self.outcome {
             Outcome::Granted(..) => true,
             Outcome::Denied(_) => false,
-            Outcome::Evaluated { evaluation, .. } => evaluation.change() != Change::Nothing,
+            Outcome::Evaluated { evaluation, .. } => evaluation.change != Change::Nothing,
         }
     }
 
@@ -179,7 +179,7 @@ struct UnderLimit<'l, L> {
 impl<L: Limit> UnderLimit<'_, L> {
     #[inline(always)]
     fn charge(&self, usage: &mut L::Usage, now: Timestamp) -> Applied<Decision> {
-        self.evaluation.change().apply(self.limit, usage, now);
+        self.evaluation.change.apply(self.limit, usage, now);
         let answer = self.evaluation.decision(self.limit, usage, now, true);
         let reset = if L::IS_READ_PARTIALLY { self.limit.recovery(usage, now) } else { answer.reset };
         Applied { answer, reset }

@@ -53,7 +53,7 @@ impl CompositeEvaluation {
     #[must_use]
     pub fn answer(&self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp, charged: bool) -> Answer {
         let of_limit = |((spec, evaluation), place): ((&Spec, &LimitEvaluation), Option<usize>)| {
-            let takes = charged && self.changes() && evaluation.evaluation.change() != Change::Nothing;
+            let takes = charged && self.changes() && evaluation.evaluation.change != Change::Nothing;
             let decision =
                 with_limit!(spec, limit => decision_of(limit, stored, place, now, &evaluation.evaluation, takes));
             self.adjusted(request, spec, decision.with_keep(spec.keep))

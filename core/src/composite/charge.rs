@@ -20,7 +20,7 @@ impl CompositeEvaluation {
         for (spec, evaluation) in
             request.specs.iter().zip(&self.limits).filter(|(_, evaluation)| evaluation.place.is_some())
         {
-            with_limit!(spec, limit => apply(evaluation.evaluation.change(), limit, usage, now));
+            with_limit!(spec, limit => apply(evaluation.evaluation.change, limit, usage, now));
         }
         if let (true, Some(leases)) = (self.releases, as_leases(usage)) {
             leases.release(&holders_by_id(request), now);
@@ -63,7 +63,7 @@ impl CompositeUsage {
         let records_id = evaluation.records_id(request);
         let mut charges: PerSpec<Charge> = PerSpec::new();
         for (spec, limit) in request.specs.iter().zip(&evaluation.limits) {
-            let change = limit.evaluation.change();
+            let change = limit.evaluation.change;
             let place = match change {
                 Change::Nothing => continue,
                 Change::Charge(_) => limit.place.unwrap_or_else(|| self.add(spec)),
@@ -91,7 +91,7 @@ impl CompositeUsage {
         }
         if let (Some(once), true) = (request.idempotency.once(), records_id) {
             let enforced = evaluation.limits.iter().filter(|limit| !limit.shadow);
-            let holds = enforced.filter_map(|limit| match limit.evaluation.verdict() {
+            let holds = enforced.filter_map(|limit| match limit.evaluation.verdict {
                 Verdict::Allowed(hold) => Some(hold),
                 Verdict::After(_) | Verdict::Never => None,
             });

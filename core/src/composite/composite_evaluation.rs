@@ -151,7 +151,7 @@ impl CompositeEvaluation {
         }
         // A strike is a call that its limits deny for a time. A call that can never be granted is not a strike, and a
         // call that is denied only because of KEEP or a concurrency limit is not a strike either.
-        let can_be_granted = denying().all(|(_, evaluation)| evaluation.evaluation.verdict() != Verdict::Never);
+        let can_be_granted = denying().all(|(_, evaluation)| evaluation.evaluation.verdict != Verdict::Never);
         let limits_deny = denying().any(|(spec, evaluation)| evaluation.denies_without_keep(spec, stored, now));
         let counts_strikes = request.purpose == Purpose::Charge && request.ban.is_some();
         let is_strike = counts_strikes && can_be_granted && limits_deny;
@@ -164,7 +164,7 @@ impl CompositeEvaluation {
         match self.outcome {
             // A repeated call can only renew its lease.
             Outcome::Passes | Outcome::Repeated(_) => {
-                self.limits.iter().any(|evaluation| evaluation.evaluation.change() != Change::Nothing)
+                self.limits.iter().any(|evaluation| evaluation.evaluation.change != Change::Nothing)
             }
             Outcome::Settles => true,
             Outcome::Settled | Outcome::Unknown => self.releases,
@@ -227,7 +227,7 @@ impl CompositeEvaluation {
             .specs
             .iter()
             .zip(&self.limits)
-            .filter(|(_, evaluation)| evaluation.evaluation.change() != Change::Nothing);
+            .filter(|(_, evaluation)| evaluation.evaluation.change != Change::Nothing);
         !self.records_id(request)
             && !self.is_strike()
             && changing.all(|(spec, evaluation)| evaluation.place.is_some() && spec.name.is_none())
@@ -236,7 +236,7 @@ impl CompositeEvaluation {
     /// Leaves the limits in shadow mode uncharged: there is no room for their entries, and they deny no call.
     pub fn exclude_shadow_limits(&mut self) {
         for evaluation in self.limits.iter_mut().filter(|evaluation| evaluation.shadow) {
-            evaluation.evaluation.leave_out();
+            evaluation.evaluation.change = Change::Nothing;
             (evaluation.entries, evaluation.grows) = (None, false);
         }
     }
@@ -244,7 +244,7 @@ impl CompositeEvaluation {
     /// Returns the number of components that the call would create.
     pub(super) fn new_components(&self) -> usize {
         let new = |evaluation: &&LimitEvaluation| {
-            evaluation.place.is_none() && matches!(evaluation.evaluation.change(), Change::Charge(_))
+            evaluation.place.is_none() && matches!(evaluation.evaluation.change, Change::Charge(_))
         };
         let charges = matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_));
         if charges { self.limits.iter().filter(new).count() } else { 0 }
@@ -265,7 +265,7 @@ impl CompositeEvaluation {
         let StoredUsage::Composite(components) = stored else { return false };
         let charged = |place: usize, _: &Component| {
             self.limits.iter().any(|evaluation| {
-                evaluation.place == Some(place) && matches!(evaluation.evaluation.change(), Change::Charge(_))
+                evaluation.place == Some(place) && matches!(evaluation.evaluation.change, Change::Charge(_))
             })
         };
         new > 0 && components.components_with(new, charged, now) > MAX_COMPONENTS

@@ -45,7 +45,7 @@ impl LimitEvaluation {
             &unused
         };
         let evaluation = evaluate(limit, usage, now, request);
-        let charges = matches!(evaluation.change(), Change::Charge(_));
+        let charges = matches!(evaluation.change, Change::Charge(_));
         let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
         let grows = entries.is_some_and(|entries| entries > usage.entries());
         LimitEvaluation { place, evaluation, entries, grows, decides: true, shadow: false }
@@ -60,7 +60,7 @@ impl LimitEvaluation {
         let full = Spec { limit: spec.limit.lowered_by(Amount::MAX), ..*spec };
         with_limit!(full, limit => LimitEvaluation::at(limit, stored, self.place, now, spec.request))
             .evaluation
-            .verdict()
+            .verdict
             .allowed()
     }
 
@@ -85,19 +85,19 @@ impl LimitEvaluation {
 
     /// Returns `true` if a limit in shadow mode would deny the call.
     pub(super) fn denies_in_shadow(&self) -> bool {
-        self.decides && self.shadow && !self.evaluation.verdict().allowed()
+        self.decides && self.shadow && !self.evaluation.verdict.allowed()
     }
 }
 
 /// Returns `true` if the call is charged in any case. Only enforced limits count, or all limits if none is enforced.
 pub(super) fn forces(limits: &[LimitEvaluation]) -> bool {
     let all_shadow = limits.iter().all(|evaluation| evaluation.shadow);
-    limits.iter().any(|evaluation| (all_shadow || !evaluation.shadow) && evaluation.evaluation.is_forced())
+    limits.iter().any(|evaluation| (all_shadow || !evaluation.shadow) && evaluation.evaluation.forced)
 }
 
 /// Returns the smallest amount that the enforced limits grant of an UPTO.
 pub(super) fn least_granted(limits: &[LimitEvaluation]) -> Option<Amount> {
-    limits.iter().filter(|evaluation| !evaluation.shadow).filter_map(|evaluation| evaluation.evaluation.granted()).min()
+    limits.iter().filter(|evaluation| !evaluation.shadow).filter_map(|evaluation| evaluation.evaluation.granted).min()
 }
 
 /// Reduces the grants of an UPTO to the smallest one. A limit in shadow mode has to grant that amount or denies the
@@ -111,7 +111,7 @@ pub(super) fn cap_grants_to_smallest(
     let upto = request.specs.iter().find_map(Spec::upto);
     let Some(least) = least_granted(limits).or(upto) else { return };
     for (evaluation, spec) in limits.iter_mut().zip(&request.specs) {
-        if evaluation.shadow && evaluation.evaluation.granted().is_some_and(|granted| granted < least) {
+        if evaluation.shadow && evaluation.evaluation.granted.is_some_and(|granted| granted < least) {
             let place = evaluation.place;
             let whole =
                 with_limit!(spec, limit => LimitEvaluation::at(limit, stored, place, now, Request::Take(least)));

@@ -50,14 +50,14 @@ fn evaluation_announces_the_change_that_apply_makes() {
         (Request::Refund(Amount::ZERO), Change::Nothing, None, 2),
     ] {
         let (evaluation, mut after) = (evaluate(&limit, &usage, us(0), request), usage);
-        assert_eq!(evaluation.change(), change, "{request:?}");
-        evaluation.change().apply(&limit, &mut after, us(0));
+        assert_eq!(evaluation.change, change, "{request:?}");
+        evaluation.change.apply(&limit, &mut after, us(0));
         let decision = evaluation.decision(&limit, &after, us(0), true);
         assert_eq!((decision.granted, decision.remaining), (granted, units(remaining)), "{request:?}");
-        assert_eq!(decision.verdict.allowed(), evaluation.verdict().allowed(), "{request:?}");
+        assert_eq!(decision.verdict.allowed(), evaluation.verdict.allowed(), "{request:?}");
     }
     let nothing = evaluate(&limit, &BucketUsage::default(), us(0), Request::Refund(units(3)));
-    assert_eq!((nothing.change(), nothing.denies()), (Change::Nothing, false));
+    assert_eq!((nothing.change, nothing.denies()), (Change::Nothing, false));
 }
 
 #[test]
@@ -67,6 +67,6 @@ fn peek_at_a_forced_cost_reports_the_debt_after_the_charge() {
     let verdict = |usage: &BucketUsage, charged| evaluation.decision(&limit, usage, us(0), charged).verdict;
     let debt = Verdict::After(Span::SECOND.times(3));
     assert_eq!(verdict(&usage, false), debt);
-    evaluation.change().apply(&limit, &mut usage, us(0));
+    evaluation.change.apply(&limit, &mut usage, us(0));
     assert_eq!(verdict(&usage, true), debt);
 }

@@ -55,7 +55,7 @@ pub fn call_and_encode_effect<L: Limit>(
     if usage.is_after(now) {
         usage.move_back(now);
     }
-    evaluation.change().apply(limit, usage, now);
+    evaluation.change.apply(limit, usage, now);
     let decision = evaluation.decision(limit, usage, now, true);
     let mut effect = EncodedFields::default();
     usage.encode_effect(&mut effect);

@@ -134,7 +134,7 @@ pub fn denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: 
     }
     let mut after = usage.clone();
     let decision = call(limit, &mut after, now, request);
-    assert_eq!(evaluate(limit, usage, now, request).change(), Change::Nothing);
+    assert_eq!(evaluate(limit, usage, now, request).change, Change::Nothing);
     assert_eq!(encoded(&after), encoded(usage));
     assert_eq!(call(limit, &mut after, now, request), decision);
     assert_eq!(decision.granted.unwrap_or_default(), Amount::ZERO);
@@ -142,7 +142,7 @@ pub fn denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: 
 
 pub fn peek_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     let free = Request::Take(Amount::ZERO);
-    assert_eq!(evaluate(limit, usage, now, free).change(), Change::Nothing);
+    assert_eq!(evaluate(limit, usage, now, free).change, Change::Nothing);
     let peeked = peek(limit, usage, now, request);
     let current = peek(limit, usage, now, free);
     assert_eq!((peeked.remaining, peeked.reset), (current.remaining, current.reset));
@@ -160,7 +160,7 @@ pub fn peek_after_clock_step_back_equals_peek_after_a_call<L: Lawful>(
         let written = seen_at(usage, earlier);
         let (evaluation, expected) =
             (evaluate(limit, usage, earlier, request), evaluate(limit, &written, earlier, request));
-        assert_eq!(evaluation.change(), expected.change());
+        assert_eq!(evaluation.change, expected.change);
         assert_eq!(peek(limit, usage, earlier, request), peek(limit, &written, earlier, request), "at {earlier:?}");
         let entries = |usage| limit.entries_after_charge(usage, earlier);
         assert_eq!(entries(usage), entries(&written));
@@ -227,7 +227,7 @@ pub fn recovered_key_equals_a_new_one<L: Lawful>(limit: &L, usage: &L::Usage, no
     let reset = peek(limit, usage, now, request).reset;
     for recovered in [later(now, reset.micros()), later(now, reset.ceil_millis() * 1000)].into_iter().flatten() {
         let (mut used, mut new) = (usage.clone(), L::Usage::default());
-        let charges = matches!(evaluate(limit, usage, recovered, request).change(), Change::Charge(_));
+        let charges = matches!(evaluate(limit, usage, recovered, request).change, Change::Charge(_));
         assert_eq!(call(limit, &mut used, recovered, request), call(limit, &mut new, recovered, request));
         assert!(encoded(&used) == encoded(&new) || !charges, "{used:?} is not {new:?}");
     }
@@ -248,7 +248,7 @@ pub fn refund_never_exceeds_the_limit<L: Lawful>(limit: &L, usage: &L::Usage, no
     assert!(decision.remaining <= before.plus(amount).min(limit.limit()));
     assert!(decision.reset != Span::ZERO || usage.is_unused() || amount == Amount::ZERO, "a key at 0 is deleted");
     let missing = evaluate(limit, &L::Usage::default(), now, Request::Refund(amount));
-    assert_eq!(missing.change(), Change::Nothing);
+    assert_eq!(missing.change, Change::Nothing);
     // Ten times the largest argument exceeds any usage.
     let more_than_all = (0..10).map(|_| call(limit, &mut usage, now, Request::Refund(Amount::MAX_ARGUMENT)));
     let decision = more_than_all.last().unwrap();
@@ -287,7 +287,7 @@ pub fn effect_applied_to_a_copy_gives_the_same_state<L: Lawful>(
         here.encode_effect(&mut EncodedFields::default()); // earlier changes have been propagated
         let now = Timestamp::from_micros(now).unwrap();
         // A call that changes nothing propagates nothing.
-        let changes = usage.is_after(now) || evaluate(limit, usage, now, request).change() != Change::Nothing;
+        let changes = usage.is_after(now) || evaluate(limit, usage, now, request).change != Change::Nothing;
         let (_, mut effect) = call_and_encode_effect(limit, &mut here, now, request);
         if changes && !here.is_unused() {
             assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
@@ -328,7 +328,7 @@ pub fn never_more_than_the_limit<L: Lawful>() {
                 Request::Refund(amount) => Request::Take(amount),
                 request => request,
             });
-            if let Change::Charge(cost) = evaluate(&limit, &usage, now, request).change() {
+            if let Change::Charge(cost) = evaluate(&limit, &usage, now, request).change {
                 admitted.push((now, u128::from(cost.millionths())));
             }
             decision = Some(call(&limit, &mut usage, now, request));
@@ -352,7 +352,7 @@ pub fn key_expires_soon_after_its_recovery<L: Lawful>() {
             }
             let limit = step.limit.get(&limits);
             let request = L::asks(step.operation.request(limit, &usage, now));
-            let (change, back) = (evaluate(limit, &usage, now, request).change(), usage.ahead(now));
+            let (change, back) = (evaluate(limit, &usage, now, request).change, usage.ahead(now));
             let expiry = |usage: &L::Usage, now| Expiry::of(now, limit.recovery(usage, now));
             let before = expiry(&usage, now.plus(back));
             let called = call(limit, &mut usage, now, request);

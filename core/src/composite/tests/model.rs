@@ -263,14 +263,14 @@ impl Model {
         // all are in shadow mode, the amount is the requested one.
         let most = |n: usize| upto(call.specs[n].request);
         let enforced = (0..evaluations.len()).filter(|n| !call.specs[*n].shadow);
-        let granted = enforced.filter_map(|n| evaluations[n].granted()).min();
+        let granted = enforced.filter_map(|n| evaluations[n].granted).min();
         for n in 0..evaluations.len() {
-            let (spec, own) = (&call.specs[n], evaluations[n].granted());
+            let (spec, own) = (&call.specs[n], evaluations[n].granted);
             let Some(granted) = granted.or(most(n)).filter(|_| own.is_some()) else { continue };
             if spec.shadow && own.unwrap() < granted {
                 let (usage, request) = (self.usage(spec, found[n]), Request::Take(granted));
                 evaluations[n] = with_limit!(spec, limit => evaluate_any(limit, &usage, now, request));
-                assert!(!evaluations[n].verdict().allowed());
+                assert!(!evaluations[n].verdict.allowed());
             }
             evaluations[n].cap_grant(granted);
         }
@@ -279,7 +279,7 @@ impl Model {
         let releases = self.releases(&call, now);
         let changes = match outcome {
             Outcome::Passes | Outcome::Repeated(..) => {
-                evaluations.iter().any(|evaluation| evaluation.change() != Change::Nothing)
+                evaluations.iter().any(|evaluation| evaluation.change != Change::Nothing)
             }
             Outcome::Settles => true,
             _ => releases,
@@ -324,7 +324,7 @@ impl Model {
             (_, Some(id)) => {
                 let mut leases =
                     call.specs.iter().zip(evaluations).filter(|(spec, _)| spec.is_held_by_id() && !spec.shadow);
-                if !id.settled && leases.any(|(_, evaluation)| !evaluation.verdict().allowed()) {
+                if !id.settled && leases.any(|(_, evaluation)| !evaluation.verdict.allowed()) {
                     return Outcome::LostLease;
                 }
                 let hold = id.hold_until.since(at);
@@ -335,7 +335,7 @@ impl Model {
         }
         // "It never denies."
         let enforced: Vec<usize> = (0..evaluations.len()).filter(|n| !call.specs[*n].shadow).collect();
-        let denies = |evaluation: &Evaluation| !evaluation.is_forced() && !evaluation.verdict().allowed();
+        let denies = |evaluation: &Evaluation| !evaluation.forced && !evaluation.verdict.allowed();
         let is_denied = enforced.iter().any(|n| denies(&evaluations[*n]));
         if at < self.banned_until {
             // "What passes: give-backs, settlements, releases, renewals, the repetition of an admitted id; a FORCE."
@@ -349,7 +349,7 @@ impl Model {
         // "A take that this key's limits denied for a time: not a look, not one that never passes, not KEEP's or
         // CONCURRENCY's denial."
         let denying = enforced.iter().map(|n| &evaluations[*n]).filter(|evaluation| denies(evaluation));
-        let for_a_time = denying.into_iter().all(|evaluation| evaluation.verdict() != Verdict::Never);
+        let for_a_time = denying.into_iter().all(|evaluation| evaluation.verdict != Verdict::Never);
         let by_a_limit = enforced.iter().any(|n| {
             let (spec, evaluation) = (&call.specs[*n], &evaluations[*n]);
             let whole = Spec { limit: spec.limit.raised_by(spec.keep), keep: Amount::ZERO, ..*spec };
@@ -363,7 +363,7 @@ impl Model {
 
     /// Returns `true` if the call requests no more than the lease that its holder has.
     fn renews(&self, spec: &Spec, evaluation: &Evaluation, number: Option<usize>, now: Timestamp) -> bool {
-        let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, evaluation.change()) else { return false };
+        let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, evaluation.change) else { return false };
         let component = self.components.iter().find(|component| Some(component.number) == number);
         component
             .and_then(|component| units_held(&component.usage, spec.holder, now))

@@ -6,7 +6,7 @@ use super::*;
 fn taken_in_steps(limit: &Bucket, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Taken<BucketUsage> {
     let mut after = *usage;
     let evaluation = evaluate(limit, usage, now, Take(cost));
-    evaluation.change().apply(limit, &mut after, now);
+    evaluation.change.apply(limit, &mut after, now);
     let charged = !evaluation.denies();
     let decision = evaluation.decision(limit, &after, now, charged);
     if charged { Taken::Charged(decision, after) } else { Taken::Denied(decision) }

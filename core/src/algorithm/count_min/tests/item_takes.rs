@@ -54,7 +54,7 @@ proptest! {
             now = step.when.after(now, last.as_ref());
             let limit = of(step.limit.get(&limits).sketch, item);
             let request = ItemLimit::asks(step.operation.request(&limit, &usage, now));
-            let change = evaluate(&limit, &usage, now, request).change();
+            let change = evaluate(&limit, &usage, now, request).change;
             buckets.to = buckets.to.min(now.micros());
             let bucket = limit.sketch.bucket;
             let before = buckets.used(item, &bucket, now.micros());
@@ -104,8 +104,8 @@ proptest! {
             let (own, of_sketch, of_bucket) = buckets.entry(item).or_default();
             let granted = |change| if let Change::Charge(cost) = change { cost.millionths() } else { 0 };
             let limit = of(limits, item);
-            *of_sketch += granted(evaluate(&limit, &usage, us(now), request).change());
-            *of_bucket += granted(evaluate(&limits.bucket, own, us(now), request).change());
+            *of_sketch += granted(evaluate(&limit, &usage, us(now), request).change);
+            *of_bucket += granted(evaluate(&limits.bucket, own, us(now), request).change);
             call(&limit, &mut usage, us(now), request);
             call(&limits.bucket, own, us(now), request);
             prop_assert!(of_sketch <= of_bucket, "{of_sketch} of {of_bucket}");

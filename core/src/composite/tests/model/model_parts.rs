@@ -80,13 +80,13 @@ pub(super) fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Optio
 /// Returns `true` if a call is charged in any case. Limits in shadow mode count only if all are.
 pub(super) fn is_forced(call: &CompositeRequest, evaluations: &[Evaluation]) -> bool {
     let all_shadow = call.specs.iter().all(|spec| spec.shadow);
-    call.specs.iter().zip(evaluations).any(|(spec, evaluation)| evaluation.is_forced() && (all_shadow || !spec.shadow))
+    call.specs.iter().zip(evaluations).any(|(spec, evaluation)| evaluation.forced && (all_shadow || !spec.shadow))
 }
 
 /// Returns the amount granted to an UPTO.
 pub(super) fn granted_by(call: &CompositeRequest, evaluations: &[Evaluation]) -> Option<Amount> {
     let mut enforced = call.specs.iter().zip(evaluations).filter(|(spec, _)| !spec.shadow);
-    enforced.find_map(|(_, evaluation)| evaluation.granted()).or_else(|| asked_upto(call))
+    enforced.find_map(|(_, evaluation)| evaluation.granted).or_else(|| asked_upto(call))
 }
 
 /// Returns the requested amount of an UPTO among the enforced limits, or among all limits if none is enforced.

@@ -23,14 +23,14 @@ impl Model {
         let remembers = matches!(call.idempotency, Idempotency::Once { .. }) && matches!(outcome, Outcome::Passes);
         if self.plain {
             let stays = call.specs.iter().zip(found).zip(evaluations).all(|((spec, number), evaluation)| {
-                evaluation.change() == Change::Nothing || (number.is_some() && spec.name.is_none())
+                evaluation.change == Change::Nothing || (number.is_some() && spec.name.is_none())
             });
             let charges = matches!(outcome, Outcome::Passes | Outcome::Repeated(..));
             if stays && !remembers && charges {
                 self.move_back(now);
                 for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(evaluations) {
-                    if let Some(number) = number.filter(|_| evaluation.change() != Change::Nothing) {
-                        self.change(spec, number, evaluation.change(), now);
+                    if let Some(number) = number.filter(|_| evaluation.change != Change::Nothing) {
+                        self.change(spec, number, evaluation.change, now);
                     }
                 }
                 return;
@@ -51,7 +51,7 @@ impl Model {
             Outcome::Passes | Outcome::Repeated(..) => {
                 let mut charges = Vec::new();
                 for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(evaluations) {
-                    let number = match (evaluation.change(), number) {
+                    let number = match (evaluation.change, number) {
                         (Change::Nothing, _) | (Change::Refund(_), None) => continue,
                         (_, Some(number)) => *number,
                         (Change::Charge(_), None) => {
@@ -62,12 +62,12 @@ impl Model {
                             self.made
                         }
                     };
-                    self.change(spec, number, evaluation.change(), now);
+                    self.change(spec, number, evaluation.change, now);
                     let component = self.component(number);
                     if component.identity == ComponentIdentity::Nothing {
                         component.identity = identity(spec);
                     }
-                    if let Change::Charge(cost) = evaluation.change()
+                    if let Change::Charge(cost) = evaluation.change
                         && remembers
                         && spec.limit.kind() != UsageKind::Concurrency
                     {
@@ -79,7 +79,7 @@ impl Model {
                 }
                 if let (Idempotency::Once { id, ttl }, Outcome::Passes) = (call.idempotency, outcome) {
                     let enforced = call.specs.iter().zip(evaluations).filter(|(spec, _)| !spec.shadow);
-                    let holds = enforced.filter_map(|(_, evaluation)| match evaluation.verdict() {
+                    let holds = enforced.filter_map(|(_, evaluation)| match evaluation.verdict {
                         Verdict::Allowed(hold) => Some(hold),
                         _ => None,
                     });
@@ -174,7 +174,7 @@ impl Model {
         let mut each = Vec::new();
         for (n, (spec, evaluation)) in call.specs.iter().zip(evaluations).enumerate() {
             let usage = self.usage(spec, stands[n]);
-            let takes = changed && evaluation.change() != Change::Nothing;
+            let takes = changed && evaluation.change != Change::Nothing;
             let mut own = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
             own.limit = spec.limit.limit().plus(spec.keep);
             match outcome {
@@ -196,7 +196,7 @@ impl Model {
                     // A repetition that forces some limits reports only these as exceeded.
                     let forces = |spec: &Spec| spec.request.is_forced();
                     let past = id.forced && (forces(spec) || !call.specs.iter().any(forces));
-                    if !past || evaluation.verdict().allowed() {
+                    if !past || evaluation.verdict.allowed() {
                         own.verdict = Verdict::Allowed(*hold);
                     }
                     if let Some(most) = upto(spec.request) {
@@ -211,9 +211,7 @@ impl Model {
             each.push(own);
         }
         let denies = |n: &usize| match outcome {
-            Outcome::Denied { .. } | Outcome::Banned => {
-                !evaluations[*n].is_forced() && !evaluations[*n].verdict().allowed()
-            }
+            Outcome::Denied { .. } | Outcome::Banned => !evaluations[*n].forced && !evaluations[*n].verdict.allowed(),
             _ => !each[*n].verdict.allowed(),
         };
         let cost = |n: usize| {

@@ -315,7 +315,7 @@ fn factor_of_zero_denies_every_positive_cost() {
             let limit = scaled.limits[0].limit;
             crate::algorithm::any::with_limit!(Spec::of(limit, Request::Take(millionths(cost))), limit => {
                 let evaluation = evaluate(limit, &unused(limit), now, Request::Take(millionths(cost)));
-                assert_eq!(evaluation.verdict(), verdict, "{text}");
+                assert_eq!(evaluation.verdict, verdict, "{text}");
             });
         }
     }
