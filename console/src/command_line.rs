@@ -3,7 +3,7 @@
 use crate::replay::Replay;
 use clap::{Args, Parser, Subcommand};
 use ratelimit_link::address::Address;
-use ratelimit_link::command_line::{LogFormat, NamedServer};
+use ratelimit_link::command_line::{LogFormat, ServerOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -59,7 +59,7 @@ pub struct Serve {
     /// RATELIMIT_CONSOLE_SERVER_PASSWORD_FILE names.
     #[arg(long, env = "RATELIMIT_CONSOLE_SERVER_USER")]
     pub server_user: Option<String>,
-    /// File with the certificates that the server's is verified by, instead of the system's.
+    /// File with the authorities that verify the server's certificate, instead of those of the system.
     #[arg(long, env = "RATELIMIT_CONSOLE_SERVER_CA")]
     pub server_ca: Option<PathBuf>,
     /// Client certificate for the server, with --server-key.
@@ -80,15 +80,15 @@ impl Serve {
     /// Returns the address of the server, with the credentials for it.
     ///
     /// # Errors
-    /// As for [`NamedServer::address`].
+    /// Those of [`ServerOptions::address`].
     pub fn address(&self) -> Result<Address, String> {
-        let named = NamedServer {
+        let options = ServerOptions {
             prefix: "RATELIMIT_CONSOLE",
             server: &self.server,
             user: self.server_user.as_ref(),
             authority: self.server_ca.as_ref(),
             identity: self.server_cert.as_ref().zip(self.server_key.as_ref()),
         };
-        named.address()
+        options.address()
     }
 }

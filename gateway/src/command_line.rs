@@ -13,7 +13,7 @@ use crate::xds::XdsOptions;
 use axum::http::HeaderName;
 use clap::{Args, Parser, Subcommand};
 use ratelimit_link::certificate::TlsFiles;
-use ratelimit_link::command_line::{self, LogFormat, NamedServer};
+use ratelimit_link::command_line::{self, LogFormat, ServerOptions};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -287,19 +287,19 @@ impl Serve {
     /// Returns the address of the server, with the credentials for it.
     ///
     /// # Errors
-    /// As for [`NamedServer::address`].
+    /// Those of [`ServerOptions::address`].
     pub fn address(&self) -> Result<Address, String> {
         if let Some(address) = &self.translated_address {
             return Ok(address.clone());
         }
-        let named = NamedServer {
+        let options = ServerOptions {
             prefix: "RATELIMIT_GATEWAY",
             server: &self.server,
             user: self.server_user.as_ref(),
             authority: self.server_ca.as_ref(),
             identity: self.server_cert.as_ref().zip(self.server_key.as_ref()),
         };
-        named.address()
+        options.address()
     }
 }
 

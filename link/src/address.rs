@@ -16,10 +16,10 @@ pub struct Credentials {
 /// Address of a server, with its credentials and TLS files.
 #[derive(Clone)]
 pub struct Address {
-    /// Hosts and ports in order of preference: of servers, or of Sentinels if `primary` is set. A host that is an
-    /// absolute path is a Unix socket, whose port has no meaning.
+    /// Hosts and ports of servers, or of Sentinels if `primary` is set, in order of preference. A host that is an
+    /// absolute path is a Unix socket; its port is ignored.
     pub hosts: Vec<(String, u16)>,
-    /// Name of the primary at the Sentinels.
+    /// Name under which the Sentinels know the primary.
     pub primary: Option<String>,
     /// `true` if connections use TLS.
     pub tls: bool,
@@ -29,20 +29,20 @@ pub struct Address {
     pub credentials: Credentials,
     /// Credentials for the Sentinels.
     pub sentinel_credentials: Credentials,
-    /// File with the certificates that are trusted instead of the system's.
+    /// File with the authorities that TLS trusts instead of those of the system.
     pub authority: Option<PathBuf>,
     /// Files with the client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Address {
-    /// Parses a URL.
+    /// Parses a URL in one of the forms that this module lists.
     ///
     /// # Errors
     /// If the URL is malformed. The error does not contain the text, which may hold a password.
     pub fn parse(text: &str) -> Result<Address, String> {
-        let unknown = "must begin with redis://, rediss://, redis-sentinel:// or unix://";
-        let (scheme, rest) = text.split_once("://").ok_or(unknown)?;
+        let unknown_scheme = "must begin with redis://, rediss://, redis-sentinel:// or unix://";
+        let (scheme, rest) = text.split_once("://").ok_or(unknown_scheme)?;
         if scheme == "unix" {
             return Address::parse_socket(rest);
         }
@@ -51,12 +51,12 @@ impl Address {
             "rediss" | "valkeys" => (true, false),
             "redis-sentinel" => (false, true),
             "rediss-sentinel" => (true, true),
-            _ => return Err(unknown.to_owned()),
+            _ => return Err(unknown_scheme.to_owned()),
         };
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, hosts) = match authority.rsplit_once('@') {
+        let (user_and_hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = match user_and_hosts.rsplit_once('@') {
             Some((user, hosts)) => (Some(user), hosts),
-            None => (None, authority),
+            None => (None, user_and_hosts),
         };
         let credentials = user.map_or(Ok(Credentials::default()), parse_credentials)?;
         let port = if sentinel { 26_379 } else { 6379 };
@@ -100,7 +100,7 @@ impl Address {
         })
     }
 
-    /// Returns the files that TLS reads: certificates and a key.
+    /// Returns the certificate and key files that connections to the address read: none without TLS.
     #[must_use]
     pub fn tls_files(&self) -> Vec<PathBuf> {
         let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
@@ -115,13 +115,13 @@ fn parse_credentials(text: &str) -> Result<Credentials, String> {
     Ok(Credentials { user: (!user.is_empty()).then_some(user), password })
 }
 
-fn parse_host(text: &str, default: u16) -> Result<(String, u16), String> {
+fn parse_host(text: &str, default_port: u16) -> Result<(String, u16), String> {
     let malformed = || "each host must be such as localhost:6379 or [::1]:6379".to_owned();
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map(|(host, port)| (host, port.strip_prefix(':'))).ok_or_else(malformed)?,
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
-    let port = port.map_or(Ok(default), |port| port.parse().map_err(|_| malformed()))?;
+    let port = port.map_or(Ok(default_port), |port| port.parse().map_err(|_| malformed()))?;
     if host.is_empty() { Err(malformed()) } else { Ok((host.to_owned(), port)) }
 }
 

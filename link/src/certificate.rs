@@ -1,4 +1,4 @@
-//! TLS settings of a listener: its certificate, and the authority of its clients.
+//! TLS settings of a listener: its certificate, and the authority that signs its clients' certificates.
 
 use crate::file_stamp::FileStamp;
 use crate::reload::{self, ReloadCounter, Reloadable};
@@ -22,7 +22,7 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Private key of the certificate.
     pub key: PathBuf,
-    /// Certificates of the authority that clients' certificates must be signed by. Without it, clients need none.
+    /// Authority that must have signed a client's certificate. `None`: clients need no certificate.
     pub client_authority: Option<PathBuf>,
 }
 
@@ -46,20 +46,20 @@ impl TlsFiles {
 
     fn read(&self) -> Result<ServerConfig, String> {
         let chain = read_certificates(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| in_file(&self.key, &error))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| file_error(&self.key, &error))?;
         let provider = Arc::new(ring::default_provider());
-        let clients = match &self.client_authority {
+        let client_verifier = match &self.client_authority {
             Some(path) => {
                 let roots = Arc::new(read_authorities(path)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
-                verifier.build().map_err(|error| in_file(path, &error))?
+                verifier.build().map_err(|error| file_error(path, &error))?
             }
             None => WebPkiClientVerifier::no_client_auth(),
         };
         let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = versions.map_err(|error| error.to_string())?.with_client_cert_verifier(clients);
-        // Fails while only one of the two files has been renewed.
-        let config = builder.with_single_cert(chain, key).map_err(|error| in_file(&self.certificate, &error));
+        let builder = versions.map_err(|error| error.to_string())?.with_client_cert_verifier(client_verifier);
+        // Fails while only one of the two files has been renewed. The next reload tries again.
+        let config = builder.with_single_cert(chain, key).map_err(|error| file_error(&self.certificate, &error));
         let mut config = config?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
@@ -89,14 +89,14 @@ impl Reloadable for ReloadedTls {
 pub fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
-        roots.add(certificate).map_err(|error| in_file(path, &error))?;
+        roots.add(certificate).map_err(|error| file_error(path, &error))?;
     }
     Ok(roots)
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = certificates.map_err(|error| in_file(path, &error))?;
+    let certificates = certificates.map_err(|error| file_error(path, &error))?;
     if certificates.is_empty() {
         Err(format!("{}: the file has no certificate", path.display()))
     } else {
@@ -104,6 +104,6 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String
     }
 }
 
-fn in_file(path: &Path, error: &dyn Error) -> String {
+fn file_error(path: &Path, error: &dyn Error) -> String {
     format!("{}: {error}", path.display())
 }

@@ -1,4 +1,4 @@
-//! Client addresses: parsing, choice of the client behind trusted proxies, and their form in keys.
+//! Client addresses: parsing, choice of the client behind trusted proxies, and the names of clients in keys.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,13 +9,13 @@ use std::str::FromStr;
 pub struct Ipv6Prefix(u8);
 
 impl Ipv6Prefix {
-    /// Length at which each address is a client of its own.
-    const WHOLE: u8 = 128;
+    /// Number of bits of an IPv6 address. A network of this length is a single address.
+    const ADDRESS_BITS: u8 = 128;
 
-    /// Returns the length, or `None` if it is not 48 to 128.
+    /// Creates a length, or returns `None` if `bits` is not from 48 to 128.
     #[must_use]
     pub fn new(bits: u8) -> Option<Ipv6Prefix> {
-        (48..=Ipv6Prefix::WHOLE).contains(&bits).then_some(Ipv6Prefix(bits))
+        (48..=Ipv6Prefix::ADDRESS_BITS).contains(&bits).then_some(Ipv6Prefix(bits))
     }
 }
 
@@ -34,10 +34,10 @@ impl FromStr for Ipv6Prefix {
     }
 }
 
-/// Returns the client of a request in the form of keys.
+/// Returns the name in keys of the client of a request: an IPv4 address, or the network of an IPv6 address.
 ///
-/// The client is the first address that is no trusted proxy, beginning with the peer and going on through the elements
-/// of `X-Forwarded-For` from right to left; the leftmost address if all are trusted. Empty elements are skipped. A
+/// The client is the first address that is not a trusted proxy, searched from the peer through the elements of
+/// `X-Forwarded-For` from right to left, or the leftmost address if all are trusted. Empty elements are skipped. A
 /// malformed element ends the search.
 pub fn request_client(peer: IpAddr, forwarded: &[&[u8]], trusted: &[IpNet], prefix: Ipv6Prefix) -> String {
     let mut client = canonical(peer);
@@ -65,8 +65,7 @@ pub fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|network| network.contains(&address))
 }
 
-/// Parses an address of a header or a log and returns its client in the form of keys, or `None` if the text is
-/// malformed.
+/// Parses an address from a header or a log and returns the client's name in keys, or `None` if the text is malformed.
 #[must_use]
 pub fn parse_client(text: &str, prefix: Ipv6Prefix) -> Option<String> {
     parse(text).map(|address| client_name(address, prefix))
@@ -81,9 +80,9 @@ pub fn parse(text: &str) -> Option<IpAddr> {
         None => text,
     };
     if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']')?;
-        let is_complete = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
-        return parse_ipv6(host).filter(|_| is_complete);
+        let (host, port) = rest.split_once(']')?;
+        let is_port_valid = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        return parse_ipv6(host).filter(|_| is_port_valid);
     }
     let host = match text.split_once(':') {
         Some((host, port)) if is_port(port) => host,
@@ -96,7 +95,7 @@ pub fn parse(text: &str) -> Option<IpAddr> {
 #[must_use]
 pub fn parse_network(text: &str) -> Option<IpNet> {
     let network = text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse::<IpNet>()).ok()?;
-    // Clients are compared in their canonical form, which a network of IPv4-mapped addresses would never match.
+    // An IPv4-mapped address is compared as IPv4, so a network of such addresses must become an IPv4 network, too.
     let bits = network.prefix_len().checked_sub(96);
     match (canonical(network.addr()), bits) {
         (IpAddr::V4(address), Some(bits)) if network.addr().is_ipv6() => {
@@ -106,8 +105,8 @@ pub fn parse_network(text: &str) -> Option<IpNet> {
     }
 }
 
-/// Returns the canonical value of Envoy's descriptor entries `remote_address` and `masked_remote_address`: IPv6
-/// addresses by their networks. Returns `None` for other entries, and for a value that is canonical already.
+/// Returns the value of Envoy's descriptor entry `remote_address` or `masked_remote_address` with each IPv6 address
+/// replaced by its network. Returns `None` for other entries, and for a value that needs no change.
 #[must_use]
 pub fn canonical_entry(entry: &str, value: &str, prefix: Ipv6Prefix) -> Option<String> {
     let canonical = match entry {
@@ -118,16 +117,18 @@ pub fn canonical_entry(entry: &str, value: &str, prefix: Ipv6Prefix) -> Option<S
     (canonical != value).then_some(canonical)
 }
 
-/// Returns a network in the form of keys. A network of IPv6 is widened to `prefix` if it is smaller.
-fn canonical_network(text: &str, Ipv6Prefix(longest): Ipv6Prefix) -> Option<String> {
+/// Returns the name of a network in keys. An IPv6 network with a prefix longer than `max_bits` is widened to
+/// `max_bits`.
+fn canonical_network(text: &str, Ipv6Prefix(max_bits): Ipv6Prefix) -> Option<String> {
     let network = parse_network(text)?;
     Some(match network {
         IpNet::V4(network) => network.trunc().to_string(),
-        IpNet::V6(network) => network_name(Ipv6Net::new(network.addr(), network.prefix_len().min(longest)).ok()?),
+        IpNet::V6(network) => network_name(Ipv6Net::new(network.addr(), network.prefix_len().min(max_bits)).ok()?),
     })
 }
 
-/// Returns an address in the form of keys: IPv6 by its network, in the notation of RFC 5952.
+/// Returns the name in keys of the client at an address. The name of an IPv6 client is its network, in the notation of
+/// RFC 5952.
 fn client_name(address: IpAddr, Ipv6Prefix(bits): Ipv6Prefix) -> String {
     match canonical(address) {
         IpAddr::V4(address) => address.to_string(),
@@ -138,7 +139,7 @@ fn client_name(address: IpAddr, Ipv6Prefix(bits): Ipv6Prefix) -> String {
 
 fn network_name(network: Ipv6Net) -> String {
     let network = network.trunc();
-    if network.prefix_len() == Ipv6Prefix::WHOLE { network.addr().to_string() } else { network.to_string() }
+    if network.prefix_len() == Ipv6Prefix::ADDRESS_BITS { network.addr().to_string() } else { network.to_string() }
 }
 
 /// Parses an IPv6 address, optionally with a scope, which is dropped because it does not identify the client.

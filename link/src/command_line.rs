@@ -1,4 +1,4 @@
-//! Command-line parsing that both programs share.
+//! Command-line parsing that the gateway and the console share.
 
 use crate::address::Address;
 use crate::secrets::Secret;
@@ -23,7 +23,7 @@ pub fn parse<T: Parser>() -> T {
     parse_from(std::env::args_os())
 }
 
-/// Parses these words and the environment, as [`parse`] does.
+/// Parses a command line of these words and the environment, like [`parse`].
 #[must_use]
 pub fn parse_from<T: Parser>(words: impl IntoIterator<Item = OsString>) -> T {
     let matches = without_empty_variables(T::command()).get_matches_from(words);
@@ -36,10 +36,10 @@ fn without_empty_variables(command: Command) -> Command {
     command.mut_subcommands(without_empty_variables)
 }
 
-/// Options of a command line that name the server and the user to log in as.
+/// Values of the command-line options for the server and its user.
 #[derive(Clone, Copy, Debug)]
-pub struct NamedServer<'a> {
-    /// Prefix of the variables with passwords, such as `RATELIMIT_GATEWAY`.
+pub struct ServerOptions<'a> {
+    /// Prefix of the environment variables with passwords, such as `RATELIMIT_GATEWAY`.
     pub prefix: &'a str,
     /// Value of `--server`.
     pub server: &'a str,
@@ -51,14 +51,14 @@ pub struct NamedServer<'a> {
     pub identity: Option<(&'a PathBuf, &'a PathBuf)>,
 }
 
-impl NamedServer<'_> {
-    /// Returns the address, with the passwords that the environment has.
+impl ServerOptions<'_> {
+    /// Returns the address of the server, with the passwords from the environment.
     ///
     /// # Errors
-    /// If the address is malformed, if it has a password on the command line, where other accounts can read it, or as
-    /// for [`Secret::find`]. The error contains no secret.
+    /// If the address is malformed, if a password is on the command line, where other accounts can read it, or if
+    /// [`Secret::find`] fails. The error contains no secret.
     pub fn address(&self) -> Result<Address, String> {
-        let NamedServer { prefix, server, .. } = self;
+        let ServerOptions { prefix, server, .. } = self;
         let mut address = Address::parse(server).map_err(|error| format!("--server {error}"))?;
         if address.credentials.password.is_some() && std::env::args().any(|word| word.contains(server)) {
             return Err(format!("--server: the password belongs in {prefix}_SERVER_PASSWORD"));

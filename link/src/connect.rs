@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 /// Timeout of a connection attempt to one host, including the first commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of calls of a connection that wait to be written. Further calls wait for room.
+/// Maximum number of queued calls that a connection has not written yet. Further calls wait for room in the queue.
 const PIPELINE_BUFFER: usize = 1024;
 
 /// Connection to a primary or to a node of a cluster.
@@ -37,14 +37,14 @@ pub async fn send(mut connection: MultiplexedConnection, command: &Cmd) -> Redis
     connection.req_packed_command(command).await?.extract_error()
 }
 
-/// Sends a command behind ASKING to a node that imports the slot of its key.
+/// Sends ASKING and then a command, to a node that imports the slot of the command's key.
 ///
 /// # Errors
-/// As for [`send`].
+/// Those of [`send`].
 pub async fn send_asking(mut connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
-    let mut both = redis::pipe();
-    both.cmd("ASKING").ignore().add_command(command);
-    let replies = connection.req_packed_commands(&both, 1, 1).await?;
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").ignore().add_command(command);
+    let replies = connection.req_packed_commands(&pipeline, 1, 1).await?;
     let no_reply = || RedisError::from((ErrorKind::Client, "no reply behind ASKING"));
     replies.into_iter().next().ok_or_else(no_reply)?.extract_error()
 }
@@ -52,13 +52,13 @@ pub async fn send_asking(mut connection: MultiplexedConnection, command: Cmd) ->
 /// Connects to the first host that is a primary or a node of a cluster. A host that does not reply in time is skipped.
 ///
 /// # Errors
-/// If no host qualifies: the failure of the last one.
+/// If no host is a primary or a node of a cluster: the failure of the last host.
 pub async fn connect(address: &Address) -> RedisResult<ServerConnection> {
     let hosts = match &address.primary {
         Some(name) => vec![primary_from_sentinel(address, name).await?],
         None => address.hosts.clone(),
     };
-    let mut last = RedisError::from((ErrorKind::Client, "no host"));
+    let mut last_error = RedisError::from((ErrorKind::Client, "no host"));
     for host in hosts {
         match with_timeout(connect_and_read_role(address, &host)).await {
             Ok((connection, ServerRole { is_cluster: true, .. })) => {
@@ -67,11 +67,11 @@ pub async fn connect(address: &Address) -> RedisResult<ServerConnection> {
             Ok((connection, ServerRole { is_replica: false, .. })) => {
                 return Ok(ServerConnection { connection, host, is_cluster: false });
             }
-            Ok(_) => last = (ErrorKind::Client, "the server is a replica").into(),
-            Err(error) => last = error,
+            Ok(_) => last_error = (ErrorKind::Client, "the server is a replica").into(),
+            Err(error) => last_error = error,
         }
     }
-    Err(last)
+    Err(last_error)
 }
 
 async fn with_timeout<T>(attempt: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
@@ -89,13 +89,14 @@ async fn connect_and_read_role(address: &Address, host: &HostPort) -> RedisResul
     let connection = connect_to_host(address, host, &address.credentials, address.database, None).await?;
     let mut info = redis::cmd("INFO");
     info.arg("everything");
-    // A user without permission for INFO still can use the server: it is taken for a primary outside of a cluster.
+    // A user without permission for INFO can still use the server, which is then assumed to be a primary outside a
+    // cluster.
     let info = match send(connection.clone(), &info).await {
         Ok(value) => redis::from_redis_value::<String>(value)?,
         Err(error) if error.code() == Some("NOPERM") => String::new(),
         Err(error) => return Err(error),
     };
-    let has_line = |line: &str| info.lines().any(|candidate| candidate == line);
+    let has_line = |expected: &str| info.lines().any(|line| line == expected);
     Ok((connection, ServerRole { is_cluster: has_line("cluster_enabled:1"), is_replica: has_line("role:slave") }))
 }
 
@@ -107,11 +108,11 @@ pub async fn connect_to_node(address: &Address, host: &HostPort) -> RedisResult<
     connect_to_host(address, host, &address.credentials, 0, None).await
 }
 
-/// Connects in RESP3 to a node of a cluster, or without one to the server that [`connect`] finds. `pushes` receives the
-/// messages that the server sends between replies, and a last one at the end of the connection.
+/// Connects in RESP3 to `node` of a cluster, or if it is `None`, to the server that [`connect`] finds. `pushes`
+/// receives the server's push messages, and a message about the disconnection when the connection ends.
 ///
 /// # Errors
-/// As for [`connect`].
+/// Those of [`connect`].
 pub async fn connect_for_pushes(
     address: &Address,
     node: Option<&HostPort>,
@@ -155,7 +156,7 @@ async fn connect_to_host(
 }
 
 fn settings(credentials: &Credentials) -> RedisConnectionInfo {
-    // Without CLIENT SETINFO, the user needs no permission for it.
+    // Skip CLIENT SETINFO, so that the user needs no permission for it.
     let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
     if let Some(user) = &credentials.user {
         settings = settings.set_username(user);
@@ -197,8 +198,8 @@ fn certificates(address: &Address) -> RedisResult<Option<TlsCertificates>> {
     Ok((root_cert.is_some() || client_tls.is_some()).then_some(TlsCertificates { client_tls, root_cert }))
 }
 
-/// Reads a PEM file and checks that it has a section with this label. TLS would accept a file without one, and then
-/// trust no server.
+/// Reads a PEM file and checks that it has a section with this label. The TLS library would accept a file without such
+/// a section, and then trust no server.
 ///
 /// # Errors
 /// If the file cannot be read or has no such section. The error names the file.
@@ -211,9 +212,9 @@ pub fn read_pem(path: &Path, label: &str) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the primary that the first reachable Sentinel names.
+/// Returns the address of the primary from the first Sentinel that is reachable and knows it.
 async fn primary_from_sentinel(address: &Address, name: &str) -> RedisResult<HostPort> {
-    let mut last = RedisError::from((ErrorKind::Client, "no Sentinel knows the primary"));
+    let mut last_error = RedisError::from((ErrorKind::Client, "no Sentinel knows the primary"));
     for host in &address.hosts {
         let query = with_timeout(async {
             let sentinel = connect_to_host(address, host, &address.sentinel_credentials, 0, None).await?;
@@ -223,10 +224,10 @@ async fn primary_from_sentinel(address: &Address, name: &str) -> RedisResult<Hos
             Ok(redis::from_redis_value::<Option<HostPort>>(reply)?)
         });
         match query.await {
-            Ok(Some(found)) => return Ok(found),
+            Ok(Some(primary)) => return Ok(primary),
             Ok(None) => {}
-            Err(error) => last = error,
+            Err(error) => last_error = error,
         }
     }
-    Err(last)
+    Err(last_error)
 }

@@ -21,11 +21,11 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Timeout of a TLS handshake, of the first bytes, of the head of a request, and of each write.
+/// Timeout of a TLS handshake, of the first bytes of a connection, of the head of a request, and of each write.
 pub const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before connections are accepted again after an error, such as too many open files.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of open connections of a listener. Further ones are closed at once.
+/// Maximum number of open connections of a listener. Further connections are closed at once.
 const MAX_CONNECTIONS: u32 = 10_000;
 
 /// Protocol of a listener.
@@ -42,7 +42,7 @@ pub enum Protocol {
 pub enum Phase {
     /// Connections are accepted and kept.
     Serving,
-    /// Connections are still accepted, but peers are asked to open their next one elsewhere.
+    /// Connections are still accepted, but peers are asked to open their next connection to another instance.
     Draining,
     /// Only requests in flight are answered.
     Ending,
@@ -89,7 +89,7 @@ async fn serve_bounded(
     mut phase: watch::Receiver<Phase>,
     max_connections: u32,
 ) {
-    let (permits, bytes) = (Arc::new(Semaphore::new(max_connections as usize)), Budget::listener());
+    let (permits, listener_budget) = (Arc::new(Semaphore::new(max_connections as usize)), Budget::listener());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -97,10 +97,10 @@ async fn serve_bounded(
         };
         match accepted {
             Ok((stream, peer)) => {
-                // A client whose connection is closed at once can try another instance; a queued one could not.
+                // A client whose connection is closed at once can try another instance. In a queue it could not.
                 let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
                 let (endpoints, service, phase) = (Endpoints::new(&stream, peer), service.clone(), phase.clone());
-                let budget = Budget::new(Arc::clone(&bytes), service.connection_bytes);
+                let budget = Budget::new(Arc::clone(&listener_budget), service.connection_bytes);
                 tokio::spawn(async move {
                     // Nagle's algorithm would delay a response until the peer's acknowledgement.
                     let _ = stream.set_nodelay(true);
@@ -120,7 +120,7 @@ async fn serve_bounded(
 
 /// Completes once the phase is `wanted` or later.
 async fn wait_for_phase(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
-    // Fails only without a sender, which outlives the service.
+    // Fails only if the sender of the phase is dropped, but it outlives the service.
     let _ = phase.wait_for(|phase| *phase >= wanted).await;
 }
 

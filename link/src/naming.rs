@@ -1,4 +1,4 @@
-//! Names of policies and of keys, derived from descriptors.
+//! Names of policies and of keys, derived from the descriptors of Envoy's rate limit requests.
 
 use crate::client_address::{self, Ipv6Prefix};
 use sha2::{Digest, Sha256};
@@ -11,15 +11,15 @@ pub const MAX_POLICY_NAME: usize = 256;
 const KEY_PREFIX: &str = "rl:";
 /// Maximum length of a key in bytes. Longer keys are shortened with a hash.
 const MAX_KEY: usize = 256;
-/// Maximum length of an idempotency key in bytes. Longer ones are shortened with a hash.
+/// Maximum length of an idempotency key in bytes. Longer keys are shortened with a hash.
 const MAX_ID: usize = 200;
-/// Number of bytes at the beginning of a shortened text that stay readable.
+/// Number of bytes at the beginning of a text that shortening keeps.
 const READABLE_PREFIX: usize = 192;
 
-/// Replaces the characters with a meaning in names and keys (`% | = * { } ~`), spaces and control bytes by `%XX`.
+/// Replaces the characters that have a meaning in names and keys (`% | = * { } ~`), spaces and control bytes by `%XX`.
 ///
-/// Text from a request can therefore neither end a part of a name early nor add a hash tag that gathers keys in one
-/// slot.
+/// Text from a request can therefore neither end a part of a name early nor add a hash tag, which would put many keys
+/// in one slot of a cluster.
 #[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_special) {
@@ -46,14 +46,15 @@ fn is_special(character: char) -> bool {
     matches!(character, '%' | '|' | '=' | '*' | '{' | '}' | '~' | '\0'..=' ' | '\x7f')
 }
 
-/// Returns `true` if a character can separate two fields of a template: no field contains it unescaped.
+/// Returns `true` if a character can separate two fields of a key template, because the value of a field never contains
+/// it unescaped.
 #[must_use]
 pub fn is_separator(character: char) -> bool {
     character == ':' || (is_special(character) && character != '%')
 }
 
-/// Escapes the value of a template's field like [`escape`], and also `:`, which separates the fields of templates, and
-/// each byte that is not UTF-8. Different values have different results.
+/// Escapes the value of a field of a key template: the characters that [`escape`] replaces, `:`, which separates
+/// fields, and each byte that is not UTF-8. Different values have different results.
 #[must_use]
 pub fn escape_field(value: &[u8]) -> String {
     let mut out = String::with_capacity(value.len());
@@ -79,39 +80,39 @@ pub struct EscapedDescriptor<'a> {
 struct Entry<'a> {
     key: Cow<'a, str>,
     value: Cow<'a, str>,
-    /// Value in the key, if it differs from `value`: the network of an address.
-    key_value: Option<String>,
+    /// Canonical form of an address, such as its IPv6 network, which the key has in place of `value`.
+    network: Option<String>,
 }
 
 impl<'a> EscapedDescriptor<'a> {
     /// Escapes a domain and the entries of a request.
     pub fn new(domain: &'a str, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> EscapedDescriptor<'a> {
-        let entry = |(key, value)| Entry { key: escape(key), value: escape(value), key_value: None };
+        let entry = |(key, value)| Entry { key: escape(key), value: escape(value), network: None };
         EscapedDescriptor { domain: escape(domain), entries: entries.into_iter().map(entry).collect() }
     }
 
-    /// Makes the key count IPv6 addresses by their networks.
+    /// Replaces IPv6 addresses in the key by their networks of `prefix` bits.
     #[must_use]
     pub fn group_addresses(mut self, prefix: Ipv6Prefix) -> EscapedDescriptor<'a> {
-        for Entry { key, value, key_value } in &mut self.entries {
-            *key_value = client_address::canonical_entry(key, value, prefix);
+        for Entry { key, value, network } in &mut self.entries {
+            *network = client_address::canonical_entry(key, value, prefix);
         }
         self
     }
 
-    /// Parses a key that [`EscapedDescriptor::key`] returned. Returns `None` if the gateway makes no such key. The last
+    /// Parses a key that [`EscapedDescriptor::key`] returned. Returns `None` if the text is not such a key. The last
     /// entry of a shortened key ends with the hash.
     #[must_use]
     pub fn from_key(key: &'a [u8]) -> Option<EscapedDescriptor<'a>> {
         let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(KEY_PREFIX)?.split('|');
         let domain = parts.next()?.into();
         let entries = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
-        let entry = |(key, value): (&'a str, &'a str)| Entry { key: key.into(), value: value.into(), key_value: None };
+        let entry = |(key, value): (&'a str, &'a str)| Entry { key: key.into(), value: value.into(), network: None };
         Some(EscapedDescriptor { domain, entries: entries.map(entry).collect() })
     }
 
     /// Returns the names of policies that apply to the descriptor, the most specific first: `api|plan=gold|user=42`,
-    /// `api|plan=gold|user`, `api|plan|user`, `api`. A name with an address precedes the one with its network. Names
+    /// `api|plan=gold|user`, `api|plan|user`, `api`. A name with an address precedes the name with its network. Names
     /// that are too long for the server are left out.
     #[must_use]
     pub fn policy_names(&self) -> Vec<String> {
@@ -119,9 +120,9 @@ impl<'a> EscapedDescriptor<'a> {
         let mut names = Vec::with_capacity(count + 2);
         for valued in (0..=count).rev() {
             names.push(self.policy_name(valued));
-            if self.entries.iter().take(valued).any(|entry| entry.key_value.is_some()) {
+            if self.entries.iter().take(valued).any(|entry| entry.network.is_some()) {
                 let mut name = String::new();
-                self.write_name(&mut name, valued, Entry::key_value);
+                self.write_name(&mut name, valued, Entry::grouped_value);
                 names.push(name);
             }
         }
@@ -144,29 +145,31 @@ impl<'a> EscapedDescriptor<'a> {
         let entries: usize = self.entries.iter().map(|entry| entry.key.len() + entry.value.len() + 2).sum();
         name.reserve(self.domain.len() + entries);
         name.push_str(&self.domain);
-        for (place, entry) in self.entries.iter().enumerate() {
+        for (index, entry) in self.entries.iter().enumerate() {
             name.push('|');
             name.push_str(&entry.key);
-            if place < valued {
+            if index < valued {
                 name.push('=');
                 name.push_str(value(entry));
             }
         }
     }
 
-    /// Returns the key that counts the descriptor: `rl:` and all entries with their values, regardless of the policy
-    /// that applies. Addresses are grouped.
+    /// Returns the key at which requests with the descriptor are counted: `rl:`, the domain and all entries with their
+    /// values, whichever policy applies. IPv6 addresses are grouped if [`EscapedDescriptor::group_addresses`] was
+    /// called.
     #[must_use]
     pub fn key(&self) -> Vec<u8> {
         let mut key = KEY_PREFIX.to_owned();
-        self.write_name(&mut key, self.entries.len(), Entry::key_value);
+        self.write_name(&mut key, self.entries.len(), Entry::grouped_value);
         self::key(key)
     }
 }
 
 impl Entry<'_> {
-    fn key_value(&self) -> &str {
-        self.key_value.as_deref().unwrap_or(&self.value)
+    /// Returns the value in keys, which group addresses by network.
+    fn grouped_value(&self) -> &str {
+        self.network.as_deref().unwrap_or(&self.value)
     }
 }
 
@@ -182,9 +185,9 @@ pub fn idempotency_key(text: &[u8]) -> Vec<u8> {
     shorten(text.to_vec(), MAX_ID)
 }
 
-/// Replaces a text longer than `limit` by its beginning and a hash of the whole, 225 bytes together.
-fn shorten(mut text: Vec<u8>, limit: usize) -> Vec<u8> {
-    if text.len() > limit {
+/// Replaces a text longer than `max_bytes` by its beginning and a hash of the entire text, together 225 bytes.
+fn shorten(mut text: Vec<u8>, max_bytes: usize) -> Vec<u8> {
+    if text.len() > max_bytes {
         let hash = Sha256::digest(&text);
         text.truncate(READABLE_PREFIX);
         text.push(b'~');

@@ -13,13 +13,13 @@ use tracing_subscriber::prelude::*;
 /// `level` on, and those of other crates from ERROR on.
 pub fn init_logging(format: LogFormat, level: LevelFilter, program: &str) {
     let from_environment = std::env::var("RUST_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
-    // h2 warns of each frame that it does not expect, so that a peer could fill the disk with lines.
+    // Warnings of other crates are not logged: h2 warns of each unexpected frame, so a peer could fill the disk.
     let own = [program, env!("CARGO_CRATE_NAME")].map(|target| (target, level));
     let targets = from_environment.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR).with_targets(own));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => tracing_subscriber::registry().with(lines.with_filter(targets)).init(),
-        LogFormat::Json => tracing_subscriber::registry().with(lines.json().with_filter(targets)).init(),
+        LogFormat::Text => tracing_subscriber::registry().with(layer.with_filter(targets)).init(),
+        LogFormat::Json => tracing_subscriber::registry().with(layer.json().with_filter(targets)).init(),
     }
 }
 
@@ -52,12 +52,12 @@ pub fn exit_code(result: Result<(), String>) -> ExitCode {
 /// Listens at an address.
 ///
 /// # Errors
-/// If the port is taken, or the address is not of this machine. The error names the address.
+/// If the port is taken, or the address does not belong to this machine. The error names the address.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))
 }
 
-/// Signals that end a service: SIGTERM and SIGINT. SIGHUP is caught, so that it does not end the process.
+/// Signals that end a service: SIGTERM and SIGINT. SIGHUP is caught as well, so that it does not end the process.
 pub struct Signals {
     terminated: Signal,
     interrupted: Signal,
@@ -70,6 +70,7 @@ impl Signals {
     /// If the system refuses.
     pub fn new() -> Result<Signals, String> {
         let listen = |kind| signal(kind).map_err(|error| error.to_string());
+        // The handler stays installed after the drop.
         drop(listen(SignalKind::hangup())?);
         Ok(Signals { terminated: listen(SignalKind::terminate())?, interrupted: listen(SignalKind::interrupt())? })
     }

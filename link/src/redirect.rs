@@ -8,32 +8,33 @@ use tokio::time::{Instant, sleep};
 /// Pause before a redirected call is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Server to send a call to.
+/// Server to which a call is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Primary of the key's slot.
     Primary,
     /// Primary of the slot according to a MOVED reply.
     Node(HostPort),
-    /// Node that imports the slot, which accepts calls only behind ASKING.
+    /// Node that imports the slot, and accepts calls for it only after ASKING.
     Importing(HostPort),
 }
 
-/// Redirections of one call.
+/// State of following the redirections of one call.
 pub struct Redirects {
     deadline: Instant,
+    /// `true` until the first redirection is followed.
     is_first: bool,
 }
 
 impl Redirects {
-    /// Follows redirections until the deadline.
+    /// Creates a state that follows redirections until the deadline.
     #[must_use]
     pub fn until(deadline: Instant) -> Redirects {
         Redirects { deadline, is_first: true }
     }
 
-    /// Returns where to send the call again if the reply redirects it and the deadline has not passed. Redirected calls
-    /// were not carried out, so that sending them again is safe.
+    /// Returns the server to which the call must be sent again, or `None` if the reply does not redirect the call or
+    /// the deadline has passed. A redirected call was not carried out, so sending it again is safe.
     pub async fn next(&mut self, reply: &RedisResult<Value>) -> Option<Target> {
         let target = redirect(reply.as_ref().err()?)?;
         if Instant::now() >= self.deadline {
@@ -48,7 +49,7 @@ impl Redirects {
     }
 }
 
-/// Returns the target of a redirection, or `None` for any other error. A redirection is no failure of the node.
+/// Returns the target of a redirection, or `None` for any other error. A redirection is not a failure of the node.
 #[must_use]
 pub fn redirect(error: &RedisError) -> Option<Target> {
     let node = || {

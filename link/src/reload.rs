@@ -1,4 +1,4 @@
-//! Files that are reloaded when they change, and at SIGHUP.
+//! Reloading of files when they change, and at SIGHUP.
 
 use crate::file_stamp::FileStamp;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub trait Reloadable: Send + Sync + 'static {
 /// # Errors
 /// If the first read fails.
 pub fn load_and_watch(files: Arc<dyn Reloadable>, count: ReloadCounter) -> Result<(), String> {
-    // Taken before the read, so that a change during the read causes a reload.
+    // The stamp is taken before the read, so that a change during the read causes a reload.
     let mut stamp = files.stamp();
     files.read()?;
     let mut hangup = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
@@ -43,18 +43,18 @@ pub fn load_and_watch(files: Arc<dyn Reloadable>, count: ReloadCounter) -> Resul
                 () = sleep(CHECK_INTERVAL) => false,
                 _ = hangup.recv() => true,
             };
-            let (files, before) = (Arc::clone(&files), stamp.clone());
+            let (files, previous_stamp) = (Arc::clone(&files), stamp.clone());
             let checked = tokio::task::spawn_blocking(move || {
-                let now = files.stamp();
-                if now != before || is_forced {
+                let current_stamp = files.stamp();
+                if current_stamp != previous_stamp || is_forced {
                     let result = files.read();
                     count(result.is_ok());
                     log_reload(files.name(), result);
                 }
-                now
+                current_stamp
             });
-            if let Ok(now) = checked.await {
-                stamp = now;
+            if let Ok(current_stamp) = checked.await {
+                stamp = current_stamp;
             }
         }
     });

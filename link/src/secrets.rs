@@ -1,5 +1,5 @@
-//! Passwords and tokens from the environment or from files. The command line never has any, because every account can
-//! read it.
+//! Passwords and tokens from the environment or from files. They are never on the command line, because every account
+//! of the machine can read that.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -40,7 +40,7 @@ impl Secret {
     /// variable counts as unset.
     ///
     /// # Errors
-    /// If both variables are set, if the value is not UTF-8, or as for [`Secret::read`]. The error does not contain
+    /// If both variables are set, if the value is not UTF-8, or if [`Secret::read`] fails. The error does not contain
     /// the secret.
     pub fn find(name: &str) -> Result<Option<Secret>, String> {
         Secret::from_variables(name, std::env::var_os(name), std::env::var_os(format!("{name}_FILE")))
@@ -62,7 +62,7 @@ impl Secret {
     /// Reads the secret in a file that the variable `{name}_FILE` names.
     ///
     /// # Errors
-    /// As for [`Secret::read`].
+    /// Those of [`Secret::read`].
     pub fn from_file(name: &str, path: PathBuf) -> Result<Secret, String> {
         let variable = format!("{name}_FILE");
         let last = LastSecret { secret: read_file(&variable, &path)?, is_stale: false };
@@ -119,7 +119,7 @@ impl From<String> for Secret {
 
 fn read_file(variable: &str, path: &Path) -> Result<String, String> {
     let message = |why: &dyn std::fmt::Display| format!("{variable}: {}: {why}", path.display());
-    // A pipe could be read only once, but the secret is read at each connection.
+    // A pipe could be read only once, but the secret is read for each connection.
     if !std::fs::metadata(path).map_err(|error| message(&error))?.is_file() {
         return Err(message(&"not a regular file"));
     }

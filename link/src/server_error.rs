@@ -19,8 +19,8 @@ pub fn lacks_module(error: &RedisError) -> bool {
     detail.contains("unknown command") && detail.contains("rl.")
 }
 
-/// Returns `true` if the error is the server's reply to the call: neither a failed connection nor a state in which the
-/// server cannot carry out calls, such as LOADING.
+/// Returns `true` if the server rejected the call itself. Returns `false` if the connection failed, or if the server is
+/// in a state in which it cannot carry out calls, such as LOADING.
 #[must_use]
 pub fn is_error_reply(error: &RedisError) -> bool {
     match error.kind() {

@@ -4,7 +4,7 @@ use redis::Value;
 
 /// Number of slots in a cluster.
 const SLOTS: u16 = 16_384;
-/// Maximum number of candidates for the key of a probe. A node with one slot needs 16,384 on average.
+/// Maximum number of keys that [`probe_key`] tries. For a node that serves one slot, it tries 16,384 keys on average.
 const MAX_PROBE_CANDIDATES: u32 = 1 << 19;
 
 /// Host and port of a server.
@@ -31,14 +31,16 @@ pub fn slot_of(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag().unwrap_or(key)) % SLOTS
 }
 
-/// Returns a key with this prefix whose slot passes `has_slot`. No descriptor has such a key.
+/// Returns a key for probing a node: it begins with `prefix`, and its slot satisfies `has_slot`. The key contains a
+/// hash tag, so it is never the key of a descriptor.
 #[must_use]
 pub fn probe_key(prefix: &str, has_slot: impl Fn(u16) -> bool) -> Option<Vec<u8>> {
-    let mut names = (0..MAX_PROBE_CANDIDATES).map(|number| format!("{prefix}{{{number}}}").into_bytes());
-    names.find(|name| has_slot(slot_of(name)))
+    let mut keys = (0..MAX_PROBE_CANDIDATES).map(|number| format!("{prefix}{{{number}}}").into_bytes());
+    keys.find(|key| has_slot(slot_of(key)))
 }
 
-/// Parses a reply to CLUSTER SLOTS. The ranges are sorted by slot. A node without a host is at `queried_host`.
+/// Parses a reply to CLUSTER SLOTS. The ranges are sorted by slot. The host of a node that does not know its own host
+/// is `queried_host`.
 #[must_use]
 pub fn slot_ranges(reply: &Value, queried_host: &str) -> Vec<SlotRange> {
     let range = |row: &Value| {
@@ -59,17 +61,18 @@ pub fn slot_ranges(reply: &Value, queried_host: &str) -> Vec<SlotRange> {
     ranges
 }
 
-/// Returns the host in a reply, or the host that sent the reply if it does not know its own.
+/// Returns `host` of a reply, or `queried_host`, to which the query was sent, if the replying node does not know its
+/// own host.
 #[must_use]
 pub fn known_host(host: &str, queried_host: &str) -> String {
     if host.is_empty() || host == "?" { queried_host.to_owned() } else { host.to_owned() }
 }
 
-/// Returns the primary of a slot.
+/// Returns the primary of a slot, or `None` if no primary serves the slot.
 #[must_use]
 pub fn primary_of(ranges: &[SlotRange], slot: u16) -> Option<&HostPort> {
-    let place = ranges.partition_point(|range| range.last < slot);
-    ranges.get(place).filter(|range| range.first <= slot).map(|range| &range.primary)
+    let index = ranges.partition_point(|range| range.last < slot);
+    ranges.get(index).filter(|range| range.first <= slot).map(|range| &range.primary)
 }
 
 /// Returns host and port as in a URL, with brackets around IPv6, or the path of a Unix socket.

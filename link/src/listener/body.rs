@@ -10,8 +10,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Maximum size of a part of a response. A large response is handed over in parts, so that a peer that stops reading
-/// it is noticed.
+/// Maximum size of a chunk of a response, in bytes. A large response is handed to hyper in chunks, so that a peer that
+/// stops reading is noticed.
 const CHUNK: usize = 16 * 1024;
 
 /// Request body that fails once it exceeds the byte budget.
@@ -53,13 +53,14 @@ impl HttpBody for RequestBody {
 /// Response body that holds the charge of its request until the peer has read all of it.
 pub struct ResponseBody {
     body: Body,
+    /// Data that the handler has produced and that is not yet handed to hyper.
     rest: Bytes,
     progress: Progress,
     _charge: Option<Arc<Charge>>,
 }
 
 impl ResponseBody {
-    /// Wraps a body, which is handed over in chunks, each reported to `progress`.
+    /// Wraps a body, which is handed to hyper in chunks. Each chunk is reported to `progress`.
     pub fn new(body: Body, progress: Progress, charge: Option<Arc<Charge>>) -> ResponseBody {
         ResponseBody { body, rest: Bytes::new(), progress, _charge: charge }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 
-/// Bytes that all requests in flight at one listener may hold.
+/// Maximum number of bytes that all requests in flight at one listener may hold.
 const LISTENER_BYTES: usize = 64 << 20;
 
 /// Budgets of one connection and of its listener.
@@ -25,7 +25,7 @@ impl Budget {
         Budget { listener, connection: Arc::new(Semaphore::new(bytes)) }
     }
 
-    /// Charges the first `bytes` of a request. Returns `None` if they exceed a budget.
+    /// Creates the charge of a request that holds `bytes`. Returns `None` if they exceed a budget.
     pub fn charge(&self, bytes: usize) -> Option<Arc<Charge>> {
         let charge = Charge { budget: self.clone(), bytes: AtomicUsize::new(0), is_exceeded: AtomicBool::new(false) };
         charge.add(bytes).then(|| Arc::new(charge))

@@ -28,9 +28,9 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// Maximum number of bytes of a response that are buffered until the peer reads them.
 const SEND_BUFFER: usize = 64 * 1024;
-/// Maximum size of the head of a request over HTTP/1.1.
+/// Maximum size of the head of a request over HTTP/1.1, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
-/// Estimated memory of a request beside its head and its body.
+/// Estimated memory of a request without its head and its body, in bytes.
 const OVERHEAD: usize = 1024;
 
 /// Status code `DEADLINE_EXCEEDED` of gRPC.
@@ -95,8 +95,9 @@ pub async fn serve_connection(
 }
 
 impl Connection {
-    /// Completes when the graceful shutdown of the connection is to begin: at the drain if the connection is older and
-    /// uses HTTP/2, else at the end of the listener. Over HTTP/1.1, responses ask the peer to close during the drain.
+    /// Completes when the graceful shutdown of the connection is to begin: when the drain begins, if the connection was
+    /// opened before and uses HTTP/2; otherwise when the listener ends. Over HTTP/1.1, responses ask the peer to close
+    /// during the drain.
     async fn wait_for_shutdown(&self, phase: &mut watch::Receiver<Phase>) {
         if *phase.borrow_and_update() == Phase::Serving {
             wait_for_phase(phase, Phase::Draining).await;
@@ -115,7 +116,7 @@ impl Connection {
         let charge = self.budget.charge(OVERHEAD.saturating_add(head_bytes(&request)));
         let mut response = match &charge {
             _ if self.service.protocol == Protocol::Grpc && !is_grpc(&request) => {
-                status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+                empty_response(StatusCode::UNSUPPORTED_MEDIA_TYPE)
             }
             Some(charge) => self.route(request, charge).await,
             None => self.over_budget(),
@@ -147,14 +148,14 @@ impl Connection {
     fn rejection(&self, http: StatusCode, grpc: &'static str, message: &'static str) -> Response<Body> {
         match self.service.protocol {
             Protocol::Grpc => grpc_status(grpc, message),
-            Protocol::Http => status(http),
+            Protocol::Http => empty_response(http),
         }
     }
 }
 
 /// Returns a gRPC response that consists of a status only.
 fn grpc_status(code: &'static str, message: &'static str) -> Response<Body> {
-    let mut response = status(StatusCode::OK);
+    let mut response = empty_response(StatusCode::OK);
     let fields = [("content-type", "application/grpc"), ("grpc-status", code), ("grpc-message", message)];
     response
         .headers_mut()
@@ -162,7 +163,7 @@ fn grpc_status(code: &'static str, message: &'static str) -> Response<Body> {
     response
 }
 
-fn status(status: StatusCode) -> Response<Body> {
+fn empty_response(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response

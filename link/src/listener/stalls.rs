@@ -1,5 +1,5 @@
-//! Detection of responses that the peer does not read. Under the flow control of HTTP/2 no write is pending then, so
-//! that write timeouts do not notice them.
+//! Detection of responses that the peer does not read. Under the flow control of HTTP/2 such a response leaves no write
+//! pending, so that write timeouts do not notice it.
 
 use super::IO_TIMEOUT;
 use slab::Slab;
@@ -21,7 +21,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Creates the empty list of a connection.
+    /// Creates an empty list for a connection.
     pub fn new() -> Arc<Stalls> {
         Arc::new(Stalls { started: Instant::now(), waiting_since: Mutex::default() })
     }
@@ -51,7 +51,7 @@ impl Stalls {
     }
 }
 
-/// Progress of one response.
+/// Handle that records the progress of one response. Dropping it ends the observation.
 pub struct Progress {
     stalls: Arc<Stalls>,
     index: usize,
@@ -64,7 +64,7 @@ impl Progress {
         self.since.store(self.stalls.now(), Ordering::Relaxed);
     }
 
-    /// Records that no data is ready, so that the peer is not late.
+    /// Records that the handler has no data ready, so that the peer is not stalled.
     pub fn wait_for_handler(&self) {
         self.since.store(NOT_WAITING, Ordering::Relaxed);
     }

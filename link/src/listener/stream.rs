@@ -8,14 +8,14 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Length of the preface of HTTP/2; no request of HTTP/1.1 with a Host is shorter. hyper starts its timers only after
-/// it.
+/// Number of bytes that must arrive in time: the length of the preface of HTTP/2. No request of HTTP/1.1 with a Host
+/// header is shorter. hyper starts its own timers only after these bytes.
 const FIRST_BYTES: usize = 24;
 
 /// Stream that fails if its first bytes do not arrive in time, or if a write stays pending for too long.
 pub struct TimedStream<S> {
     stream: S,
-    /// Number of first bytes that have not arrived yet.
+    /// Number of the first bytes that have not arrived yet.
     missing: usize,
     read_timeout: Pin<Box<Sleep>>,
     /// Timer of a pending write.
@@ -28,7 +28,7 @@ impl<S> TimedStream<S> {
         TimedStream { stream, missing: FIRST_BYTES, read_timeout: Box::pin(sleep(IO_TIMEOUT)), write_timeout: None }
     }
 
-    /// Returns `polled`, or an error once writes have been pending for too long.
+    /// Returns the result of a write, or an error once writes have been pending for too long.
     fn check_write_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -51,14 +51,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buffer.filled().len();
-        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        let polled = Pin::new(&mut this.stream).poll_read(context, buffer);
         if this.missing > 0 {
-            if read.is_pending() && this.read_timeout.as_mut().poll(context).is_ready() {
+            if polled.is_pending() && this.read_timeout.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             this.missing = this.missing.saturating_sub(buffer.filled().len().saturating_sub(before));
         }
-        read
+        polled
     }
 }
 
