@@ -1,22 +1,22 @@
 //! Calls to the server: their commands and the parsing of replies.
 
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::limit::Limit;
 use ratelimit_core::Amount;
 use ratelimit_link::server_error::{explain, is_error_reply};
 use redis::{Cmd, RedisError, Value};
 use std::time::Duration;
 
-/// Source of the limits of a key.
+/// Limits that apply to a key, named or spelled out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Names of policies, of which the first that exists on the server applies.
     Policies(Vec<String>),
-    /// Limits that the call itself brings: the arguments of `RL.TAKE` after the key.
+    /// Limits that the call itself contains: the arguments of `RL.TAKE` after the key.
     Limits(Vec<String>),
 }
 
-/// Operation of a call.
+/// Operation that a call performs on its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Charges a cost if the limits allow it. A cost of 0 charges nothing and reports the state.
@@ -26,8 +26,8 @@ pub enum Operation {
     /// Corrects the cost of the earlier call with the same idempotency key.
     Settle(Amount),
     /// Charges a cost even beyond the limit, and is never denied. A cost of 0 only reports the state.
-    Charge(Amount),
-    /// Ends the leases that the idempotency key holds.
+    Force(Amount),
+    /// Ends the leases whose holder is the idempotency key.
     Release,
 }
 
@@ -38,11 +38,12 @@ pub struct Call {
     /// Limits of the key.
     pub rule: Rule,
     pub operation: Operation,
-    /// Idempotency key: calls with the same one are charged once.
+    /// Idempotency key: calls with the same key are charged once.
     pub id: Option<Vec<u8>>,
     /// Lifetime of the idempotency key, in the server's syntax of durations.
     pub id_lifetime: String,
-    pub charge: Charge,
+    /// Charging mode of the rule.
+    pub charge: ChargingMode,
 }
 
 /// Decision of one limit.
@@ -55,7 +56,7 @@ pub struct LimitDecision {
     pub remaining: i64,
     /// Milliseconds until the call may pass, or for which a leaky bucket delays it. -1 if it never passes.
     pub wait_ms: i64,
-    /// Milliseconds until nothing of the limit counts as used.
+    /// Milliseconds until the usage under the limit is zero.
     pub reset_ms: i64,
 }
 
@@ -63,7 +64,7 @@ pub struct LimitDecision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallDecision {
     pub allowed: bool,
-    /// Longest wait in milliseconds of the limits that deny. -1 if the call never passes.
+    /// Longest wait of the limits that deny, in milliseconds. -1 if the call never passes.
     pub wait_ms: i64,
     /// Decision of each limit, in the order of the rule.
     pub each: Vec<LimitDecision>,
@@ -74,36 +75,41 @@ pub struct CallDecision {
 }
 
 impl CallDecision {
-    /// Returns the decision of an unchanged key after this time: waits and resets are shorter.
+    /// Returns this decision as the server would report it `elapsed` later for an unchanged key: with shorter waits and
+    /// resets.
     #[must_use]
     pub fn after(&self, elapsed: Duration) -> CallDecision {
         let elapsed = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
-        // A denied call has a wait, and one that never passes still never passes.
-        let rest = |ms: i64| if ms > 0 { ms.saturating_sub(elapsed).max(1) } else { ms };
+        // At least 1, because 0 means that the call passes. -1 stays: the call never passes.
+        let shortened = |ms: i64| if ms > 0 { ms.saturating_sub(elapsed).max(1) } else { ms };
         let of_limit = |limit: &LimitDecision| LimitDecision {
-            wait_ms: rest(limit.wait_ms),
-            reset_ms: rest(limit.reset_ms),
+            wait_ms: shortened(limit.wait_ms),
+            reset_ms: shortened(limit.reset_ms),
             ..*limit
         };
-        CallDecision { wait_ms: rest(self.wait_ms), each: self.each.iter().map(of_limit).collect(), ..self.clone() }
+        CallDecision {
+            wait_ms: shortened(self.wait_ms),
+            each: self.each.iter().map(of_limit).collect(),
+            ..self.clone()
+        }
     }
 
     /// Returns the index and the decision of the limit that a response describes, if any.
     ///
-    /// For a denied call it is the first limit that denies with the wait of the call, else the limit that the fewest
-    /// further calls of this `cost` would exhaust. `limits` are the descriptions of the limits in the same order:
-    /// limits in shadow mode are skipped, and a limit with a cost of its own is charged that.
+    /// If the call is denied, it is the first limit that denies with the wait of the call, otherwise the limit that the
+    /// fewest further calls of this `cost` would exhaust. `limits` describes the limits in the same order: limits in
+    /// shadow mode are skipped, and a cost of a limit takes precedence over `cost`.
     #[must_use]
     pub fn governing(&self, limits: &[Limit], cost: Amount) -> Option<(usize, LimitDecision)> {
         let enforced = || {
-            let all = self.each.iter().copied().enumerate();
-            all.filter(|(index, _)| limits.get(*index).is_none_or(|limit| !limit.shadow))
+            let decisions = self.each.iter().copied().enumerate();
+            decisions.filter(|(index, _)| limits.get(*index).is_none_or(|limit| !limit.shadow))
         };
         let denies = |decision: &LimitDecision| !decision.allowed && decision.wait_ms == self.wait_ms;
         if !self.allowed
-            && let Some(found) = enforced().find(|(_, decision)| denies(decision))
+            && let Some(governing) = enforced().find(|(_, decision)| denies(decision))
         {
-            return Some(found);
+            return Some(governing);
         }
         let cost_of = |index: usize| {
             let cost = limits.get(index).and_then(|limit| limit.cost).unwrap_or(cost);
@@ -140,7 +146,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Returns `true` if there is no decision.
+    /// Returns `true` if neither the server nor the gateway decided.
     #[must_use]
     pub fn is_undecided(&self) -> bool {
         matches!(self, Reply::Lost(_) | Reply::Refused(_) | Reply::Forbidden(_))
@@ -154,22 +160,21 @@ impl Reply {
 }
 
 impl Call {
-    /// Returns `true` if the call may be charged, so that it has to be rolled back if the request is denied.
+    /// Returns `true` if the server may charge the call, so that it must be rolled back if the request is denied.
     #[must_use]
     pub fn may_charge(&self) -> bool {
         matches!(self.operation, Operation::Take(cost) if cost != Amount::ZERO)
     }
 
-    /// Returns the charging mode of the call under the limits of a policy. If all of them have FORCE, they are always
-    /// charged.
+    /// Returns the charging mode of the call under the limits of a policy: always, if all enforced limits have FORCE.
     #[must_use]
-    pub fn charge_under(&self, limits: &[Limit]) -> Charge {
+    pub fn charging_mode_under(&self, limits: &[Limit]) -> ChargingMode {
         let mut enforced = limits.iter().filter(|limit| !limit.shadow).peekable();
         let is_forced = enforced.peek().is_some() && enforced.all(|limit| limit.forced);
-        if is_forced { Charge::Always } else { self.charge }
+        if is_forced { ChargingMode::Always } else { self.charge }
     }
 
-    /// Returns the call that rolls this one back after it was charged: by its idempotency key, if it has one.
+    /// Returns the call that rolls back this call after a charge: by its idempotency key, if it has one.
     #[must_use]
     pub fn rollback(&self) -> Call {
         let operation = match (&self.operation, &self.id) {
@@ -214,14 +219,14 @@ impl Call {
                 if *cost != Amount::ONE {
                     command.arg("COST").arg(cost.to_string());
                 }
-                if self.charge == Charge::Always && *cost != Amount::ZERO {
+                if self.charge == ChargingMode::Always && *cost != Amount::ZERO {
                     command.arg("FORCE");
                 }
                 if let Some(id) = id {
                     command.arg("ONCE").arg(id).arg(&self.id_lifetime);
                 }
             }
-            (Operation::Charge(cost), _) => {
+            (Operation::Force(cost), _) => {
                 command.arg("COST").arg(cost.to_string());
                 if *cost != Amount::ZERO {
                     command.arg("FORCE");
@@ -235,7 +240,7 @@ impl Call {
         command
     }
 
-    /// Returns the command that shows the decision on the call without a charge.
+    /// Returns a command that reports the decision on the call at this cost, and charges nothing.
     #[must_use]
     pub fn peek_command(&self, cost: Amount) -> Cmd {
         let mut command = redis::cmd("RL.PEEK");
@@ -259,7 +264,7 @@ impl Call {
                 None => Reply::Refused(format!("not a decision: {value:?}")),
             },
             Err(error) if error.code() == Some("NOPOLICY") => Reply::Unmatched,
-            // The key has no leases at all.
+            // The key stores no leases, so there is none to release.
             Err(error) if self.operation == Operation::Release && error.code() == Some("WRONGTYPE") => Reply::Released,
             Err(error) if error.code() == Some("NOPERM") => {
                 Reply::Forbidden(error.detail().unwrap_or_default().to_owned())

@@ -1,16 +1,16 @@
-//! Charging modes: the limits that a denied request is charged.
+//! Charging modes, which select the limits that a denied request charges.
 
 use clap::ValueEnum;
 use serde::Deserialize;
 
-/// Charging mode of a limit.
+/// Effect of a denied request on the usage under a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Charge {
-    /// A denied request is not charged.
+pub enum ChargingMode {
+    /// A denied request charges nothing.
     #[default]
     AllOrNone,
-    /// The limit is charged if it allows the request, even if another denies.
+    /// The limit is charged if it allows the request, even if another limit denies it.
     Independent,
     /// The limit is charged even beyond its capacity, as envoyproxy/ratelimit does.
     Always,
@@ -18,17 +18,17 @@ pub enum Charge {
 
 /// Charging mode of a rule, and the default of the rule's format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RuleCharge {
+pub struct RuleChargingMode {
     /// Mode of the rule, if it has one.
-    pub own: Option<Charge>,
+    pub own: Option<ChargingMode>,
     /// Mode if neither the rule nor the command line has one.
-    pub default: Charge,
+    pub default: ChargingMode,
 }
 
-impl RuleCharge {
-    /// Returns the mode of the rule, else that of the command line (`option`), else the default.
+impl RuleChargingMode {
+    /// Returns the mode of the rule, otherwise that of the command line (`option`), otherwise the default.
     #[must_use]
-    pub fn or(self, option: Option<Charge>) -> Charge {
+    pub fn or(self, option: Option<ChargingMode>) -> ChargingMode {
         self.own.or(option).unwrap_or(self.default)
     }
 }

@@ -1,6 +1,6 @@
 //! Command line, and environment variables with the same settings.
 
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::client_address::Ipv6Prefix;
 use crate::denied_keys::MAX_DURATION;
 use crate::envoyproxy::{self, Environment, Translation};
@@ -62,7 +62,7 @@ impl Options {
     }
 }
 
-/// Ends the process with an error if a setting is one of the console.
+/// Ends the process with an error if there is a setting that belongs to `ratelimit-console`.
 fn exit_if_console_setting(setting: Option<String>) {
     if let Some(setting) = setting {
         eprintln!("error: {setting} is a setting of the console, a program of its own: see ratelimit-console --help");
@@ -126,7 +126,7 @@ pub struct Serve {
     /// RATELIMIT_GATEWAY_SERVER_PASSWORD_FILE names.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_USER")]
     pub server_user: Option<String>,
-    /// File with the certificates that the server's is verified by, instead of the system's.
+    /// File with the authorities that verify the server's certificate, instead of those of the system.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_CA")]
     pub server_ca: Option<PathBuf>,
     /// Client certificate for the server, with --server-key.
@@ -196,7 +196,7 @@ pub struct Serve {
     /// Charging mode of rules without one (`charge:`). By default, rules with a unit are charged always, all others and
     /// policies all or none.
     #[arg(long, env = "RATELIMIT_GATEWAY_CHARGE", value_enum)]
-    pub charge: Option<Charge>,
+    pub charge: Option<ChargingMode>,
     /// Add dynamic metadata to responses to Envoy: the request, and the `metadata` of rules.
     #[arg(long, env = "RATELIMIT_GATEWAY_RESPONSE_METADATA")]
     pub response_metadata: bool,
@@ -308,12 +308,12 @@ fn tls_files([certificate, key, client_authority]: [&Option<PathBuf>; 3]) -> Opt
     Some(TlsFiles { certificate, key, client_authority: client_authority.clone() })
 }
 
-/// Parses the path of the metrics, which no other route may have.
+/// Parses the path of the metrics, which must differ from all other routes.
 fn metrics_path(text: &str) -> Result<String, String> {
     // `{}` and `*` would be parameters of the route.
     let is_path = text.len() > 1 && text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
-    let taken = ["/check", "/json", "/healthz", "/readyz", "/healthcheck", "/rlconfig"];
-    if !is_path || text.contains(['{', '}', '*', '?', '#']) || taken.contains(&text) {
+    let other_routes = ["/check", "/json", "/healthz", "/readyz", "/healthcheck", "/rlconfig"];
+    if !is_path || text.contains(['{', '}', '*', '?', '#']) || other_routes.contains(&text) {
         return Err("must be a path of its own, such as /metrics".to_owned());
     }
     Ok(text.to_owned())

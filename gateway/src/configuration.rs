@@ -1,5 +1,5 @@
-//! Configuration by files or by a control plane: the limits of domains in the format of envoyproxy/ratelimit, and in
-//! files the rules of forward auth.
+//! Configuration by files or by a control plane: the limits of domains in the format of envoyproxy/ratelimit. Files
+//! also have the rules of forward auth.
 
 mod domain;
 mod dump;
@@ -20,9 +20,9 @@ use std::collections::HashMap;
 /// Content of all configuration files, or of all resources of a control plane.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// Domains with rules. Policies apply to all other domains.
+    /// Rules by domain. Policies of the server apply to all other domains.
     pub domains: HashMap<String, Domain>,
-    /// `true` if a file has a domain, or if a control plane has sent its domains, even if there are none.
+    /// `true` if a file has a domain, or if a control plane has sent its configuration, even one without domains.
     pub has_domains: bool,
     /// Rules of forward auth.
     pub http: HttpRules,
@@ -33,20 +33,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// Creates a configuration without a file; `merges_domains` allows a domain in several files.
+    /// Creates an empty configuration for files; `merges_domains` allows a domain in several files.
     #[must_use]
     pub fn new(merges_domains: bool) -> Config {
         Config { merges_domains, ..Config::default() }
     }
 
-    /// Creates the configuration of a control plane without a resource; `merges_domains` allows a domain in several
-    /// resources.
+    /// Creates an empty configuration for a control plane; `merges_domains` allows a domain in several resources.
     #[must_use]
     pub fn from_control_plane(merges_domains: bool) -> Config {
         Config { has_domains: true, ..Config::new(merges_domains) }
     }
 
-    /// Adds a file, which may have several documents.
+    /// Adds the content of a file, which may have several documents.
     ///
     /// # Errors
     /// If the file is malformed: its first error, with the line.
@@ -68,7 +67,7 @@ impl Config {
         Ok(())
     }
 
-    /// Adds a domain of a file or of a resource, the source.
+    /// Adds a domain. `source` is the name of its file or resource.
     ///
     /// # Errors
     /// If the name is empty, if another source has the domain, or if a descriptor is malformed: the first error, with
@@ -96,7 +95,7 @@ impl Config {
     }
 }
 
-/// Returns a value that is in no file, so that errors about it name no line.
+/// Wraps a value that comes from no file, so that errors about it name no line.
 #[must_use]
 pub fn without_line<T>(value: T) -> Spanned<T> {
     Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
@@ -114,7 +113,7 @@ fn parse_documents(file: &str, text: &str) -> Result<Vec<format::Document>, Stri
             ),
             None => format!("{file}: {error}"),
         })?;
-    // An empty file is more likely truncated or not yet written than meant to remove all limits.
+    // An empty file is more likely truncated or not yet written than intended to remove all limits.
     if documents.is_empty() {
         return Err(format!("{file}: the file has no document: it must have domain and descriptors, or http"));
     }

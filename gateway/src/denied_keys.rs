@@ -1,12 +1,12 @@
 //! Denials remembered in the gateway. No I/O and no clock.
 //!
-//! The wait in a denial is exact: until it is over, the server would deny the same call, and one of a higher cost. Usage
-//! only grows meanwhile, unless units are given back, the key is reset or a ban is lifted, which client tracking
-//! reports. A denial is used only once the server tracks the key: a key that is denied twice is peeked at on a
-//! connection with tracking.
+//! The wait in a denial is exact: until it is over, the server would deny the same call, and any call of a higher cost.
+//! Usage only grows meanwhile, unless units are given back, the key is reset or a ban is lifted, which client tracking
+//! reports. A denial is used only once the server tracks the key: after the second denial of a key, the gateway peeks
+//! at the key on a connection with tracking.
 
 use crate::call::{Call, CallDecision, Operation};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::limit::Limit;
 use ratelimit_core::Amount;
 use std::collections::HashMap;
@@ -15,11 +15,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Upper bound of `--remember-denials`: changes of policies are not tracked.
+/// Upper bound of `--remember-denials`, because changes of policies are not tracked.
 pub const MAX_DURATION: Duration = Duration::from_secs(1);
 /// Maximum number of keys. Beyond it, the denial of a new key is not remembered.
 pub const MAX_KEYS: usize = 100_000;
-/// Minimum duration of a denial that is remembered.
+/// Minimum time that a denial must still last to be remembered.
 const MIN_DURATION: Duration = Duration::from_millis(10);
 /// Rounding error of a wait, which the server rounds up to milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
@@ -44,12 +44,12 @@ struct Denials {
 /// Denial of a key.
 struct Denial {
     /// Hash of the rule and the charging mode of the denied call.
-    rule: u64,
+    rule_hash: u64,
     /// Lowest cost that is denied.
     cost: Amount,
     /// Number of changes of the policies before the decision.
     policy_changes: u64,
-    until: Instant,
+    expires_at: Instant,
     state: State,
 }
 
@@ -58,7 +58,7 @@ enum State {
     Once,
     /// The key was denied again, and the peek of this number is in flight.
     Peeking(u64),
-    /// Calls are denied by this decision, made at this time.
+    /// The gateway denies calls by this decision, which the server made at this time.
     Remembered(CallDecision, Instant),
 }
 
@@ -69,12 +69,13 @@ pub struct SentCall<'a> {
     pub decision: &'a CallDecision,
     pub sent_at: Instant,
     /// Longest time for which a denial is remembered.
-    pub longest: Duration,
+    pub max_duration: Duration,
 }
 
-/// Peek that a denied key needs before its denial is remembered.
+/// Peek at a denied key, which must succeed before the denial is remembered.
 #[derive(Clone, Copy, Debug)]
 pub struct Peek {
+    /// Number in the order of all peeks.
     number: u64,
     /// Cost of the denied call.
     pub cost: Amount,
@@ -85,7 +86,7 @@ pub struct Peek {
 enum Effect {
     /// The call is not charged.
     Uncharged,
-    /// The call is charged beyond a window of the calendar, which denies all calls until it ends.
+    /// The call is charged beyond the capacity of a calendar window, which denies all calls until it ends.
     Exceeded,
 }
 
@@ -96,28 +97,28 @@ impl DeniedKeys {
         let (Operation::Take(cost), None) = (&call.operation, &call.id) else { return None };
         let denials = self.lock();
         let denial = denials.by_key.get(&call.key)?;
-        let State::Remembered(decision, at) = &denial.state else { return None };
-        let is_denied = now < denial.until
+        let State::Remembered(decision, decided_at) = &denial.state else { return None };
+        let is_denied = now < denial.expires_at
             && denial.cost <= *cost
             && denial.policy_changes == policy_changes
-            && denial.rule == self.rule_hash(call);
-        is_denied.then(|| decision.after(now.saturating_duration_since(*at)))
+            && denial.rule_hash == self.rule_hash(call);
+        is_denied.then(|| decision.after(now.saturating_duration_since(*decided_at)))
     }
 
-    /// Records a denial of the server under these limits. Returns the peek after which it is remembered, if that is
-    /// worthwhile; it ends with [`DeniedKeys::confirm`].
+    /// Records that the server denied a call under these limits. If the denial is worth remembering, returns the peek
+    /// that the caller must send; [`DeniedKeys::confirm`] takes its reply.
     pub fn record(&self, sent: SentCall<'_>, limits: &[Limit], policy_changes: u64, now: Instant) -> Option<Peek> {
         let SentCall { call, decision, .. } = sent;
         let (Operation::Take(cost), None) = (&call.operation, &call.id) else { return None };
         let effect = effect(call, limits)?;
-        let until = sent.end(now)?;
+        let expires_at = sent.expires_at(now)?;
         let cost = match effect {
             Effect::Uncharged => *cost,
             // The reply to a cost above the capacity does not show the end of the window.
             Effect::Exceeded if decision.wait_ms < 0 => return None,
             Effect::Exceeded => Amount::ZERO,
         };
-        let rule = self.rule_hash(call);
+        let rule_hash = self.rule_hash(call);
         let mut denials = self.lock();
         denials.purge(now);
         let is_full = denials.by_key.len() >= MAX_KEYS;
@@ -125,35 +126,37 @@ impl DeniedKeys {
             None if is_full => return None,
             None => false,
             Some(known) => {
-                let is_current = now < known.until && known.policy_changes == policy_changes && known.cost <= cost;
+                let is_current = now < known.expires_at && known.policy_changes == policy_changes && known.cost <= cost;
                 // A concurrent call was recorded first.
-                if known.rule == rule && is_current && !matches!(known.state, State::Once) {
+                if known.rule_hash == rule_hash && is_current && !matches!(known.state, State::Once) {
                     return None;
                 }
-                known.rule == rule
+                known.rule_hash == rule_hash
             }
         };
         let number = denials.peeks;
         let (state, peek) = match (is_repeated, effect) {
             (false, _) => (State::Once, None),
-            // A charge of another caller would end the tracking of the key without an end of the denial.
+            // Without tracking: the server would report each charge of another call, although the denial continues.
             (true, Effect::Exceeded) => (State::Remembered(decision.clone(), now), None),
             (true, Effect::Uncharged) => (State::Peeking(number), Some(Peek { number, cost })),
         };
         denials.peeks = number.wrapping_add(1);
-        denials.by_key.insert(call.key.clone(), Denial { rule, cost, policy_changes, until, state });
+        denials.by_key.insert(call.key.clone(), Denial { rule_hash, cost, policy_changes, expires_at, state });
         peek
     }
 
-    /// Remembers the denial that a peek on a tracked key has shown, unless the key has changed since.
+    /// Remembers the denial that a peek at a tracked key has shown, unless the key has changed since.
     pub fn confirm(&self, sent: SentCall<'_>, peek: Peek, now: Instant) {
         let mut denials = self.lock();
         let Some(denial) = denials.by_key.get_mut(&sent.call.key) else { return };
         if !matches!(denial.state, State::Peeking(number) if number == peek.number) {
             return;
         }
-        match sent.end(now) {
-            Some(until) => (denial.until, denial.state) = (until, State::Remembered(sent.decision.clone(), now)),
+        match sent.expires_at(now) {
+            Some(expires_at) => {
+                (denial.expires_at, denial.state) = (expires_at, State::Remembered(sent.decision.clone(), now));
+            }
             None => drop(denials.by_key.remove(&sent.call.key)),
         }
     }
@@ -178,11 +181,11 @@ impl DeniedKeys {
 }
 
 impl Denials {
-    /// Removes denials that expired before [`PURGE_INTERVAL`], at most once in it.
+    /// Removes denials that expired [`PURGE_INTERVAL`] ago or earlier, at most once in that time.
     fn purge(&mut self, now: Instant) {
         if self.purged_at.is_none_or(|at| now.saturating_duration_since(at) >= PURGE_INTERVAL) {
-            // A key that is denied again needs no second denial.
-            self.by_key.retain(|_, denial| now.saturating_duration_since(denial.until) < PURGE_INTERVAL);
+            // Expired denials stay for a while: a key that is denied again counts as denied twice.
+            self.by_key.retain(|_, denial| now.saturating_duration_since(denial.expires_at) < PURGE_INTERVAL);
             self.purged_at = Some(now);
         }
     }
@@ -190,25 +193,25 @@ impl Denials {
 
 impl SentCall<'_> {
     /// Returns the end of the denial, or `None` if the call is allowed or the end is near.
-    fn end(&self, now: Instant) -> Option<Instant> {
+    fn expires_at(&self, now: Instant) -> Option<Instant> {
         let wait = match u64::try_from(self.decision.wait_ms) {
             _ if self.decision.allowed => return None,
-            Ok(wait) => Duration::from_millis(wait).saturating_sub(ROUNDING).min(self.longest),
+            Ok(wait) => Duration::from_millis(wait).saturating_sub(ROUNDING).min(self.max_duration),
             // The call never passes.
-            Err(_) => self.longest,
+            Err(_) => self.max_duration,
         };
-        let until = self.sent_at.checked_add(wait)?;
-        (until >= now.checked_add(MIN_DURATION)?).then_some(until)
+        let expires_at = self.sent_at.checked_add(wait)?;
+        (expires_at >= now.checked_add(MIN_DURATION)?).then_some(expires_at)
     }
 }
 
-/// Returns the effect of a denied call, or `None` if each one must be sent: the limits are not known, count strikes for
-/// a ban, or are charged beyond their capacity and recover meanwhile.
+/// Returns the effect of a denied call. Returns `None` if the server must see each call, because the limits are
+/// unknown, count strikes for a ban, or are charged beyond their capacity and recover meanwhile.
 fn effect(call: &Call, limits: &[Limit]) -> Option<Effect> {
     if limits.is_empty() || limits.iter().any(|limit| limit.bans) {
         return None;
     }
-    if call.charge != Charge::Always && !limits.iter().any(|limit| limit.forced) {
+    if call.charge != ChargingMode::Always && !limits.iter().any(|limit| limit.forced) {
         return Some(Effect::Uncharged);
     }
     matches!(limits, [limit] if limit.aligned).then_some(Effect::Exceeded)

@@ -1,5 +1,5 @@
-//! Settings of envoyproxy/ratelimit: under the name `ratelimit`, the program reads the environment of that service and
-//! serves with the options that mean the same.
+//! Settings of envoyproxy/ratelimit. If the program is called `ratelimit`, it reads the environment variables of that
+//! service and serves with equivalent options.
 
 mod environment;
 mod redis;
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 /// File name of the program under which it reads the environment of envoyproxy/ratelimit.
 const NAME: &str = "ratelimit";
-/// Addresses of that service: HTTP, gRPC and debug.
+/// Options for listeners, each with the variables for its host and port and the default port in envoyproxy/ratelimit.
 const PORTS: [(&str, &str, &str, u16); 3] = [
     ("--http", "HOST", "PORT", 8080),
     ("--grpc", "GRPC_HOST", "GRPC_PORT", 8081),
     ("--debug", "DEBUG_HOST", "DEBUG_PORT", 6070),
 ];
 
-/// Variables that change nothing here, with the reason.
+/// Variables of envoyproxy/ratelimit without an effect on this program, with the reason.
 const UNNEEDED: [(&str, &str); 29] = [
     ("USE_STATSD", "metrics are read by Prometheus, at /metrics of the debug port and of PROMETHEUS_ADDR"),
     ("USE_DOG_STATSD", "metrics are read by Prometheus, at /metrics of the debug port and of PROMETHEUS_ADDR"),
@@ -53,13 +53,13 @@ const UNNEEDED: [(&str, &str); 29] = [
     ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "the control plane is tried at intervals that grow"),
 ];
 
-/// Variables that change nothing if the limits are in files, with the reason.
+/// Variables without an effect if the limits are in files, with the reason.
 const UNNEEDED_WITH_FILES: [(&str, &str); 2] = [
     ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "the service starts only with valid files"),
     ("FORCE_START_WITHOUT_INITIAL_CONFIG", "the service starts only with valid files"),
 ];
 
-/// Variables that ask for what this program cannot do, with the way out.
+/// Variables for features that this program does not have, with an alternative.
 const IMPOSSIBLE: [(&str, &str); 5] = [
     (
         "CACHE_KEY_PREFIX",
@@ -74,7 +74,7 @@ const IMPOSSIBLE: [(&str, &str); 5] = [
     ("QUOTA_MODE", "there is no quota mode of the whole service; set quota_mode: true in the limits"),
 ];
 
-/// Options that mean the same as an environment of envoyproxy/ratelimit.
+/// Options that are equivalent to an environment of envoyproxy/ratelimit.
 pub struct Translation {
     /// Words of the command line.
     pub words: Vec<String>,
@@ -84,7 +84,7 @@ pub struct Translation {
     pub unneeded: Vec<(&'static str, &'static str)>,
 }
 
-/// Returns `true` if the program was called `ratelimit` and without arguments.
+/// Returns `true` if the program was called by the name `ratelimit` and without arguments.
 #[must_use]
 pub fn is_called(mut words: impl Iterator<Item = OsString>) -> bool {
     let program = words.next().map(PathBuf::from);
@@ -94,12 +94,12 @@ pub fn is_called(mut words: impl Iterator<Item = OsString>) -> bool {
 /// Translates an environment of envoyproxy/ratelimit to options of the command `serve`.
 ///
 /// # Errors
-/// If a variable is malformed, or asks for what the program cannot do. The error names the variable.
+/// If a variable is malformed, or is for a feature that the program does not have. The error names the variable.
 pub fn translate(environment: &Environment) -> Result<Translation, String> {
     let mut options = TranslatedOptions { environment, words: vec!["serve".to_owned()] };
-    for (variable, way_out) in IMPOSSIBLE {
+    for (variable, alternative) in IMPOSSIBLE {
         if environment.is_on(variable) {
-            return Err(format!("{variable}: {way_out}"));
+            return Err(format!("{variable}: {alternative}"));
         }
     }
     match environment.text("BACKEND_TYPE") {
@@ -120,7 +120,7 @@ pub fn translate(environment: &Environment) -> Result<Translation, String> {
     Ok(Translation { words, address: redis::address(environment)?, unneeded })
 }
 
-/// Words of the command line, as they are translated.
+/// Words of the command line, while the environment is translated.
 struct TranslatedOptions<'a> {
     environment: &'a Environment,
     words: Vec<String>,
@@ -128,7 +128,7 @@ struct TranslatedOptions<'a> {
 
 impl TranslatedOptions<'_> {
     fn push(&mut self, option: &str, value: &str) {
-        // In one word, since a value may begin with a dash.
+        // The option and the value are one word, since a value may begin with a dash.
         self.words.push(format!("{option}={value}"));
     }
 
@@ -166,9 +166,10 @@ impl TranslatedOptions<'_> {
         for (option, host, port, default) in PORTS {
             let is_set = [host, port].iter().any(|variable| self.environment.text(variable).is_some());
             let address = self.environment.address(host, port, default)?;
-            let more = prometheus.filter(|_| option == "--debug");
-            let addresses: Vec<String> = [address].into_iter().chain(more).map(|address| address.to_string()).collect();
-            if is_set || more.is_some() {
+            let second_address = prometheus.filter(|_| option == "--debug");
+            let addresses: Vec<String> =
+                [address].into_iter().chain(second_address).map(|address| address.to_string()).collect();
+            if is_set || second_address.is_some() {
                 self.push(option, &addresses.join(","));
             } else {
                 self.push_default(option, &addresses.join(","));
@@ -186,7 +187,7 @@ impl TranslatedOptions<'_> {
         Ok(())
     }
 
-    /// Pushes the source of the limits. Returns `true` if it is files.
+    /// Pushes the source of the limits. Returns `true` if the limits are in files.
     fn push_configuration(&mut self) -> Result<bool, String> {
         self.push_switch("--merge-domains", "MERGE_DOMAIN_CONFIG")?;
         match self.environment.text("CONFIG_TYPE") {
@@ -205,7 +206,7 @@ impl TranslatedOptions<'_> {
 
     fn push_control_plane(&mut self) -> Result<(), String> {
         let address = self.environment.text("CONFIG_GRPC_XDS_SERVER_URL").unwrap_or("localhost:18000");
-        // A prefix of gRPC for names that DNS resolves, as all are here.
+        // gRPC marks names that DNS resolves by this prefix. The gateway resolves all names by DNS.
         self.push("--xds", address.strip_prefix("dns:///").unwrap_or(address));
         self.push("--xds-node-id", self.environment.text("CONFIG_GRPC_XDS_NODE_ID").unwrap_or("default"));
         self.push_text("--xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA");
@@ -240,7 +241,7 @@ impl TranslatedOptions<'_> {
         self.push_text("--reset-header", "LIMIT_RESET_HEADER");
         self.push_text("--near-limit-ratio", "NEAR_LIMIT_RATIO");
         self.push_default("--metrics-format", "envoyproxy");
-        // An error, as there, so that the failure mode of the proxy applies.
+        // Like envoyproxy/ratelimit, answer with an error, so that the failure mode of the proxy applies.
         self.push_default("--on-outage", "error");
         if let Some(timeout) = self.environment.duration("REDIS_TIMEOUT")? {
             self.push("--timeout", &timeout);
@@ -257,7 +258,7 @@ impl TranslatedOptions<'_> {
     }
 }
 
-/// Parses the host of an address to listen at. An empty one is every address of the machine.
+/// Parses the host of an address to listen at. An empty host is every address of the machine.
 fn ip(variable: &str, host: &str) -> Result<IpAddr, String> {
     let any = || match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) {
         Ok(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -270,8 +271,8 @@ fn ip(variable: &str, host: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// Checks that a folder has no files that envoyproxy/ratelimit would read and the gateway does not. A folder that cannot
-/// be read is an error of its own, later.
+/// Checks that a folder has no files that envoyproxy/ratelimit would read but the gateway does not. If the folder
+/// cannot be read, reading the configuration fails later.
 fn check_files(folder: &Path) -> Result<(), String> {
     for entry in folder.read_dir().into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());

@@ -58,13 +58,13 @@ pub struct Evaluator {
     pub outage_mode: OutageMode,
     /// Limits of the gateway itself, if `outage_mode` is `Local`.
     pub local: Option<LocalLimits>,
-    /// Timeout of a call. A call without a reply by then is a failure of the server.
+    /// Timeout of a call. A call without a reply within this time is a failure of the server.
     pub timeout: Duration,
     /// Shadow mode: denials are counted but not enforced.
     pub shadow: bool,
     /// Longest time for which denials are remembered. Zero remembers none.
     pub remember_denials: Duration,
-    /// Share of a limit from which on decisions count as near it.
+    /// Share of a limit above which usage counts as near the limit.
     pub near_limit_ratio: NearLimitRatio,
     /// Permits for the requests in flight.
     pub in_flight: Arc<Semaphore>,
@@ -73,7 +73,7 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Returns `true` if the request is to be answered with an error: a part has no decision, and none denies.
+    /// Returns `true` if the request must be answered with an error: a part has no decision, and no part denies.
     #[must_use]
     pub fn is_failed(&self, decision: &RequestDecision) -> bool {
         self.outage_mode == OutageMode::Error && decision.undecided && decision.allowed && !self.shadow
@@ -82,9 +82,9 @@ impl Evaluator {
     /// Evaluates all parts of a request concurrently. A denied request is rolled back according to the charging mode of
     /// each call.
     ///
-    /// The decision is returned within the caller's `timeout` and that of the gateway. Calls without a reply by then go
-    /// on in the background, so that a short timeout of a caller neither counts as a failure of the server nor leaves
-    /// charges that should be rolled back.
+    /// The decision is returned within the shorter of the caller's `timeout` and the timeout of the gateway. Calls that
+    /// have no reply then continue in the background, so that a short timeout of a caller neither counts as a failure
+    /// of the server nor leaves charges that should be rolled back.
     pub async fn evaluate(
         self: &Arc<Evaluator>,
         domain: String,
@@ -146,8 +146,8 @@ impl Evaluator {
                 self.roll_back(&sent, &replies).await;
             }
         });
-        // If there is time, the rollback precedes the answer, so that a caller that retries at once finds the units
-        // returned.
+        // If there is time, the rollback precedes the answer, so that the units are available to a caller that retries
+        // at once.
         let is_done = timeout_at(deadline, &mut remaining).await.is_ok();
         metrics::record_request_seconds(started.elapsed(), decision.outcome());
         // Fails if the caller has closed its connection.
@@ -157,8 +157,8 @@ impl Evaluator {
         }
     }
 
-    /// Sends the calls and returns them with their replies. If a key has no room for another idempotency key, the call
-    /// is sent again without one, and returned without one.
+    /// Sends the calls and returns them with their replies. A call on a key without room for another idempotency key is
+    /// sent again, and returned, without its idempotency key.
     async fn send(&self, calls: Arc<[Call]>) -> (Arc<[Call]>, Vec<Reply>) {
         let mut replies = self.upstream.send_calls(Arc::clone(&calls), Instant::now() + self.timeout).await;
         let lacks_room =
@@ -176,7 +176,8 @@ impl Evaluator {
             }
             sent.push(call);
         }
-        // A full timeout: a reply after the rest of the first one would count as a failure of the server.
+        // A full timeout again: with the rest of the first timeout, a slower reply would count as a failure of the
+        // server.
         let deadline = Instant::now() + self.timeout;
         for (reply, new) in retried_replies.into_iter().zip(self.upstream.send_calls(retries.into(), deadline).await) {
             *reply = new;
@@ -184,7 +185,7 @@ impl Evaluator {
         (sent.into(), replies)
     }
 
-    /// Reads the policies that were applied in a version that is not cached, so that the response describes their
+    /// Reads each applied policy whose version is newer than the cached version, so that the response describes its
     /// current limits.
     async fn read_new_policies(&self, calls: &[Call], replies: &[Reply], deadline: Instant) {
         for (call, reply) in calls.iter().zip(replies) {
@@ -193,7 +194,7 @@ impl Evaluator {
             {
                 let (upstream, policies) = (Arc::clone(&self.upstream), Arc::clone(&self.policies));
                 let reading = tokio::spawn(upstream.read_policy(call.key.clone(), policy.clone(), *version, policies));
-                // A spawned task: other requests may wait for the same policy longer than this one.
+                // A spawned task, because other requests may wait for the same policy longer than this request.
                 let _ = timeout_at(deadline, reading).await;
             }
         }

@@ -1,5 +1,5 @@
-//! Response headers: those of draft-ietf-httpapi-ratelimit-headers-10, in the form that the client packages use as well,
-//! or those of an older draft, as in envoyproxy/ratelimit.
+//! Response headers: those of draft-ietf-httpapi-ratelimit-headers-10, in the form that the client packages use, too,
+//! or the headers of an older draft, like those of envoyproxy/ratelimit.
 
 use crate::call::LimitDecision;
 use crate::evaluation::{PartDecision, RequestDecision};
@@ -11,7 +11,7 @@ use std::fmt::{Display, Write as _};
 /// `Retry-After` of a request that is denied because the server is away, in seconds.
 const OUTAGE_RETRY_SECONDS: u64 = 1;
 
-/// Headers of the older draft that forward auth adds.
+/// Names of the headers of the older draft that forward auth adds.
 const LEGACY_NAMES: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
 /// Format of the response headers.
@@ -36,8 +36,8 @@ pub struct ResponseHeaders {
 impl ResponseHeaders {
     /// Returns the headers for Envoy.
     ///
-    /// They describe one part of the request: for a denial the one that denies for the longest time, else the one that
-    /// the fewest further requests would exhaust.
+    /// They describe one part of the request: in a denial, the part that denies for the longest time, otherwise the
+    /// part that the fewest further requests would exhaust.
     #[must_use]
     pub fn fields(&self, decision: &RequestDecision) -> Vec<(&str, String)> {
         match self.format {
@@ -101,26 +101,26 @@ fn retry_after(decision: &RequestDecision) -> Option<(&'static str, String)> {
     Some(("Retry-After", longest.to_string()))
 }
 
-/// Returns headers that describe the governing limit of the same part: the limit, the remaining units and the seconds
-/// until the reset.
+/// Returns three headers that describe the governing limit of the part that [`described_part`] returns: the limit, the
+/// remaining units and the seconds until the reset.
 fn separate_fields<'a>(decision: &RequestDecision, names: [&'a str; 3]) -> Vec<(&'a str, String)> {
     let Some(governing) = described_part(decision).and_then(PartDecision::governing) else { return vec![] };
     let values = [governing.limit, governing.remaining, seconds(governing.reset_ms)];
     names.into_iter().zip(values.map(|value| value.to_string())).collect()
 }
 
-/// Returns the names of the exceeded limits, for the body of a denial.
+/// Returns the names of the exceeded limits for the body of a denial, or of all limits if none is known to be exceeded.
 #[must_use]
 pub fn violated_limits(decision: &RequestDecision) -> Vec<String> {
     let Some(part) = described_part(decision) else { return vec![] };
     let limits = labelled_limits(part);
-    let over = limits.iter().filter(|(_, decision, _)| !decision.allowed).map(|(label, ..)| (*label).to_owned());
-    let over: Vec<String> = over.collect();
-    if over.is_empty() { limits.into_iter().map(|(label, ..)| label.to_owned()).collect() } else { over }
+    let exceeded = limits.iter().filter(|(_, decision, _)| !decision.allowed).map(|(label, ..)| (*label).to_owned());
+    let exceeded: Vec<String> = exceeded.collect();
+    if exceeded.is_empty() { limits.into_iter().map(|(label, ..)| label.to_owned()).collect() } else { exceeded }
 }
 
-/// Returns the part that the headers describe: for a denial the part that denies for the longest time, else the part
-/// that the fewest further requests would exhaust.
+/// Returns the part that the headers describe: in a denial, the part that denies for the longest time, otherwise the
+/// part that the fewest further requests would exhaust.
 fn described_part(decision: &RequestDecision) -> Option<&PartDecision> {
     let decided = || decision.parts.iter().filter(|part| part.governing().is_some());
     if !decision.allowed {
@@ -136,12 +136,12 @@ fn described_part(decision: &RequestDecision) -> Option<&PartDecision> {
     })
 }
 
-/// Returns name, decision and window in seconds of each limit of a part that is not in shadow mode.
+/// Returns the name, the decision and the window in seconds of each enforced limit of a part.
 fn labelled_limits(part: &PartDecision) -> Vec<(&str, LimitDecision, Option<u64>)> {
-    let all = part.decision.as_ref().map(|decision| decision.each.as_slice()).unwrap_or_default();
-    if part.limits.len() == all.len() {
+    let decisions = part.decision.as_ref().map(|decision| decision.each.as_slice()).unwrap_or_default();
+    if part.limits.len() == decisions.len() {
         let enforced: Vec<(&Limit, &LimitDecision)> =
-            part.limits.iter().zip(all).filter(|(limit, _)| !limit.shadow).collect();
+            part.limits.iter().zip(decisions).filter(|(limit, _)| !limit.shadow).collect();
         let is_single = enforced.len() == 1;
         let label = |name| if is_single { "default" } else { name };
         return enforced
@@ -149,6 +149,7 @@ fn labelled_limits(part: &PartDecision) -> Vec<(&str, LimitDecision, Option<u64>
             .map(|(limit, decision)| (label(&limit.name), *decision, Some(limit.seconds)))
             .collect();
     }
+    // The limits are not known.
     part.governing().map(|decision| ("default", decision, None)).into_iter().collect()
 }
 

@@ -31,7 +31,7 @@ pub struct HttpState {
     pub metrics: MetricsPage,
     /// Path of the metrics.
     pub metrics_path: String,
-    /// Status of `/readyz`.
+    /// `true` while `/readyz` reports that the gateway is ready.
     pub ready: Arc<AtomicBool>,
 }
 
@@ -68,8 +68,9 @@ async fn configuration(State(state): State<HttpState>) -> String {
     state.rls.config.load().to_text()
 }
 
-/// Answers `/readyz`: ready from the server's first reply, and the first configuration of a control plane, until the
-/// drain. An outage of either does not change that, or all replicas of the gateway would be taken out of service at once.
+/// Answers `/readyz`. The gateway is ready once the server has replied and the control plane, if any, has sent a
+/// configuration, until the drain begins. Later outages of either do not change that, because they would take all
+/// replicas of the gateway out of service at once.
 async fn ready(State(state): State<HttpState>) -> (StatusCode, &'static str) {
     if state.ready.load(Ordering::Acquire) {
         (StatusCode::OK, "ok\n")
@@ -96,7 +97,7 @@ async fn check(
         return text(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "the body is too large\n");
     }
     let (head, _) = request.into_parts();
-    // A proxy copies the headers of its client, and adds the URI of the request.
+    // A request with `X-Forwarded-Uri` comes from a proxy, which copies the headers of its client.
     if is_cross_site(&head.headers) && !head.headers.contains_key("x-forwarded-uri") {
         return cross_site();
     }
@@ -113,8 +114,8 @@ async fn rate_limit_json(State(state): State<HttpState>, request: Request) -> Re
     }
 }
 
-/// Returns `true` if a browser sent the request on behalf of a page. The gateway has no pages, so that any `Origin` is
-/// that of another site.
+/// Returns `true` if a browser sent the request on behalf of a web page. The gateway has no pages, so any `Origin`
+/// belongs to another site.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     headers.contains_key(header::ORIGIN) || matches!(site, Some(b"cross-site" | b"same-site"))

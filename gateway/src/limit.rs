@@ -1,5 +1,5 @@
-//! Descriptions of limits, parsed from the arguments of `RL.POLICYSET` and `RL.TAKE`. The server decides; they serve to
-//! describe its decisions, and as local limits while it is away.
+//! Descriptions of limits, parsed from the arguments of `RL.POLICYSET` and `RL.TAKE`. The gateway needs them to
+//! describe decisions of the server, and to decide itself while the server is away.
 
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Amount, Period, syntax};
@@ -8,16 +8,16 @@ use ratelimit_core::{Amount, Period, syntax};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "the options of a limit")]
 pub struct Limit {
-    /// Name by the option AS, or the algorithm and its first two numbers.
+    /// Name from the option AS, or the algorithm and its first two numbers.
     pub name: String,
     /// Units that may be used at once.
     pub capacity: Amount,
     /// Seconds until a full limit has recovered, rounded up. Windows of the calendar count 30 days a month, 91 a
     /// quarter and 365 a year.
     pub seconds: u64,
-    /// `true` unless it is a bucket whose refill differs from its capacity.
+    /// `true` unless the limit is a bucket whose refill differs from its capacity.
     pub is_window: bool,
-    /// Cost of each call by the option COST, instead of the call's own.
+    /// Cost of each call from the option COST, which takes precedence over that of the call.
     pub cost: Option<Amount>,
     /// Option SHADOW: denials are counted but not enforced.
     pub shadow: bool,
@@ -27,11 +27,11 @@ pub struct Limit {
     pub forced: bool,
     /// Option ALIGNED: the limit is a window of the calendar.
     pub aligned: bool,
-    /// `true` if denied calls of the key are strikes for a ban (BAN).
+    /// Option BAN: denied calls on the key are strikes, which lead to a ban.
     pub bans: bool,
 }
 
-/// Seconds of a day.
+/// Seconds in a day.
 const DAY: u64 = 86_400;
 
 /// Parses the limits of a policy or of `RL.TAKE`, in order. Other words are skipped.
@@ -98,7 +98,7 @@ fn apply_option<'a>(limit: Option<&mut Limit>, option: &str, after: &'a [&'a str
 /// Checks that words are the limits of a valid policy.
 ///
 /// # Errors
-/// If the server would reject them: its error.
+/// If the server would reject the limits: the error of the server.
 pub fn check_limits(words: &str) -> Result<(), String> {
     let words: Vec<&[u8]> =
         ["RL.POLICYSET"].into_iter().chain(words.split_ascii_whitespace()).map(str::as_bytes).collect();

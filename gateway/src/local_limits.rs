@@ -1,7 +1,8 @@
-//! Local limits: while the server is away, the gateway grants a share of each limit, from buckets that recover like it.
+//! Local limits: while the server is away, the gateway grants a share of each limit, from a bucket that recovers in the
+//! time in which the limit would.
 
 use crate::call::{Call, CallDecision, LimitDecision, Operation, Reply, Rule};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::limit::{Limit, parse_limits};
 use crate::policy_cache::PolicyCache;
 use ratelimit_core::Amount;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of buckets, and of idempotency keys. The oldest are forgotten.
+/// Maximum number of buckets, and of idempotency keys. The oldest entries are removed.
 const MAX_ENTRIES: usize = 10_000;
 
 /// Limits that the gateway itself enforces.
@@ -29,7 +30,8 @@ struct State {
     ids: BoundedMap<(Vec<u8>, Vec<u8>), Amount>,
 }
 
-/// Map of at most [`MAX_ENTRIES`] entries with their time. When it is full, the older half is removed.
+/// Map of at most [`MAX_ENTRIES`] entries with the time of their last change. When it is full, the older half is
+/// removed.
 struct BoundedMap<K, V>(HashMap<K, (V, Instant)>);
 
 impl<K, V> Default for BoundedMap<K, V> {
@@ -41,11 +43,11 @@ impl<K, V> Default for BoundedMap<K, V> {
 impl<K: Eq + Hash, V> BoundedMap<K, V> {
     fn insert(&mut self, key: K, value: V, now: Instant) {
         if self.0.len() >= MAX_ENTRIES && !self.0.contains_key(&key) {
-            let mut times: Vec<Instant> = self.0.values().map(|(_, at)| *at).collect();
+            let mut times: Vec<Instant> = self.0.values().map(|(_, changed_at)| *changed_at).collect();
             let (_, median, _) = times.select_nth_unstable(MAX_ENTRIES / 2);
             let median = *median;
-            self.0.retain(|_, (_, at)| *at > median);
-            // Entries of one and the same time have no newer half.
+            self.0.retain(|_, (_, changed_at)| *changed_at > median);
+            // If all entries have the same time, none is newer than the median, and all are removed.
             if self.0.len() >= MAX_ENTRIES {
                 self.0.clear();
             }
@@ -58,11 +60,12 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
 struct LocalCall<'a> {
     call: &'a Call,
     limits: Arc<[Limit]>,
+    /// Name of the policy that applies, unless the call itself contains the limits.
     policy: Option<String>,
 }
 
 impl LocalLimits {
-    /// Creates unused limits that grant a share of each limit, above 0 and up to 1.
+    /// Creates unused local limits, which grant this share of each limit, above 0 and up to 1.
     #[must_use]
     pub fn new(share: f64) -> LocalLimits {
         LocalLimits { share, state: Mutex::default() }
@@ -89,7 +92,7 @@ impl LocalLimits {
         }
         for (index, local) in undecided {
             let decision = self.evaluate(&state, &local, now);
-            let is_independent = !local.call.may_charge() || local.charge() != Charge::AllOrNone;
+            let is_independent = !local.call.may_charge() || local.charging_mode() != ChargingMode::AllOrNone;
             let decision = if allowed || is_independent || local.is_charged_beyond(&decision) {
                 self.charge(&mut state, &local, decision, now)
             } else {
@@ -113,7 +116,8 @@ impl LocalLimits {
             .iter()
             .map(|limit| self.limit_decision(limit, state.used(&local.call.key, limit, now, self.share), cost))
             .collect();
-        let denying = || each.iter().zip(local.limits.iter()).filter(|(one, limit)| !one.allowed && !limit.shadow);
+        let denying =
+            || each.iter().zip(local.limits.iter()).filter(|(decision, limit)| !decision.allowed && !limit.shadow);
         let never = denying().any(|(decision, _)| decision.wait_ms < 0);
         let longest = denying().map(|(decision, _)| decision.wait_ms).max().unwrap_or(0);
         CallDecision {
@@ -128,30 +132,31 @@ impl LocalLimits {
     fn limit_decision(&self, limit: &Limit, used: f64, cost: Amount) -> LimitDecision {
         if limit.is_concurrency {
             // Leases cannot be counted locally: their releases go to the server.
-            let capacity = whole(units(limit.capacity));
+            let capacity = round_down(units(limit.capacity));
             return LimitDecision { allowed: true, limit: capacity, remaining: capacity, wait_ms: 0, reset_ms: 0 };
         }
         let capacity = capacity(limit, self.share);
         let rate = rate(limit, self.share);
         let cost = if cost == Amount::ZERO { 0.0 } else { units(limit.cost.unwrap_or(cost)) };
-        // Tolerates rounding errors of floats.
+        // A difference of a millionth may be a rounding error.
         let missing = used + cost - capacity - 1e-6;
         let allowed = missing <= 0.0;
         let wait_ms = match (allowed, cost > capacity) {
             (true, _) => 0,
             (false, true) => -1,
-            (false, false) => whole((missing / rate * 1000.0).ceil()),
+            (false, false) => round_down((missing / rate * 1000.0).ceil()),
         };
         LimitDecision {
             allowed,
-            limit: whole(capacity),
-            remaining: whole((capacity - used + 1e-6).max(0.0)),
+            limit: round_down(capacity),
+            remaining: round_down((capacity - used + 1e-6).max(0.0)),
             wait_ms,
-            reset_ms: whole((used / rate * 1000.0).ceil()),
+            reset_ms: round_down((used / rate * 1000.0).ceil()),
         }
     }
 
-    /// Charges a call, unless its decision forbids that, and returns the decision with the state after it.
+    /// Charges a call, unless its decision forbids that, and returns the decision with the remaining units and the
+    /// reset after the charge.
     fn charge(&self, state: &mut State, local: &LocalCall<'_>, decision: CallDecision, now: Instant) -> CallDecision {
         let call = local.call;
         let id = |call: &Call| Some((call.key.clone(), call.id.clone()?));
@@ -163,7 +168,7 @@ impl LocalLimits {
                 }
                 (1.0, units(*cost))
             }
-            (Operation::Charge(cost), _) if *cost != Amount::ZERO => (1.0, units(*cost)),
+            (Operation::Force(cost), _) if *cost != Amount::ZERO => (1.0, units(*cost)),
             (Operation::GiveBack(cost), _) => (-1.0, units(*cost)),
             (Operation::Settle(cost), Some(id)) => match state.ids.0.remove(&id) {
                 Some((charged, _)) => (1.0, units(*cost) - units(charged)),
@@ -172,10 +177,10 @@ impl LocalLimits {
             _ => return decision,
         };
         for limit in local.limits.iter().filter(|limit| !limit.is_concurrency) {
-            let own = limit.cost.map(units);
-            let added = match (&call.operation, own) {
+            let own_cost = limit.cost.map(units);
+            let added = match (&call.operation, own_cost) {
                 (Operation::Settle(_), Some(_)) => 0.0,
-                (_, Some(own)) => own * sign,
+                (_, Some(own_cost)) => own_cost * sign,
                 (_, None) => cost * sign,
             };
             let used = (state.used(&call.key, limit, now, self.share) + added).max(0.0);
@@ -204,24 +209,24 @@ impl<'a> LocalCall<'a> {
         Some(LocalCall { call, limits, policy })
     }
 
-    fn charge(&self) -> Charge {
-        self.call.charge_under(&self.limits)
+    fn charging_mode(&self) -> ChargingMode {
+        self.call.charging_mode_under(&self.limits)
     }
 
     /// Returns `true` if the call is charged although it is denied: all limits that deny it are charged beyond their
     /// capacity.
     fn is_charged_beyond(&self, decision: &CallDecision) -> bool {
         let mut denying =
-            decision.each.iter().zip(self.limits.iter()).filter(|(one, limit)| !one.allowed && !limit.shadow);
-        !decision.allowed && (self.charge() == Charge::Always || denying.all(|(_, limit)| limit.forced))
+            decision.each.iter().zip(self.limits.iter()).filter(|(decision, limit)| !decision.allowed && !limit.shadow);
+        !decision.allowed && (self.charging_mode() == ChargingMode::Always || denying.all(|(_, limit)| limit.forced))
     }
 }
 
 impl State {
     /// Returns the units of a limit that are in use now.
     fn used(&self, key: &[u8], limit: &Limit, now: Instant, share: f64) -> f64 {
-        let Some((used, at)) = self.used.0.get(&(key.to_vec(), limit.name.clone())) else { return 0.0 };
-        let elapsed: Duration = now.saturating_duration_since(*at);
+        let Some((used, changed_at)) = self.used.0.get(&(key.to_vec(), limit.name.clone())) else { return 0.0 };
+        let elapsed: Duration = now.saturating_duration_since(*changed_at);
         (used - elapsed.as_secs_f64() * rate(limit, share)).max(0.0)
     }
 
@@ -237,7 +242,7 @@ fn capacity(limit: &Limit, share: f64) -> f64 {
     capacity.min((capacity * share).max(1.0))
 }
 
-/// Returns the recovery of a limit's local share, in units a second.
+/// Returns the units that a limit's local share regains in a second.
 #[allow(clippy::cast_precision_loss, reason = "windows are years at the most")]
 fn rate(limit: &Limit, share: f64) -> f64 {
     let capacity = capacity(limit, share);
@@ -251,7 +256,7 @@ fn units(amount: Amount) -> f64 {
 
 /// Rounds down to an integer. Numbers out of range become the nearest integer in range.
 #[allow(clippy::cast_possible_truncation, reason = "a cast from floats saturates")]
-fn whole(number: f64) -> i64 {
+fn round_down(number: f64) -> i64 {
     number.floor() as i64
 }
 

@@ -2,11 +2,12 @@
 //! module redis-ratelimit, or rules of a file or a control plane, and the server stores all usage.
 //!
 //! The layers, from the lowest: the library shared with `ratelimit-console` ([`ratelimit_link`]); parsing
-//! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); the configuration
-//! ([`configuration`]); the cache of policies ([`policy_cache`]), remembered denials ([`denied_keys`]) and connections to the server ([`upstream`]); limits
-//! while the server is away ([`local_limits`]); evaluation of requests ([`evaluation`]) and response headers
-//! ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages, [`proto`]), and the client of a control
-//! plane ([`xds`]); the environment of envoyproxy/ratelimit ([`envoyproxy`]); the command `serve` ([`serve_command`]).
+//! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); the configuration ([`configuration`]);
+//! the cache of the server's policies ([`policy_cache`]), remembered denials ([`denied_keys`]) and connections to the
+//! server ([`upstream`]); limits during an outage of the server ([`local_limits`]); evaluation of requests
+//! ([`evaluation`]) and response headers ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages,
+//! [`proto`]), and the client of a control plane ([`xds`]); the environment of envoyproxy/ratelimit ([`envoyproxy`]);
+//! the command `serve` ([`serve_command`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -34,7 +35,7 @@ mod xds;
 
 use command_line::{Command, Options};
 use mimalloc::MiMalloc;
-// Modules of this crate refer to these as `crate::naming`, like to modules of their own.
+// Imported here, so that all modules can refer to them as `crate::naming` and the like.
 use ratelimit_link::{client_address, file_stamp, listener, naming, process, reload};
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -113,7 +113,7 @@ impl Units {
     pub fn new(operation: &Operation, outcome: Outcome) -> Units {
         let (outcome, amount) = match operation {
             Operation::Take(amount) => (outcome.label(), *amount),
-            Operation::Charge(amount) | Operation::Settle(amount) => ("settled", *amount),
+            Operation::Force(amount) | Operation::Settle(amount) => ("settled", *amount),
             Operation::GiveBack(amount) => ("returned", *amount),
             Operation::Release => ("returned", Amount::ZERO),
         };

@@ -1,4 +1,4 @@
-//! Cache of the server's policies, which describes the limits that a decision was made under.
+//! Cache of the server's policies, from which responses describe the limits behind a decision.
 
 use crate::limit::{Limit, parse_limits};
 use arc_swap::ArcSwap;
@@ -17,7 +17,7 @@ pub struct PolicyRow {
     pub specs: String,
 }
 
-/// Policies of the server as they were read last.
+/// Policies of the server, as of the last time that the gateway read them.
 #[derive(Default)]
 pub struct PolicyCache {
     cached: ArcSwap<CachedPolicies>,

@@ -1,4 +1,4 @@
-//! Normal form of request paths: different spellings that servers treat as one path are one path in rules and keys.
+//! Normal form of request paths: spellings that servers treat as the same path are the same path in rules and keys.
 
 use crate::template::matches_parts;
 
@@ -8,12 +8,12 @@ use crate::template::matches_parts;
 /// If the path has a NUL, or if servers interpret it in different ways.
 pub fn normalize(target: &[u8]) -> Result<Vec<u8>, String> {
     let target = target.split(|byte| *byte == b'?').next().unwrap_or_default();
-    // Invalid in a request target (RFC 3986). Go treats `/x#/../login` as `/login`, other servers end the path at the
-    // `#`.
+    // A `#` is invalid in a request target (RFC 3986). Go treats `/x#/../login` as `/login`, and other servers end the
+    // path at the `#`.
     if target.contains(&b'#') {
         return Err("the path has a '#'".to_owned());
     }
-    // Also invalid. Envoy's normalize_path, browsers and IIS treat it as a slash.
+    // A backslash is invalid, too. Envoy's normalize_path, browsers and IIS treat it as a slash.
     if target.contains(&b'\\') {
         return Err("the path has a backslash".to_owned());
     }
@@ -29,12 +29,12 @@ pub fn normalize(target: &[u8]) -> Result<Vec<u8>, String> {
             return Err("the path has a NUL".to_owned());
         }
         let is_dots = segment == b"." || segment == b"..";
-        // A dot segment to servers that remove the parameters first, a name to others.
+        // Servers that remove the parameters first see a dot segment here, and others see a name.
         if is_dots && name.len() < raw.len() {
             return Err("the path has a dot segment with parameters".to_owned());
         }
         if segment == b".." {
-            // Servers that merge slashes first remove the segment before the slashes, others the empty one.
+            // Servers that merge slashes first remove the segment before the slashes, others remove the empty segment.
             if segments.pop().is_some_and(|removed| removed.is_empty()) {
                 return Err("the path has a dot segment after two slashes".to_owned());
             }
@@ -59,11 +59,11 @@ fn without_origin(target: &[u8]) -> &[u8] {
     let end = target.iter().position(|byte| !scheme(byte)).unwrap_or_default();
     let Some((_, rest)) = target.split_at_checked(end).filter(|(scheme, _)| !scheme.is_empty()) else { return target };
     let Some(rest) = rest.strip_prefix(b"://") else { return target };
-    let authority = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
-    rest.get(authority..).unwrap_or_default()
+    let authority_length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    rest.get(authority_length..).unwrap_or_default()
 }
 
-/// Returns `true` if the text has a NUL, plain or encoded.
+/// Returns `true` if the text contains a NUL, plain or encoded as `%00`.
 fn has_nul(text: &[u8]) -> bool {
     text.contains(&0) || text.windows(3).any(|window| window == b"%00")
 }
@@ -123,8 +123,8 @@ impl PathPattern {
             return Err(never("it must begin with / or *"));
         }
         let normal = normalize(rooted.as_bytes()).map_err(|why| never(&why))?;
-        let written = canonical_spelling(rooted.as_bytes());
-        if written != b"/" && written.strip_suffix(b"/").unwrap_or(&written) != normal {
+        let spelled = canonical_spelling(rooted.as_bytes());
+        if spelled != b"/" && spelled.strip_suffix(b"/").unwrap_or(&spelled) != normal {
             return Err(never("repeated slashes and dot segments are removed from the paths of requests"));
         }
         let part = |part: &str| {

@@ -1,4 +1,4 @@
-//! Envoy's rate limit service.
+//! Envoy's rate limit service (RLS).
 
 mod metadata;
 mod request;
@@ -40,7 +40,7 @@ pub fn router(rls: Rls, health: HealthServer<impl Health>) -> Result<Router, Str
             .register_encoded_file_descriptor_set(DESCRIPTORS)
     };
     let message = |error: tonic_reflection::server::Error| error.to_string();
-    // Most clients still use the older version.
+    // Both versions of reflection, because most clients still use the older.
     let (older, newer) = (reflection().build_v1alpha().map_err(message)?, reflection().build_v1().map_err(message)?);
     let routes = Routes::new(rls).add_service(health).add_service(older).add_service(newer);
     Ok(routes.prepare().into_axum_router())
@@ -65,8 +65,8 @@ impl Rls {
     /// Evaluates a request and returns the response.
     ///
     /// # Errors
-    /// `UNKNOWN` without a domain or a descriptor, as envoyproxy/ratelimit does, `INVALID_ARGUMENT` if a part is too
-    /// large, and `UNAVAILABLE` if an outage of the server is an error.
+    /// `UNKNOWN` without a domain or a descriptor, as in envoyproxy/ratelimit; `INVALID_ARGUMENT` if the request has
+    /// too many descriptors or entries; and `UNAVAILABLE` in an outage of the server under `--on-outage error`.
     pub async fn respond(
         &self,
         request: RateLimitRequest,

@@ -29,7 +29,8 @@ use tonic_health::server::HealthReporter;
 
 /// Maximum time to answer the requests in flight at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes that the requests in flight of one connection may hold, an eighth of the listener's.
+/// Maximum number of bytes that the requests in flight of one connection may hold: an eighth of the budget of a
+/// listener.
 const CONNECTION_BYTES: usize = 8 << 20;
 /// Interval at which a condition without a notification is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -42,7 +43,7 @@ const HEALTH_SERVICES: [&str; 3] = ["", rls::NAME, "ratelimit"];
 /// # Errors
 /// If the service cannot start, for example because a file is malformed or a port is taken.
 pub async fn serve(options: Serve) -> Result<(), String> {
-    // First of all: an early signal would otherwise end the process without a drain.
+    // Must come first: an earlier signal would end the process without a drain.
     let mut signals = Signals::new()?;
     for (variable, why) in &options.unneeded_variables {
         tracing::warn!(variable, why, "a setting of envoyproxy/ratelimit has no effect");
@@ -85,7 +86,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let http_state = http::HttpState { rls: rls.clone(), metrics, metrics_path, ready };
     let (grpc_sender, grpc_phase) = watch::channel(Phase::Serving);
     let (http_sender, http_phase) = watch::channel(Phase::Serving);
-    // Time for the request to arrive, and for its evaluation, which has a timeout of its own.
+    // Time for the request to arrive, plus the timeout of its evaluation.
     let request_timeout = listener::IO_TIMEOUT.saturating_add(options.timeout);
     let grpc_router = rls::router(rls, health)?;
     let service =
@@ -129,7 +130,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     grpc_sender.send_replace(Phase::Ending);
     let finish = async {
         let _ = grpc.await;
-        // Only now, so that /readyz answers 503 until the gRPC listener has ended.
+        // Must come after the end of the gRPC listener, until which /readyz answers 503.
         http_sender.send_replace(Phase::Ending);
         join_all(http).await;
         // Evaluations, and their rollbacks, go on after the connection of a client was closed.

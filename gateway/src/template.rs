@@ -21,7 +21,7 @@ enum Part {
     Field(Field),
 }
 
-/// Text with fields.
+/// Parsed template: text with fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
@@ -58,7 +58,7 @@ impl Template {
     /// Parses a template of keys, in which different values of fields always make different keys.
     ///
     /// # Errors
-    /// As for [`Template::parse`] and [`check_separators`].
+    /// Those of [`Template::parse`] and [`check_separators`].
     pub fn parse_key(text: &str) -> Result<Template, String> {
         check_separators(text)?;
         Template::parse(text)
@@ -82,8 +82,8 @@ impl Template {
     }
 }
 
-/// Checks that a text has a separator between each two of its fields in braces. Without one, a client could choose
-/// values that result in the key or the name of another client.
+/// Checks that a template has a separator between each two fields. Without a separator, a client could choose values
+/// that result in the key or the name of another client.
 ///
 /// # Errors
 /// If a separator is missing.
@@ -104,7 +104,7 @@ pub fn matches_wildcard(pattern: &str, text: &[u8]) -> bool {
     matches_parts(pattern.split('*').map(str::as_bytes), text)
 }
 
-/// Returns `true` if a text consists of these parts with any bytes between them.
+/// Returns `true` if a text consists of these parts, in this order, with any bytes between them.
 #[must_use]
 pub fn matches_parts<'a>(mut parts: impl Iterator<Item = &'a [u8]>, text: &[u8]) -> bool {
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };

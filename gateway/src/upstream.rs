@@ -39,10 +39,10 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum time between two reads of the slots.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(20);
-/// Time for which a node without slots is kept after a redirected call: it is importing slots.
+/// Time for which a node without slots is kept after a call was redirected to it, because it is importing slots.
 const IMPORTING_LIFETIME: Duration = Duration::from_secs(10);
 
-/// Key of a probe, which no descriptor has, and name of its policy. In a cluster, a hash tag follows.
+/// Key of a probe and name of its policy. No descriptor has this key. In a cluster, a hash tag follows it.
 const PROBE_KEY: &str = "rl:";
 
 /// Connections to the server, shared by all calls.
@@ -50,7 +50,7 @@ pub struct Upstream {
     shared: Arc<Shared>,
     /// Log of the permissions that the user lacks.
     pub permission_log: Arc<PermissionLog>,
-    /// Denials that are remembered.
+    /// Remembered denials.
     pub denied_keys: Arc<DeniedKeys>,
     /// Server outside of a cluster.
     single: Arc<Node>,
@@ -83,7 +83,7 @@ enum Route {
 }
 
 impl Upstream {
-    /// Creates connections that are opened by [`Upstream::run`].
+    /// Creates the state without connections, which [`Upstream::run`] opens.
     #[must_use]
     pub fn new(address: Address) -> Upstream {
         let (permission_log, denied_keys) = (Arc::<PermissionLog>::default(), Arc::<DeniedKeys>::default());
@@ -137,22 +137,22 @@ impl Upstream {
         if replies.iter().any(|reply| !matches!(reply, Reply::Lost(_))) {
             metrics::record_server_seconds(started.elapsed());
         }
-        // Such a call may end a denial, also if its reply is lost.
+        // A call that returns or corrects units may end a denial, even if its reply is lost.
         for call in calls.iter().filter(|call| !matches!(call.operation, Operation::Take(_))) {
             self.denied_keys.forget(&call.key);
         }
         replies
     }
 
-    /// Peeks at the key of a denied call, after which its denial is remembered.
-    pub async fn track(&self, call: &Call, peek: Peek, longest: Duration) {
+    /// Peeks at the key of a denied call, and remembers the denial if the peek shows it, too.
+    pub async fn track(&self, call: &Call, peek: Peek, max_duration: Duration) {
         if let Some(node) = self.node_of(&call.key) {
-            node.track(call, peek, longest).await;
+            node.track(call, peek, max_duration).await;
         }
     }
 
-    /// Caches a policy in at least this version, read from the server of the key that it was applied to. A policy that
-    /// cannot be read is cached without limits, so that it is not read again for each call.
+    /// Caches at least this version of a policy, which is read from the server of the key to which it was applied. A
+    /// policy that cannot be read is cached without limits, so that it is not read again for each call.
     pub async fn read_policy(self: Arc<Upstream>, key: Vec<u8>, name: String, version: i64, cache: Arc<PolicyCache>) {
         let _guard = self.policy_read.lock().await;
         if cache.has(&name, version) {
@@ -201,7 +201,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the node that a redirection named, and connects to it if necessary.
+    /// Returns the node that a redirection named, and begins to connect to it if it is new.
     fn node_at(&self, host: HostPort) -> Arc<Node> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let running = self.running_node(&mut nodes, host);
@@ -232,7 +232,7 @@ impl Upstream {
 
     /// Follows the slots of a cluster until the server replies that it belongs to none.
     async fn follow_cluster(&self, cache: &PolicyCache) {
-        // The same node as long as it replies: the slots of another may be older than those in use.
+        // Read from the same node as long as it replies: the slots that another node knows may be older.
         let mut source = None;
         loop {
             let started = Instant::now();
@@ -268,14 +268,14 @@ impl Upstream {
         };
         healthy.sort_by_key(|(host, _)| source.as_ref() != Some(host));
         for (host, connection) in healthy {
-            // A short timeout: a hanging node counts as healthy until its own probe has failed.
+            // The timeout is short, because a hanging node counts as healthy until its own probe has failed.
             if let Ok(Ok(ranges)) = timeout(PROBE_INTERVAL, read_slots(&connection, &host.0)).await {
                 self.set_slots(ranges);
                 *source = Some(host);
                 return timeout(PROBE_TIMEOUT, policies::read(&connection, cache)).await.unwrap_or(Ok(()));
             }
         }
-        let mut last = RedisError::from((ErrorKind::Client, "no node of the cluster replies"));
+        let mut last_error = RedisError::from((ErrorKind::Client, "no node of the cluster replies"));
         for host in &self.shared.address.hosts {
             let query =
                 async { read_slots(&connect::connect_to_node(&self.shared.address, host).await?, &host.0).await };
@@ -286,14 +286,14 @@ impl Upstream {
                     self.shared.slots_changed.notify_one();
                     return Ok(());
                 }
-                Ok(Err(error)) => last = error,
+                Ok(Err(error)) => last_error = error,
                 Err(_) => {}
             }
         }
-        Err(last)
+        Err(last_error)
     }
 
-    /// Replaces the slots, connects to new nodes and drops those without slots.
+    /// Replaces the slots, connects to new nodes and drops nodes without slots.
     fn set_slots(&self, ranges: Vec<SlotRange>) {
         let mut running = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut nodes = HashMap::new();
@@ -310,8 +310,8 @@ impl Upstream {
             }
         }
         running.retain(|host, node| nodes.contains_key(host) || node.redirected_at.elapsed() < IMPORTING_LIFETIME);
-        if let Route::Cluster { ranges: before, .. } = &**self.route.load()
-            && *before == ranges
+        if let Route::Cluster { ranges: previous, .. } = &**self.route.load()
+            && *previous == ranges
         {
             return;
         }
@@ -338,7 +338,7 @@ impl Reloadable for Upstream {
     }
 
     fn read(&self) -> Result<(), String> {
-        // Only a check: each new connection reads the files.
+        // This is only a check: each new connection reads the files.
         connect::check_certificates(&self.shared.address).map_err(|error| error.to_string())?;
         self.shared.certificate_reloads.fetch_add(1, Ordering::Release);
         Ok(())

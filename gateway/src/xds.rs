@@ -1,5 +1,5 @@
-//! Configuration by a control plane: a client of xDS, which subscribes to all configurations of rate limits (state of
-//! the world) by the aggregated discovery service.
+//! Configuration by a control plane: a client of xDS, which subscribes to all rate limit configurations by the
+//! aggregated discovery service (in its variant "state of the world").
 
 mod connection;
 mod messages;
@@ -32,12 +32,13 @@ use tonic_prost::ProstCodec;
 const STREAM_RESOURCES: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// Maximum size of a response in bytes.
 const MAX_RESPONSE: usize = 64 << 20;
-/// Bounds of the delay before a new connection, which doubles with each attempt. With the timeout of an attempt, the
-/// longest is well below the 20 seconds in which a connection must succeed after an outage.
+/// Shortest delay before a new connection. The delay doubles with each attempt.
 const SHORTEST_DELAY: Duration = Duration::from_millis(250);
+/// Longest delay before a new connection. Together with the timeout of an attempt, it is well below the 20 seconds in
+/// which a connection must succeed after an outage.
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
-/// Pause before the same response is refused once more. Control planes on go-control-plane send a refused response again
-/// at once, and would do so without end.
+/// Pause before the same response is refused again. Control planes on go-control-plane send a refused response again at
+/// once, and would do so endlessly.
 const REPEATED_REFUSAL_PAUSE: Duration = Duration::from_millis(500);
 
 /// Client of a control plane.
@@ -52,7 +53,7 @@ pub struct XdsClient {
     merges_domains: bool,
     /// Version of the last accepted response.
     accepted: String,
-    /// Version of the response that was refused last, and the reason, unless a later one was accepted.
+    /// Version of the response that was refused last, and the reason, unless a later response was accepted.
     refused: Option<(String, String)>,
 }
 
@@ -98,7 +99,7 @@ impl XdsClient {
                 tracing::warn!(why, "the control plane is away, and its last configuration stays");
             }
             last_failure = why;
-            // A control plane that ends each stream at once is not connected to more and more often.
+            // Only a lasting connection resets the delay: a control plane may end each stream at once.
             if began.elapsed() > LONGEST_DELAY {
                 attempts = 0;
             }
@@ -107,7 +108,7 @@ impl XdsClient {
         }
     }
 
-    /// Connects and follows the stream until it ends. Returns `true` if there was a connection, and the reason of the
+    /// Connects and follows the stream until it ends. Returns `true` if there was a connection, and the reason for the
     /// end.
     async fn follow(&mut self) -> (bool, String) {
         match self.control_plane.connect().await {
@@ -127,8 +128,8 @@ impl XdsClient {
         tracing::info!("connected to the control plane");
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let requests = poll_fn(move |context| receiver.poll_recv(context));
-        // Without a version, so that the control plane sends its configuration: after a restart, its versions may begin
-        // anew.
+        // The first request has no version, so that the control plane sends its configuration: after a restart of the
+        // control plane, versions may begin anew.
         let _ = sender.send(self.request());
         let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
         let path = PathAndQuery::from_static(STREAM_RESOURCES);
@@ -150,7 +151,7 @@ impl XdsClient {
         }
     }
 
-    /// Applies all resources of a response or none, and returns the request that accepts or refuses it.
+    /// Applies all resources of a response or none, and returns the request that accepts or refuses the response.
     async fn apply(&mut self, response: DiscoveryResponse) -> DiscoveryRequest {
         let (version, response_nonce) = (response.version_info.clone(), response.nonce.clone());
         let merges_domains = self.merges_domains;
@@ -199,8 +200,8 @@ fn metadata(entries: &[(String, String)]) -> Option<Struct> {
 /// Returns the delay before a connection attempt: half of it is fixed, and `random` is the share of the other half, so
 /// that gateways do not connect at the same time.
 fn delay(attempts: u32, random: u8) -> Duration {
-    let longest = SHORTEST_DELAY.saturating_mul(1 << attempts.min(16)).min(LONGEST_DELAY);
-    longest / 2 + longest / 2 * u32::from(random) / u32::from(u8::MAX)
+    let max_delay = SHORTEST_DELAY.saturating_mul(1 << attempts.min(16)).min(LONGEST_DELAY);
+    max_delay / 2 + max_delay / 2 * u32::from(random) / u32::from(u8::MAX)
 }
 
 fn random() -> u8 {

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-/// Allocator of the gateway, so that both services are compared with the same one.
+/// Allocator of the gateway, so that both services are compared with the same allocator.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -55,7 +55,8 @@ struct Load {
     /// Number of calls in flight on each connection.
     #[arg(long, default_value_t = 16)]
     at_once: usize,
-    /// Calls a second, sent regardless of the replies. By default, each reply is followed by the next call.
+    /// Calls a second, sent whether or not earlier calls have replies. By default, each call follows the reply to the
+    /// last.
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long, default_value_t = 5.0)]
@@ -65,6 +66,7 @@ struct Load {
     users: u64,
 }
 
+/// Service that allows all requests.
 struct AllowsAll;
 
 #[tonic::async_trait]
@@ -111,8 +113,8 @@ async fn run_load(load: Load) -> Result<serde_json::Value, Box<dyn std::error::E
     for connection in 0..load.connections {
         let endpoint = Endpoint::from_shared(load.target.clone())?.tcp_nodelay(true).timeout(TIMEOUT);
         let client = RateLimitServiceClient::new(endpoint.connect().await?);
-        for place in 0..load.at_once {
-            let number = connection * load.at_once + place;
+        for index in 0..load.at_once {
+            let number = connection * load.at_once + index;
             let worker = Worker { number, workers, client: client.clone(), load: load.clone(), started };
             tasks.push(tokio::spawn(worker.run(Arc::clone(&counts), Arc::clone(&ended))));
         }
@@ -135,7 +137,7 @@ async fn run_load(load: Load) -> Result<serde_json::Value, Box<dyn std::error::E
     }))
 }
 
-/// Sender with at most one call in flight.
+/// Worker that sends calls, with at most one in flight.
 struct Worker {
     number: usize,
     workers: usize,
@@ -153,8 +155,8 @@ impl Worker {
         for round in 0_u64.. {
             let due = match self.load.rate {
                 Some(rate) => {
-                    let place = round as f64 * self.workers as f64 + self.number as f64;
-                    let due = self.started + Duration::from_secs_f64(place / rate);
+                    let call_number = round as f64 * self.workers as f64 + self.number as f64;
+                    let due = self.started + Duration::from_secs_f64(call_number / rate);
                     sleep_until(due).await;
                     due
                 }
@@ -168,8 +170,8 @@ impl Worker {
             match self.client.should_rate_limit(request(user)).await {
                 Ok(response) => {
                     let response = response.into_inner();
-                    let over = response.overall_code == i32::from(Code::OverLimit);
-                    let counter = if over { &counts.denied } else { &counts.allowed };
+                    let is_denied = response.overall_code == i32::from(Code::OverLimit);
+                    let counter = if is_denied { &counts.denied } else { &counts.allowed };
                     counter.fetch_add(1, Ordering::Relaxed);
                     let decided = response.statuses.iter().any(|status| status.current_limit.is_some());
                     counts.decided.fetch_add(u64::from(decided), Ordering::Relaxed);

@@ -1,5 +1,5 @@
 use super::{Call, CallDecision, LimitDecision, Operation, Reply, Rule};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::limit::parse_limits;
 use ratelimit_core::Amount;
 use redis::Value;
@@ -11,7 +11,7 @@ fn amount(text: &str) -> Amount {
 fn call(operation: Operation, id: Option<&str>) -> Call {
     let rule = Rule::Policies(vec!["gold".into(), "default".into()]);
     let id = id.map(|id| id.as_bytes().to_vec());
-    Call { key: b"k".to_vec(), rule, operation, id, id_lifetime: "5m".into(), charge: Charge::AllOrNone }
+    Call { key: b"k".to_vec(), rule, operation, id, id_lifetime: "5m".into(), charge: ChargingMode::AllOrNone }
 }
 
 fn words(call: &Call) -> String {
@@ -31,11 +31,11 @@ fn command_has_the_options_of_the_call() {
     assert_eq!(words(&call(Operation::GiveBack(amount("3")), None)), "RL.LIMIT k gold OR default EACH COST -3");
     assert_eq!(words(&call(Operation::Settle(amount("7")), Some("i"))), "RL.LIMIT k gold OR default EACH SETTLE i 7");
     assert_eq!(words(&call(Operation::Release, Some("i"))), "RL.RELEASE k i");
-    let always = |operation, id| Call { charge: Charge::Always, ..call(operation, id) };
+    let always = |operation, id| Call { charge: ChargingMode::Always, ..call(operation, id) };
     let forced = always(Operation::Take(amount("2")), Some("i"));
     assert_eq!(words(&forced), "RL.LIMIT k gold OR default EACH COST 2 FORCE ONCE i 5m");
     assert_eq!(words(&always(Operation::Take(Amount::ZERO), None)), "RL.LIMIT k gold OR default EACH COST 0");
-    assert_eq!(words(&call(Operation::Charge(amount("7")), None)), "RL.LIMIT k gold OR default EACH COST 7 FORCE");
+    assert_eq!(words(&call(Operation::Force(amount("7")), None)), "RL.LIMIT k gold OR default EACH COST 7 FORCE");
     let limits = Rule::Limits(["FIXED", "5", "1m", "ALIGNED"].map(String::from).to_vec());
     let inline = Call { rule: limits, ..call(Operation::Take(Amount::ONE), Some("i")) };
     assert_eq!(words(&inline), "RL.TAKE k EACH ONCE i 5m FIXED 5 1m ALIGNED");
@@ -45,12 +45,12 @@ fn command_has_the_options_of_the_call() {
 #[test]
 fn policy_whose_limits_all_have_force_is_always_charged() {
     let take = call(Operation::Take(Amount::ONE), None);
-    let charge = |words| take.charge_under(&parse_limits(words));
-    assert_eq!(charge("FIXED 5 1m FORCE COST 2 FIXED 9 1d FORCE"), Charge::Always);
-    assert_eq!(charge("FIXED 5 1m FORCE FIXED 9 1d SHADOW"), Charge::Always);
-    assert_eq!(charge("FIXED 5 1m FORCE FIXED 9 1d"), Charge::AllOrNone);
-    assert_eq!(charge("FIXED 5 1m SHADOW"), Charge::AllOrNone);
-    assert_eq!(take.charge_under(&[]), Charge::AllOrNone);
+    let charge = |words| take.charging_mode_under(&parse_limits(words));
+    assert_eq!(charge("FIXED 5 1m FORCE COST 2 FIXED 9 1d FORCE"), ChargingMode::Always);
+    assert_eq!(charge("FIXED 5 1m FORCE FIXED 9 1d SHADOW"), ChargingMode::Always);
+    assert_eq!(charge("FIXED 5 1m FORCE FIXED 9 1d"), ChargingMode::AllOrNone);
+    assert_eq!(charge("FIXED 5 1m SHADOW"), ChargingMode::AllOrNone);
+    assert_eq!(take.charging_mode_under(&[]), ChargingMode::AllOrNone);
 }
 
 fn numbers(numbers: [i64; 5]) -> Value {

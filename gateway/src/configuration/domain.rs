@@ -3,7 +3,7 @@
 use super::at_line;
 use super::format::{DescriptorEntry, OneOrMore, RateLimitEntry, Replaces};
 use crate::call::Rule;
-use crate::charge::{Charge, RuleCharge};
+use crate::charge::{ChargingMode, RuleChargingMode};
 use crate::client_address::{self, Ipv6Prefix};
 use crate::limit::check_limits;
 use crate::naming::{MAX_POLICY_NAME, escape_field};
@@ -18,7 +18,7 @@ pub struct Domain {
     pub(super) root: RuleLevel,
 }
 
-/// Rules for one entry of a descriptor.
+/// Rules for the entry of a descriptor at one depth of the tree.
 #[derive(Debug, Default)]
 pub(super) struct RuleLevel {
     /// Rules by key and value.
@@ -32,7 +32,7 @@ pub(super) struct RuleLevel {
 /// Node of the tree of rules.
 #[derive(Debug)]
 pub(super) struct RuleNode {
-    /// Value in the file: `gold`, `g*`, or empty.
+    /// Value of the entry in the file: `gold`, `g*`, or empty for every value.
     pattern: String,
     pub(super) rule: Option<DomainRule>,
     pub(super) children: RuleLevel,
@@ -40,7 +40,7 @@ pub(super) struct RuleNode {
     metadata: Option<Arc<Map<String, Value>>>,
 }
 
-/// Options of an entry beside its limit.
+/// Options of an entry, without its limit.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "the options of the file")]
 pub struct RuleFlags {
@@ -48,11 +48,11 @@ pub struct RuleFlags {
     pub shadow: bool,
     /// Quota mode: the limit denies only if all quotas of the request are exceeded.
     pub quota: bool,
-    /// All values that a wildcard matches share one limit.
+    /// `true` if all values that a wildcard matches share one limit.
     share: bool,
-    /// The metric has a label with the whole descriptor.
+    /// `true` if the metric has a label with the whole descriptor.
     detailed: bool,
-    /// The metric has a label with the value of this entry.
+    /// `true` if the metric has a label with the value of this entry.
     value_to_metric: bool,
 }
 
@@ -61,11 +61,12 @@ pub struct RuleFlags {
 pub struct DomainRule {
     /// Limit of the rule.
     pub limit: RuleLimit,
+    /// Name by which other rules replace this rule, or empty.
     name: String,
-    /// Names of the rules that this one replaces.
+    /// Names of the rules that this rule replaces.
     pub replaces: Vec<String>,
     /// Charging mode.
-    pub charge: RuleCharge,
+    pub charge: RuleChargingMode,
 }
 
 /// Limit of a rule.
@@ -82,16 +83,16 @@ pub enum RuleLimit {
 pub struct MatchedRule {
     /// Limit of the rule, with the values of the descriptor filled in.
     pub limit: RuleLimit,
-    /// Entries of the key.
+    /// Keys and values of the entries of which the key on the server is made.
     pub key_entries: Vec<(String, String)>,
-    /// Name by which other rules replace this one.
+    /// Name by which other rules replace this rule, or empty.
     pub name: String,
-    /// Names of the rules that this one replaces.
+    /// Names of the rules that this rule replaces.
     pub replaces: Vec<String>,
     /// Options of the last entry.
     pub flags: RuleFlags,
     /// Charging mode.
-    pub charge: RuleCharge,
+    pub charge: RuleChargingMode,
     /// Metadata for Envoy.
     pub metadata: Option<Arc<Map<String, Value>>>,
     /// Name of the rule in metrics.
@@ -105,7 +106,7 @@ pub struct MetricName {
     pub rule: String,
     /// Path with the values of the descriptor, if the rule reports them.
     pub values: Option<String>,
-    /// `true` if the descriptor itself brought the limit, so that the domain need not be known.
+    /// `true` if the descriptor itself contained the limit, so that the configuration may lack the domain.
     pub is_override: bool,
 }
 
@@ -120,8 +121,9 @@ impl Domain {
 
     /// Returns the rule that matches a descriptor.
     ///
-    /// Each level matches the exact value first, then wildcards, then the key without a value, and does not backtrack.
-    /// The rule must be as deep as the descriptor is long. An address is matched before its network.
+    /// At each level, an exact value precedes wildcards, which precede the key without a value; an address precedes its
+    /// network. The search does not backtrack, and the rule must be as deep as the descriptor is long. `prefix` is the
+    /// length of the networks of IPv6 addresses.
     #[must_use]
     pub fn find(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> Option<MatchedRule> {
         let mut level = &self.root;
@@ -133,23 +135,24 @@ impl Domain {
         }
         let last = path.last()?;
         let rule = last.rule.as_ref()?;
-        let pairs = || path.iter().zip(entries);
-        let shared = |node: &&RuleNode| node.flags.share && node.pattern.contains('*');
-        let key_entries = pairs().map(|(node, (key, value))| {
+        let nodes_and_entries = || path.iter().zip(entries);
+        let is_shared = |node: &&RuleNode| node.flags.share && node.pattern.contains('*');
+        let key_entries = nodes_and_entries().map(|(node, (key, value))| {
             let network = || client_address::canonical_entry(key, value, prefix);
             let value = match node {
-                node if shared(node) => node.pattern.clone(),
-                // An address or a network that a rule names is counted for itself.
+                node if is_shared(node) => node.pattern.clone(),
+                // An address or a network that a rule names has a count of its own.
                 node if node.pattern == *value => (*value).to_owned(),
                 _ => network().unwrap_or_else(|| (*value).to_owned()),
             };
             ((*key).to_owned(), value)
         });
-        let rule_path = pairs().map(|(node, (key, _))| join(key, &node.pattern)).collect::<Vec<_>>();
+        let rule_path = nodes_and_entries().map(|(node, (key, _))| join(key, &node.pattern)).collect::<Vec<_>>();
         let detailed = last.flags.detailed;
         let has_values = detailed || path.iter().any(|node| node.flags.value_to_metric);
-        let values = pairs().map(|(node, (key, value))| {
-            let shown = if shared(node) || !(detailed || node.flags.value_to_metric) { &node.pattern } else { *value };
+        let values = nodes_and_entries().map(|(node, (key, value))| {
+            let shown =
+                if is_shared(node) || !(detailed || node.flags.value_to_metric) { &node.pattern } else { *value };
             join(key, shown)
         });
         Some(MatchedRule {
@@ -234,7 +237,7 @@ impl RuleLevel {
 
 impl RuleLimit {
     /// Replaces fields such as `{user}` in names of policies by the values of entries. A name with an address precedes
-    /// the one with its network. Names that become too long for a policy are left out.
+    /// the name with its network. Names that become too long for a policy are left out.
     fn fill(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> RuleLimit {
         let RuleLimit::Limited(Rule::Policies(names)) = self else { return self.clone() };
         let fill = |name: &String, value: &dyn Fn(&str, &str) -> String| {
@@ -242,13 +245,13 @@ impl RuleLimit {
                 .iter()
                 .fold(name.clone(), |name, (key, entry)| name.replace(&format!("{{{key}}}"), &value(key, entry)))
         };
-        let plain = |_: &str, value: &str| escape_field(value.as_bytes());
+        let by_value = |_: &str, value: &str| escape_field(value.as_bytes());
         let by_network = |key: &str, value: &str| {
             client_address::canonical_entry(key, value, prefix)
-                .map_or_else(|| plain(key, value), |value| plain(key, &value))
+                .map_or_else(|| by_value(key, value), |network| by_value(key, &network))
         };
-        let both = names.iter().flat_map(|name| [fill(name, &plain), fill(name, &by_network)]);
-        let mut names: Vec<String> = both.filter(|name| name.len() <= MAX_POLICY_NAME).collect();
+        let filled = names.iter().flat_map(|name| [fill(name, &by_value), fill(name, &by_network)]);
+        let mut names: Vec<String> = filled.filter(|name| name.len() <= MAX_POLICY_NAME).collect();
         names.dedup();
         RuleLimit::Limited(Rule::Policies(names))
     }
@@ -259,7 +262,8 @@ pub(super) fn join(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
-/// Units with their window of the calendar, and with the length and the suffix that the window of several units has.
+/// Names of units, each with the calendar window of one unit, and with the factor and the suffix for a window of
+/// several units.
 const UNITS: [(&str, &str, (u64, &str)); 7] = [
     ("second", "1s", (1, "s")),
     ("minute", "1m", (1, "m")),
@@ -270,15 +274,15 @@ const UNITS: [(&str, &str, (u64, &str)); 7] = [
     ("year", "1y", (365, "d")),
 ];
 
-/// Returns the name of the unit with a window.
+/// Returns the name of the unit whose calendar window this is, if any.
 pub(super) fn unit_of_window(window: &str) -> Option<&'static str> {
-    UNITS.iter().find(|(_, of_unit, _)| *of_unit == window).map(|(name, ..)| *name)
+    UNITS.iter().find(|(_, unit_window, _)| *unit_window == window).map(|(name, ..)| *name)
 }
 
 /// Parses the `rate_limit` of a descriptor.
 ///
 /// # Errors
-/// If its options are invalid or do not go together.
+/// If an option is invalid, or if options exclude each other.
 pub fn parse_rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
     let replaces = replaced_names(&limit.replaces).ok_or("replaces must be a list of names: [{name: NAME}]")?;
     if replaces.contains(&limit.name) {
@@ -287,9 +291,9 @@ pub fn parse_rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
     let unit = limit.unit.as_ref().map(|unit| unit.value.as_str()).unwrap_or_default();
     let known = UNITS.iter().find(|(name, ..)| name.eq_ignore_ascii_case(unit));
     let has_unit = limit.requests_per_unit.is_some() || limit.unit.is_some() || limit.unit_multiplier.is_some();
-    let mut default = Charge::AllOrNone;
+    let mut default = ChargingMode::AllOrNone;
     let rule_limit = match (limit.unlimited, &limit.policy, &limit.limit) {
-        // An unknown unit is accepted there, as by envoyproxy/ratelimit.
+        // Like envoyproxy/ratelimit, accept an unknown unit beside `unlimited`.
         (true, None, None) if known.is_none() => RuleLimit::Unlimited,
         (true, ..) => return Err("unlimited goes with no unit, policy or limit".to_owned()),
         (false, Some(policy), None) if !has_unit => {
@@ -299,13 +303,13 @@ pub fn parse_rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
         }
         (false, None, Some(limit)) if !has_unit => RuleLimit::Limited(Rule::Limits(limit_words(&limit.value)?)),
         (false, None, None) => {
-            let (_, window, (length, suffix)) = known.ok_or_else(|| {
+            let (_, window, (factor, suffix)) = known.ok_or_else(|| {
                 format!("unit must be second, minute, hour, day, week, month or year, not '{}'", unit.escape_debug())
             })?;
-            default = Charge::Always;
+            default = ChargingMode::Always;
             let window = match limit.unit_multiplier {
                 None | Some(1) => (*window).to_owned(),
-                Some(multiplier) => format!("{}{suffix}", u64::from(multiplier).saturating_mul(*length)),
+                Some(multiplier) => format!("{}{suffix}", u64::from(multiplier).saturating_mul(*factor)),
             };
             let words = aligned_window(limit.requests_per_unit.unwrap_or(0), &window);
             check_limits(&words.join(" "))
@@ -314,7 +318,7 @@ pub fn parse_rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
         }
         _ => return Err("rate_limit must have one of: unit and requests_per_unit, unlimited, policy, limit".to_owned()),
     };
-    let charge = RuleCharge { own: limit.charge, default };
+    let charge = RuleChargingMode { own: limit.charge, default };
     Ok(DomainRule { limit: rule_limit, name: limit.name.clone(), replaces, charge })
 }
 
@@ -324,12 +328,12 @@ fn replaced_names(replaces: &[Option<Replaces>]) -> Option<Vec<String>> {
     replaces.iter().map(name).collect()
 }
 
-/// Returns the words of a limit of requests in each window of the calendar.
+/// Returns the arguments of `RL.TAKE` for a limit of requests in each calendar window.
 fn aligned_window(requests: u32, window: &str) -> Vec<String> {
     ["FIXED".to_owned(), requests.to_string(), window.to_owned(), "ALIGNED".to_owned()].to_vec()
 }
 
-/// Returns the names of policies, of which there is at least one.
+/// Returns the names of policies, at least one.
 ///
 /// # Errors
 /// If there is none, or if one is empty or too long.

@@ -33,7 +33,7 @@ fn push_level(lines: &mut Vec<String>, path: &str, level: &RuleLevel) {
     }
 }
 
-/// Describes the limit of a rule. Limits that envoyproxy/ratelimit does not have are shown by their words.
+/// Describes the limit of a rule. A limit that envoyproxy/ratelimit does not have is shown as in the file.
 fn describe(node: &RuleNode, rule: &DomainRule) -> String {
     let limit = match &rule.limit {
         RuleLimit::Unlimited => "unit=UNKNOWN requests_per_unit=0".to_owned(),

@@ -1,6 +1,6 @@
-//! YAML format of the files. Unknown keys are rejected.
+//! YAML format of the configuration files. Unknown keys are rejected.
 
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
@@ -31,9 +31,9 @@ pub struct DescriptorEntry {
     /// Value of the entry, in which `*` matches any text. Empty for every value.
     #[serde(default)]
     pub value: String,
-    /// Limit of a descriptor that ends with this entry. Without one, it is never denied.
+    /// Limit of a descriptor that ends with this entry. Without a limit, the descriptor is never denied.
     pub rate_limit: Option<RateLimitEntry>,
-    /// Entries that may follow this one.
+    /// Entries that may follow this entry.
     #[serde(default)]
     pub descriptors: Option<Vec<DescriptorEntry>>,
     /// Shadow mode: denials are counted but not enforced.
@@ -42,13 +42,13 @@ pub struct DescriptorEntry {
     /// Quota mode: the limit denies only if all quotas of the request are exceeded.
     #[serde(default)]
     pub quota_mode: bool,
-    /// All values that a `*` matches share one limit.
+    /// `true` if all values that a `*` matches share one limit.
     #[serde(default)]
     pub share_threshold: bool,
-    /// Metrics have a label for each whole descriptor.
+    /// `true` if metrics have a label for each whole descriptor.
     #[serde(default)]
     pub detailed_metric: bool,
-    /// Metrics have a label for each value of this entry.
+    /// `true` if metrics have a label for each value of this entry.
     #[serde(default)]
     pub value_to_metric: bool,
     /// Metadata in the response to Envoy, unless the limit is exceeded.
@@ -65,13 +65,13 @@ pub struct RateLimitEntry {
     pub requests_per_unit: Option<u32>,
     /// Length of the window in units. Default: 1.
     pub unit_multiplier: Option<u32>,
-    /// Every request passes without a call to the server.
+    /// `true` if every request passes without a call to the server.
     #[serde(default)]
     pub unlimited: bool,
     /// Name by which `replaces` refers to this limit.
     #[serde(default)]
     pub name: String,
-    /// Limits that this one replaces in a request that it matches. A list element without a value is `None`.
+    /// Limits that do not apply to a request to which this limit applies. A list element without a value is `None`.
     #[serde(default, deserialize_with = "nullable_list")]
     pub replaces: Vec<Option<Replaces>>,
     /// Policies of the server, of which the first that exists applies. Not in envoyproxy/ratelimit.
@@ -79,7 +79,7 @@ pub struct RateLimitEntry {
     /// Arguments of `RL.TAKE` after its key. Not in envoyproxy/ratelimit.
     pub limit: Option<Spanned<String>>,
     /// Charging mode. Not in envoyproxy/ratelimit.
-    pub charge: Option<Charge>,
+    pub charge: Option<ChargingMode>,
     /// Accepted and ignored: responses have the metadata of the descriptor.
     #[serde(default, rename = "metadata")]
     pub _metadata: Option<IgnoredAny>,
@@ -136,7 +136,7 @@ pub struct RuleEntry {
     pub method: Option<OneOrMore>,
     /// Pattern of the paths that the rule matches. Default: all.
     pub path: Option<Spanned<String>>,
-    /// Paths are matched and counted without regard to the case of ASCII letters.
+    /// `true` if paths are matched and counted without regard to the case of ASCII letters.
     #[serde(default)]
     pub ignore_case: bool,
     /// Headers that a request must have, with patterns of their values.
@@ -151,5 +151,5 @@ pub struct RuleEntry {
     /// Template of the cost, with the same fields. Default: 1.
     pub cost: Option<Spanned<String>>,
     /// Charging mode.
-    pub charge: Option<Charge>,
+    pub charge: Option<ChargingMode>,
 }

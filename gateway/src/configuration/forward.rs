@@ -4,7 +4,7 @@ use super::at_line;
 use super::domain::{limit_words, policy_names};
 use super::format;
 use crate::call::Rule;
-use crate::charge::RuleCharge;
+use crate::charge::RuleChargingMode;
 use crate::client_address::{self, Ipv6Prefix};
 use crate::request_path::PathPattern;
 use crate::template::{Template, matches_wildcard};
@@ -20,8 +20,8 @@ pub struct HttpRules {
     pub trusted: Vec<IpNet>,
     /// Length of the IPv6 networks that count as one client, which takes precedence over the command line.
     pub ipv6_prefix: Option<Ipv6Prefix>,
-    /// Rules, of which the first that matches applies. `None` for the descriptor `(client, address)` of the domain
-    /// `http`.
+    /// Rules, of which the first that matches applies. `None`: each request has the descriptor `(client, address)` of
+    /// the domain `http`, to which policies apply.
     pub rules: Option<Vec<HttpRule>>,
 }
 
@@ -31,7 +31,7 @@ pub struct HttpRule {
     methods: Option<Vec<String>>,
     path: Option<PathPattern>,
     headers: Vec<(String, String)>,
-    /// Paths are counted without regard to the case of ASCII letters.
+    /// `true` if paths are counted without regard to the case of ASCII letters.
     pub ignores_case: bool,
     /// Limits or policies.
     pub rule: Rule,
@@ -40,7 +40,7 @@ pub struct HttpRule {
     /// Template of the cost, or `None` for 1.
     pub cost: Option<Template>,
     /// Charging mode.
-    pub charge: RuleCharge,
+    pub charge: RuleChargingMode,
 }
 
 impl Default for HttpRules {
@@ -50,7 +50,7 @@ impl Default for HttpRules {
 }
 
 impl HttpRules {
-    /// Converts the section of a file.
+    /// Converts the section `http` of a file.
     ///
     /// # Errors
     /// If a value is malformed: the error, with its line.
@@ -95,7 +95,7 @@ fn convert_rule(entry: format::RuleEntry) -> Result<HttpRule, String> {
         rule,
         key,
         cost,
-        charge: RuleCharge { own: entry.charge, ..RuleCharge::default() },
+        charge: RuleChargingMode { own: entry.charge, ..RuleChargingMode::default() },
     })
 }
 

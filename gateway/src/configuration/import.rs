@@ -5,7 +5,7 @@ use super::domain::{DomainRule, parse_rule};
 use super::format::{DescriptorEntry, Document};
 use super::{Config, RuleLimit};
 use crate::call::Rule;
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::client_address::{Ipv6Prefix, canonical_entry};
 use crate::naming::{EscapedDescriptor, MAX_POLICY_NAME};
 
@@ -43,7 +43,8 @@ impl ImportedPolicies {
     }
 }
 
-/// Quotes a name as a word of a command line. Names have no spaces and control characters, which are escaped in them.
+/// Quotes a name as a word of a command line. Names contain neither spaces nor control characters, because those are
+/// escaped.
 fn quote(name: &str) -> String {
     if name.contains(['"', '\'', '\\']) {
         format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
@@ -63,7 +64,7 @@ struct ImportLevel<'a> {
 }
 
 impl<'a> ImportLevel<'a> {
-    /// Imports the rules of descriptors at this position, and of those below them.
+    /// Imports the rules of the descriptors at this position and below it.
     fn import(&self, level: &'a [DescriptorEntry], imported: &mut ImportedPolicies) {
         for descriptor in level {
             let DescriptorEntry { key, value, .. } = descriptor;
@@ -87,14 +88,15 @@ impl<'a> ImportLevel<'a> {
             if descriptor.detailed_metric || descriptor.value_to_metric {
                 report("a label of the metrics for each value", imported);
             }
-            // A file does not backtrack from a value to the key without a value, but names of policies do.
+            // The search in a file does not backtrack from a value to the key without a value, but the names of
+            // policies include that.
             if !value.is_empty() {
                 let network = canonical_entry(&key.value, value, Ipv6Prefix::default()).unwrap_or_default();
                 let is_wider = |other: &&DescriptorEntry| {
                     other.key.value == key.value && (other.value.is_empty() || other.value == network)
                 };
-                let mut limited = level.iter().filter(is_wider).flat_map(limited_paths);
-                if limited.any(|rest| !has_limit(descriptor, &rest)) {
+                let mut paths = level.iter().filter(is_wider).flat_map(limited_paths);
+                if paths.any(|path| !has_limit(descriptor, &path)) {
                     report(
                         "that the limits of its key without a value, or of its network, do not hold for it",
                         imported,
@@ -105,7 +107,7 @@ impl<'a> ImportLevel<'a> {
         }
     }
 
-    /// Returns the path of the rule in the form of metrics: `api.plan_gold.user`.
+    /// Returns the path of the rule as in metrics: `api.plan_gold.user`.
     fn metric_name(&self) -> String {
         let entry =
             |(key, value): &KeyAndValue<'_>| value.map_or_else(|| (*key).to_owned(), |value| format!("{key}_{value}"));
@@ -145,28 +147,28 @@ impl<'a> ImportLevel<'a> {
         let words = match rule.charge.or(None) {
             // A limit in shadow mode never denies, so that FORCE has no effect on it.
             _ if descriptor.shadow_mode => with_option(&words, "SHADOW"),
-            Charge::Always if !is_forced => with_option(&words, "FORCE"),
-            Charge::Always | Charge::AllOrNone => words.join(" "),
-            Charge::Independent => return Err("charge: independent"),
+            ChargingMode::Always if !is_forced => with_option(&words, "FORCE"),
+            ChargingMode::Always | ChargingMode::AllOrNone => words.join(" "),
+            ChargingMode::Independent => return Err("charge: independent"),
         };
         Ok((name, words))
     }
 }
 
-/// Returns the paths of keys without values below a descriptor that end with a limit.
+/// Returns the paths below a descriptor that end with a limit and consist of keys without values.
 fn limited_paths(descriptor: &DescriptorEntry) -> Vec<Vec<&str>> {
     let own = descriptor.rate_limit.is_some().then(Vec::new);
     let children = descriptor.descriptors.iter().flatten().filter(|child| child.value.is_empty());
-    let deeper = children.flat_map(|child| {
+    let paths_of_children = children.flat_map(|child| {
         limited_paths(child).into_iter().map(|mut path| {
             path.insert(0, child.key.value.as_str());
             path
         })
     });
-    own.into_iter().chain(deeper).collect()
+    own.into_iter().chain(paths_of_children).collect()
 }
 
-/// Returns `true` if a path of keys without values below a descriptor ends with a limit.
+/// Returns `true` if this path of keys without values exists below a descriptor and ends with a limit.
 fn has_limit(descriptor: &DescriptorEntry, path: &[&str]) -> bool {
     let Some((key, rest)) = path.split_first() else { return descriptor.rate_limit.is_some() };
     let mut children = descriptor.descriptors.iter().flatten();

@@ -13,13 +13,14 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Creates the source of a path; `merges_domains` allows a domain in several files.
+    /// Creates a source from a path; `merges_domains` allows a domain in several files.
     #[must_use]
     pub fn new(path: PathBuf, merges_domains: bool) -> ConfigSource {
         ConfigSource { path, merges_domains }
     }
 
-    /// Returns the files, sorted by name. Of a directory, those that end in `.yaml` or `.yml` and are not hidden.
+    /// Returns the files, sorted by name. In a directory, only files that end in `.yaml` or `.yml` and are not hidden
+    /// count.
     fn files(&self) -> Result<Vec<PathBuf>, String> {
         let in_path = |error: std::io::Error| format!("{}: {error}", self.path.display());
         if !fs::metadata(&self.path).map_err(in_path)?.is_dir() {
@@ -32,7 +33,7 @@ impl ConfigSource {
         };
         let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_yaml).collect();
         files.sort();
-        // An empty directory is more likely not filled yet, or mounted wrongly, than meant to remove all limits.
+        // An empty directory is more likely not filled yet, or mounted wrongly, than intended to remove all limits.
         if files.is_empty() {
             return Err(format!("{}: the directory has no file that ends in .yaml or .yml", self.path.display()));
         }
@@ -52,7 +53,7 @@ impl ConfigSource {
     /// Reads several paths as one configuration, as if all their files were in one directory.
     ///
     /// # Errors
-    /// As for [`ConfigSource::read`].
+    /// Those of [`ConfigSource::read`].
     pub fn read_together(paths: Vec<PathBuf>, merges_domains: bool) -> Result<Config, String> {
         let mut config = Config::new(merges_domains);
         paths.into_iter().try_for_each(|path| ConfigSource::new(path, merges_domains).read_into(&mut config))?;
@@ -66,9 +67,9 @@ impl ConfigSource {
     /// Converts the configuration to policies.
     ///
     /// # Errors
-    /// As for [`ConfigSource::read`].
+    /// Those of [`ConfigSource::read`].
     pub fn import(&self) -> Result<ImportedPolicies, String> {
-        // Finds errors between files, such as a domain in two of them.
+        // Reports conflicts between files, such as a domain in two files.
         self.read()?;
         let mut imported = ImportedPolicies::default();
         self.for_each_file(|file, text| imported.add(file, text))?;

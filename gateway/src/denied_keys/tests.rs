@@ -1,6 +1,6 @@
 use super::{DeniedKeys, MAX_DURATION, MAX_KEYS, MIN_DURATION, PURGE_INTERVAL, Peek, SentCall};
 use crate::call::{Call, CallDecision, Operation, Rule};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::limit::parse_limits;
 use ratelimit_core::Amount;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn take(key: &str, cost: u64) -> Call {
         operation: Operation::Take(amount(cost)),
         id: None,
         id_lifetime: String::new(),
-        charge: Charge::AllOrNone,
+        charge: ChargingMode::AllOrNone,
     }
 }
 
@@ -45,7 +45,7 @@ impl Memory {
     /// Records a denial with this wait under limits.
     fn record_under(&self, limits: &str, call: &Call, wait_ms: i64) -> Option<Peek> {
         let decision = denial(wait_ms);
-        let sent = SentCall { call, decision: &decision, sent_at: self.now, longest: MAX_DURATION };
+        let sent = SentCall { call, decision: &decision, sent_at: self.now, max_duration: MAX_DURATION };
         self.keys.record(sent, &parse_limits(limits), 0, self.now)
     }
 
@@ -54,7 +54,7 @@ impl Memory {
     }
 
     fn confirm(&self, call: &Call, peek: Peek, decision: &CallDecision) {
-        let sent = SentCall { call, decision, sent_at: self.now, longest: MAX_DURATION };
+        let sent = SentCall { call, decision, sent_at: self.now, max_duration: MAX_DURATION };
         self.keys.confirm(sent, peek, self.now);
     }
 
@@ -138,11 +138,11 @@ fn other_calls_are_sent() {
         take("other", 1),
         Call { rule: Rule::Policies(vec!["q".to_owned()]), ..call.clone() },
         Call { rule: Rule::Limits(vec!["p".to_owned()]), ..call.clone() },
-        Call { charge: Charge::Always, ..call.clone() },
+        Call { charge: ChargingMode::Always, ..call.clone() },
         Call { id: Some(b"x".to_vec()), ..call.clone() },
         Call { operation: Operation::GiveBack(Amount::ONE), ..call.clone() },
         Call { operation: Operation::Settle(Amount::ONE), ..call.clone() },
-        Call { operation: Operation::Charge(Amount::ONE), ..call.clone() },
+        Call { operation: Operation::Force(Amount::ONE), ..call.clone() },
         Call { operation: Operation::Release, ..call.clone() },
     ];
     for other in &others {
@@ -187,7 +187,7 @@ fn change_of_the_key_after_the_peek_is_not_overwritten() {
 #[test]
 fn charge_beyond_an_aligned_window_denies_all_costs() {
     let memory = Memory::new();
-    let call = Call { charge: Charge::Always, ..take("k", 5) };
+    let call = Call { charge: ChargingMode::Always, ..take("k", 5) };
     for _ in 0..2 {
         assert!(memory.record_under("FIXED 10 1m ALIGNED", &call, 500).is_none(), "it needs no peek");
     }
@@ -207,7 +207,7 @@ fn charge_beyond_an_aligned_window_denies_all_costs() {
 
 #[test]
 fn denials_that_charge_or_count_strikes_are_sent() {
-    let forced = Call { charge: Charge::Always, ..take("k", 1) };
+    let forced = Call { charge: ChargingMode::Always, ..take("k", 1) };
     for (limits, call) in [
         ("FIXED 10 1m", &forced),
         ("TOKENBUCKET 10 10 1m", &forced),

@@ -1,4 +1,4 @@
-//! Variables of the environment, in the forms in which Go's programs read them.
+//! Environment variables, with values in the syntax of Go.
 
 use super::ip;
 use std::collections::HashMap;
@@ -33,13 +33,13 @@ impl Environment {
         self.0.get(variable).map(String::as_str)
     }
 
-    /// Returns `true` if the variable of the gateway itself for this option is set.
+    /// Returns `true` if the variable `RATELIMIT_GATEWAY_*` for this option is set.
     pub fn has_option(&self, option: &str) -> bool {
         let name = option.trim_start_matches('-').replace('-', "_").to_ascii_uppercase();
         self.text(&format!("RATELIMIT_GATEWAY_{name}")).is_some()
     }
 
-    /// Returns `true` if a variable is set, and not to false or zero.
+    /// Returns `true` if a variable is set to a value other than false or zero.
     pub fn is_on(&self, variable: &str) -> bool {
         self.text(variable).is_some_and(|value| parse_flag(value) != Some(false))
     }
@@ -47,7 +47,7 @@ impl Environment {
     /// Returns the value of a flag, which is off unless it is set.
     ///
     /// # Errors
-    /// If it is neither true nor false.
+    /// If the value is neither true nor false.
     pub fn flag(&self, variable: &str) -> Result<bool, String> {
         let Some(value) = self.text(variable) else { return Ok(false) };
         parse_flag(value).ok_or_else(|| format!("{variable}={}: must be true or false", value.escape_debug()))
@@ -56,17 +56,17 @@ impl Environment {
     /// Returns the address of a listener from the variables of its host and its port.
     ///
     /// # Errors
-    /// If the host is no IP address, or the port no number.
+    /// If the host is not an IP address, or the port is not a number.
     pub fn address(&self, host: &str, port: &str, default: u16) -> Result<SocketAddr, String> {
         let number = self.text(port).map_or(Ok(default), str::parse);
         let number = number.map_err(|_| format!("{port}: must be a number up to 65535"))?;
         Ok(SocketAddr::new(ip(host, self.text(host).unwrap_or("0.0.0.0"))?, number))
     }
 
-    /// Returns a duration such as `1m30s` in the form of the gateway's options.
+    /// Returns a duration such as `1m30s` in the syntax of the gateway's options.
     ///
     /// # Errors
-    /// If it is malformed.
+    /// If the duration is malformed.
     pub fn duration(&self, variable: &str) -> Result<Option<String>, String> {
         let Some(text) = self.text(variable) else { return Ok(None) };
         let nanoseconds = parse_duration(text).filter(|nanoseconds| *nanoseconds > 0);
@@ -78,7 +78,7 @@ impl Environment {
     /// Returns the level of log lines.
     ///
     /// # Errors
-    /// If it is unknown.
+    /// If the level is unknown.
     pub fn log_level(&self) -> Result<Option<&'static str>, String> {
         let Some(text) = self.text("LOG_LEVEL") else { return Ok(None) };
         let level = match text.to_ascii_lowercase().as_str() {
@@ -92,7 +92,7 @@ impl Environment {
         Ok(Some(level))
     }
 
-    /// Returns `true` if a variable names the folder with the files of limits.
+    /// Returns `true` if a variable sets the folder with the files of limits, or a part of its path.
     pub fn has_configuration_folder(&self) -> bool {
         ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].iter().any(|name| self.text(name).is_some())
     }
@@ -105,7 +105,7 @@ impl Environment {
     }
 }
 
-/// Returns the path below a folder that a name stands for, even if it begins with a slash.
+/// Removes leading slashes, so that joining the name to a folder results in a path below the folder.
 fn relative(name: &str) -> &str {
     name.trim_start_matches('/')
 }
@@ -118,7 +118,7 @@ fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
-/// Parses a sum of decimals with units, such as `1m30s` or `1.5s`, in nanoseconds.
+/// Parses a sum of decimals with units, such as `1m30s` or `1.5s`. Returns nanoseconds.
 fn parse_duration(text: &str) -> Option<u64> {
     let mut total = 0_u64;
     let mut rest = text;
@@ -135,7 +135,7 @@ fn parse_duration(text: &str) -> Option<u64> {
     Some(total)
 }
 
-/// Multiplies a decimal by an integer. Digits of less than a nanosecond are dropped.
+/// Multiplies a decimal by a unit in nanoseconds. Fractions of a nanosecond are dropped.
 fn multiply(number: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
@@ -143,10 +143,10 @@ fn multiply(number: &str, unit: u64) -> Option<u64> {
     }
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let mut total = whole.checked_mul(unit)?;
-    let mut place = unit;
+    let mut digit_value = unit;
     for digit in fraction.chars() {
-        place /= 10;
-        total = total.checked_add(place.checked_mul(digit.to_digit(10)?.into())?)?;
+        digit_value /= 10;
+        total = total.checked_add(digit_value.checked_mul(digit.to_digit(10)?.into())?)?;
     }
     Some(total)
 }

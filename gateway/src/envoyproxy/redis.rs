@@ -1,4 +1,4 @@
-//! Address of the server from the variables `REDIS_*`.
+//! Address of the server from the variables `REDIS_*` of envoyproxy/ratelimit.
 
 use super::Environment;
 use crate::upstream::Address;
@@ -7,10 +7,10 @@ use ratelimit_link::secrets::Secret;
 use std::fmt::Display;
 use std::path::PathBuf;
 
-/// Returns the address of the server, or `None` if only a variable of the gateway itself names it.
+/// Returns the address of the server, or `None` if only the variable `RATELIMIT_GATEWAY_SERVER` has it.
 ///
 /// # Errors
-/// If a variable is malformed, or asks for what the gateway cannot do. The error contains no secret.
+/// If a variable is malformed, or is for a feature that the gateway does not have. The error contains no secret.
 pub fn address(environment: &Environment) -> Result<Option<Address>, String> {
     if environment.text("REDIS_URL").is_none() && environment.has_option("--server") {
         return Ok(None);
@@ -50,7 +50,7 @@ fn single(environment: &Environment, url: &str) -> Result<Address, String> {
     }
 }
 
-/// Parses the name of the primary and the Sentinels behind it.
+/// Parses the name of the primary and the Sentinels after it.
 fn sentinel(url: &str) -> Result<Address, String> {
     let (name, sentinels) = url.split_once(',').filter(|(name, _)| !name.is_empty()).ok_or(
         "REDIS_URL: must be the name of the primary and the Sentinels, such as mymaster,host1:26379,host2:26379",
@@ -61,7 +61,7 @@ fn sentinel(url: &str) -> Result<Address, String> {
     Ok(address)
 }
 
-/// Parses several hosts. The user and the database of the first apply to all.
+/// Parses several hosts. The user and the database of the first host apply to all.
 fn hosts<'a>(mut texts: impl Iterator<Item = &'a str>) -> Result<Address, String> {
     let mut address = host(texts.next().unwrap_or_default())?;
     for text in texts {

@@ -20,8 +20,8 @@ impl Evaluator {
         RequestDecision { allowed: !is_closed, undecided: true, parts: vec![part; count] }
     }
 
-    /// Combines the replies to the calls among the parts, which are in the same order, into the decision on the
-    /// request.
+    /// Combines the replies into the decision on the request. `replies` has one reply for each part that is a call, in
+    /// the order of the parts.
     pub(super) fn combine(&self, parts: &[RequestPart], replies: &[Reply]) -> RequestDecision {
         let mut replies = replies.iter();
         let mut decisions: Vec<PartDecision> = vec![];

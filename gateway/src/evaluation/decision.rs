@@ -2,7 +2,7 @@
 
 use super::{RequestPart, RuleCall};
 use crate::call::{CallDecision, LimitDecision, Operation};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::limit::Limit;
 use crate::metrics::envoyproxy::{self, Hits, LimitState};
 use crate::metrics::{self, NearLimitRatio, Outcome, RequestOutcome, Units};
@@ -25,7 +25,7 @@ pub struct RequestDecision {
 pub struct PartDecision {
     /// Outcome in metrics.
     pub outcome: Outcome,
-    /// `true` if the part exceeds its limit, also in shadow mode.
+    /// `true` if the part exceeds its limit, even if shadow mode or a quota lets the request pass.
     pub over: bool,
     /// Shadow mode of the rule: the denial is not enforced.
     pub shadow: bool,
@@ -96,7 +96,7 @@ impl RequestDecision {
 }
 
 impl PartDecision {
-    /// Creates an enforced decision without a call.
+    /// Creates a decision on an enforced part without a reply of the server. `over` is `true` if the part is denied.
     pub(super) fn new(outcome: Outcome, over: bool) -> PartDecision {
         let (shadow, denies) = (false, false);
         PartDecision { outcome, over, shadow, denies, decision: None, limits: Arc::default(), cost: Amount::ONE }
@@ -119,24 +119,24 @@ impl PartDecision {
     pub fn remaining_and_cost(&self) -> Option<(i64, u64)> {
         let (index, decision) = self.indexed_governing()?;
         let cost = self.limits.get(index).and_then(|limit| limit.cost).unwrap_or(self.cost);
-        // A call without a cost is compared as one of cost 1.
+        // A call without a cost is compared like a call of cost 1.
         let cost = if cost == Amount::ZERO { Amount::ONE } else { cost };
         Some((decision.remaining, cost.millionths()))
     }
 
-    /// Returns the hits of the call on its limit, or `None` for a call that only corrects earlier ones.
+    /// Returns the hits of the call on its limit, or `None` for a call that only corrects earlier calls.
     fn hits(&self, rule_call: &RuleCall) -> Option<Hits> {
         let operation = &rule_call.call.operation;
-        if !matches!(operation, Operation::Take(_) | Operation::Charge(_)) {
+        if !matches!(operation, Operation::Take(_) | Operation::Force(_)) {
             return None;
         }
         let count = Units::new(operation, self.outcome).count;
         let state = self.governing().map(|governing| {
             let limit = u64::try_from(governing.limit).unwrap_or_default();
             let after = limit.saturating_sub(u64::try_from(governing.remaining).unwrap_or_default());
-            let before = match (self.over, rule_call.call.charge_under(&self.limits)) {
+            let before = match (self.over, rule_call.call.charging_mode_under(&self.limits)) {
                 // The reply has no usage beyond the limit: all hits of a denied call count as above it.
-                (true, Charge::Always) => limit,
+                (true, ChargingMode::Always) => limit,
                 (true, _) => after,
                 (false, _) => after.saturating_sub(count),
             };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl Evaluator {
-    /// Returns for each call among the parts the reply that a remembered denial gives, if any.
+    /// Returns, for each part that is a call, the reply from a remembered denial, if any.
     pub(super) fn remembered_denials(&self, parts: &[RequestPart], now: Instant) -> Vec<Option<Reply>> {
         let policy_changes = self.policies.changes();
         let find = |rule_call: &RuleCall| {
@@ -38,7 +38,7 @@ impl Evaluator {
         (calls.into(), replies)
     }
 
-    /// Records the denials of the server among the replies to calls that were sent after `started`.
+    /// Records the denials of the server among the replies. The calls were sent after `started`.
     pub(super) fn record_denials(&self, parts: &[RequestPart], replies: &[Reply], started: Instant) {
         let (now, policy_changes) = (Instant::now(), self.policies.changes());
         for (rule_call, reply) in rule_calls(parts).zip(replies) {
@@ -47,12 +47,12 @@ impl Evaluator {
             if decision.allowed || !self.remembers_denials(rule_call) {
                 continue;
             }
-            let longest = self.remember_denials;
+            let max_duration = self.remember_denials;
             let (limits, sent) =
-                (self.limits(&call.rule, decision), SentCall { call, decision, sent_at: started, longest });
+                (self.limits(&call.rule, decision), SentCall { call, decision, sent_at: started, max_duration });
             if let Some(peek) = self.upstream.denied_keys.record(sent, &limits, policy_changes, now) {
                 let (upstream, call) = (Arc::clone(&self.upstream), call.clone());
-                tokio::spawn(async move { upstream.track(&call, peek, longest).await });
+                tokio::spawn(async move { upstream.track(&call, peek, max_duration).await });
             }
         }
     }

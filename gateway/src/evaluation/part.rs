@@ -1,4 +1,4 @@
-//! Parts of a request, one for each descriptor.
+//! Parts of a request: one for each descriptor of Envoy, or one for a forward auth request.
 
 use crate::call::Call;
 use crate::configuration::MetricName;
@@ -25,7 +25,7 @@ pub struct RuleCall {
     pub call: Call,
     /// Shadow mode of the rule: denials are counted but not enforced.
     pub shadow: bool,
-    /// Quota mode of the rule: it denies only if all quotas of the request are exceeded.
+    /// Quota mode: the rule denies only if all quotas of the request are exceeded.
     pub quota: bool,
     /// Name of the rule in metrics, or `None` for the name of the policy that applies.
     pub metric: Option<MetricName>,

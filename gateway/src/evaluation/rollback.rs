@@ -2,7 +2,7 @@
 
 use super::{Evaluator, RequestPart};
 use crate::call::{Call, Operation, Reply};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::metrics;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl Evaluator {
         let needs_rollback = |(call, reply): &(&Call, &Reply)| {
             let Reply::Decided(decision) = reply else { return false };
             let is_charged = call.may_charge() && decision.allowed;
-            is_charged && call.charge_under(&self.limits(&call.rule, decision)) == Charge::AllOrNone
+            is_charged && call.charging_mode_under(&self.limits(&call.rule, decision)) == ChargingMode::AllOrNone
         };
         let mut rollbacks: Arc<[Call]> =
             calls.iter().zip(replies).filter(needs_rollback).map(|(call, _)| call.rollback()).collect();
@@ -27,7 +27,7 @@ impl Evaluator {
                 return;
             }
             let replies = self.upstream.send_calls(Arc::clone(&rollbacks), Instant::now() + self.timeout).await;
-            // For example, the policy was deleted after the charge, so that there are no limits to settle by.
+            // A settlement fails, for example, if the policy was deleted after the charge.
             let failed = replies.iter().filter(|reply| !matches!(reply, Reply::Decided(_) | Reply::Lost(_)));
             metrics::count_unsettled(failed.count());
             let lost = rollbacks.iter().zip(&replies).filter(|(_, reply)| matches!(reply, Reply::Lost(_)));
@@ -41,7 +41,7 @@ impl Evaluator {
     }
 }
 
-/// Returns the calls of a request. If one may be charged while another part may deny, it gets an idempotency key by
+/// Returns the calls of a request. A call that may be charged while another part denies gets an idempotency key, by
 /// which it can be rolled back. The key lives longer than a charge and its rollback may take, which follows from the
 /// `timeout` of a call.
 pub(super) fn identifiable_calls(parts: &[RequestPart], timeout: Duration) -> Arc<[Call]> {
@@ -58,7 +58,7 @@ pub(super) fn identifiable_calls(parts: &[RequestPart], timeout: Duration) -> Ar
     let may_roll_back = parts.iter().filter(may_deny).count() > 1;
     let mut keys: Vec<Vec<u8>> = vec![];
     for call in &mut calls {
-        if may_roll_back && call.charge == Charge::AllOrNone && call.may_charge() && call.id.is_none() {
+        if may_roll_back && call.charge == ChargingMode::AllOrNone && call.may_charge() && call.id.is_none() {
             call.id = Some(random_id());
             call.id_lifetime = format!("{}ms", lifetime.as_millis());
         }

@@ -1,7 +1,7 @@
 use super::rollback::identifiable_calls;
 use super::{Evaluator, OutageMode, RequestPart, RuleCall};
 use crate::call::{Call, CallDecision, Operation, Reply, Rule};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::metrics::{NearLimitRatio, Outcome};
 use crate::policy_cache::PolicyRow;
 use crate::upstream::tests::{DENIED_KEY, FakeServer, GRANTED, wait_until};
@@ -22,13 +22,13 @@ fn part(key: &str, operation: Operation, id: Option<&str>) -> RequestPart {
         operation,
         id: id.map(|id| id.as_bytes().to_vec()),
         id_lifetime: "5m".into(),
-        charge: Charge::AllOrNone,
+        charge: ChargingMode::AllOrNone,
     };
     RequestPart::Call(RuleCall::new(call))
 }
 
 /// Returns a part that charges 1 of `rl:allowed` in a charging mode.
-fn charging_part(charge: Charge) -> RequestPart {
+fn charging_part(charge: ChargingMode) -> RequestPart {
     let mut part = part("rl:allowed", Operation::Take(Amount::ONE), None);
     if let RequestPart::Call(rule_call) = &mut part {
         rule_call.call.charge = charge;
@@ -50,7 +50,7 @@ fn several_charging_calls_get_ids_for_rollback() {
     let several = identifiable_calls(&parts, TIMEOUT);
     assert_eq!((several[0].id.as_ref().map(Vec::len), several[0].id_lifetime.as_str()), (Some(16), "240000ms"));
     assert_eq!((several[1].id.as_deref(), several[1].id_lifetime.as_str()), (Some(&b"x"[..]), "5m"));
-    for charge in [Charge::Independent, Charge::Always] {
+    for charge in [ChargingMode::Independent, ChargingMode::Always] {
         assert!(identifiable_calls(&[charging_part(charge), parts[1].clone()], TIMEOUT)[0].id.is_none());
     }
     assert_eq!(identifiable_calls(&parts, Duration::from_millis(100))[0].id_lifetime, "2000ms");
@@ -160,7 +160,7 @@ async fn charge_that_cannot_be_rolled_back_is_counted() {
 
 #[tokio::test]
 async fn only_charging_mode_all_or_none_is_rolled_back() {
-    for (charge, calls) in [(Charge::AllOrNone, 2), (Charge::Independent, 1), (Charge::Always, 1)] {
+    for (charge, calls) in [(ChargingMode::AllOrNone, 2), (ChargingMode::Independent, 1), (ChargingMode::Always, 1)] {
         let (fake, upstream) = FakeServer::start().await;
         let evaluator = Arc::new(evaluator(upstream, OutageMode::Open));
         let parts = [charging_part(charge), part(DENIED_KEY, Operation::Take(Amount::ONE), None)];
@@ -176,7 +176,7 @@ async fn charge_of_a_forced_policy_is_not_rolled_back() {
     let row = PolicyRow { name: "api".to_owned(), version: 1, specs: "FIXED 1 1h FORCE".to_owned() };
     evaluator.policies.replace(String::new(), vec![row]);
     let evaluator = Arc::new(evaluator);
-    let parts = [charging_part(Charge::AllOrNone), part(DENIED_KEY, Operation::Take(Amount::ONE), None)];
+    let parts = [charging_part(ChargingMode::AllOrNone), part(DENIED_KEY, Operation::Take(Amount::ONE), None)];
     assert!(!evaluator.evaluate("api".to_owned(), parts.into(), None).await.allowed);
     assert_eq!(fake.count("rl:allowed"), 1);
 }

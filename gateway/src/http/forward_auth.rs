@@ -1,8 +1,8 @@
-//! Forward auth: decides the request that a proxy describes in headers.
+//! Forward auth: a proxy asks by HTTP whether a request may pass, and describes the request in headers.
 
 use super::text;
 use crate::call::{Call, Operation, Rule};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::client_address::{is_trusted, request_client};
 use crate::configuration::{Config, HttpRule, MetricName};
 use crate::evaluation::{RequestDecision, RequestPart, RuleCall};
@@ -19,24 +19,25 @@ use std::net::IpAddr;
 
 /// Problem type of a denial (draft-ietf-httpapi-ratelimit-headers-10, section 4).
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-/// Problem type of a denial while the server is away, of the same draft.
+/// Problem type of a denial while the server is away (the same draft).
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-/// Domain of requests without rules in a file, and of all forward auth requests in metrics.
+/// Domain of the descriptor that a request has if no file has rules, and of all forward auth requests in metrics.
 const DOMAIN: &str = "http";
 
-/// Request that a proxy describes.
+/// Request that a proxy describes in headers.
 struct ProxiedRequest<'a> {
     /// Method in upper case.
     method: Vec<u8>,
     /// Path in normal form.
     path: Vec<u8>,
     headers: &'a HeaderMap,
+    /// Name of the client in keys.
     client: String,
 }
 
-/// Returns 200 for an allowed request, 429 for a denied one, 503 for one that is denied because the server is away, and
-/// 400 for a malformed one.
+/// Returns status 200 if the request is allowed, 429 if it is denied, 503 if it is denied because the server is away,
+/// and 400 if it is malformed.
 pub async fn respond(rls: &Rls, head: &Parts, peer: IpAddr) -> Response<Body> {
     let part = match resolve(&rls.config.load(), &rls.settings, head, peer) {
         Ok(part) => part,
@@ -71,11 +72,11 @@ fn problem(decision: &RequestDecision, status: StatusCode) -> String {
     body.to_string()
 }
 
-/// Resolves a request to the first rule that matches it. Without rules, it is counted by client.
+/// Resolves a request to the call of the first rule that matches it. Without rules, requests are counted by client.
 fn resolve(config: &Config, settings: &RequestSettings, head: &Parts, peer: IpAddr) -> Result<RequestPart, String> {
     let http = &config.http;
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
-    // From an untrusted peer, the client itself would choose the value.
+    // Headers of an untrusted peer are ignored, because the client itself could choose their values.
     let trusted_header =
         |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { Ok(None) };
     let client = request_client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(settings.ipv6_prefix));
@@ -101,21 +102,21 @@ fn resolve(config: &Config, settings: &RequestSettings, head: &Parts, peer: IpAd
 
 impl ProxiedRequest<'_> {
     /// Returns the call of a rule that matches the request.
-    fn apply(&self, rule: &HttpRule, charge: Option<Charge>) -> Result<RequestPart, String> {
+    fn apply(&self, rule: &HttpRule, charge: Option<ChargingMode>) -> Result<RequestPart, String> {
         let path = if rule.ignores_case { &self.path.to_ascii_lowercase() } else { &self.path };
         let text = |field: &Field| {
             escape_field(match field {
                 Field::Client => self.client.as_bytes(),
                 Field::Method => &self.method,
                 Field::Path => path,
-                // Not repeated: otherwise the rule would not have matched.
+                // The header is not repeated, otherwise the rule would not have matched.
                 Field::Header(name) => self.headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default(),
             })
         };
         let key = rule.key.fill(text);
         let cost = match &rule.cost {
             Some(cost) => {
-                // Escaping does not change a number.
+                // Escaping the fields does not change a number.
                 Amount::parse_up(cost.fill(text).as_bytes()).ok_or_else(|| "the cost is no number".to_owned())?
             }
             None => Amount::ONE,
@@ -126,13 +127,13 @@ impl ProxiedRequest<'_> {
     }
 }
 
-fn call_part(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<MetricName>, charge: Charge) -> RequestPart {
+fn call_part(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<MetricName>, charge: ChargingMode) -> RequestPart {
     let call = Call { key, rule, operation: Operation::Take(cost), id: None, id_lifetime: String::new(), charge };
     RequestPart::Call(RuleCall { metric, ..RuleCall::new(call) })
 }
 
-/// Returns the value of a header. Values that are not UTF-8 are returned as well, or a client could avoid rules with
-/// them.
+/// Returns the value of a header, even if it is not UTF-8, because a client could otherwise avoid rules with such a
+/// value.
 ///
 /// # Errors
 /// If the header is repeated, because the gateway and the origin could use different values.

@@ -1,4 +1,4 @@
-//! `/json`: the rate limit service over HTTP with proto3's JSON, compatible with envoyproxy/ratelimit.
+//! Route `/json`: the rate limit service over HTTP with proto3's JSON, compatible with envoyproxy/ratelimit.
 
 use super::text;
 use crate::proto::{
@@ -65,7 +65,7 @@ impl JsonNumber {
     }
 }
 
-/// Unit by its name or its number.
+/// Name or number of a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "unit must be such as MINUTE")]
 enum JsonUnit {
@@ -73,8 +73,8 @@ enum JsonUnit {
     Numbered(i32),
 }
 
-/// Returns 200 for an allowed request, 429 for a denied one, 400 for a malformed one, and 503 if an outage of the server
-/// is an error.
+/// Returns status 200 if the request is allowed, 429 if it is denied, 400 if it is malformed, and 503 in an outage of
+/// the server under `--on-outage error`.
 pub async fn respond(rls: &Rls, body: &[u8]) -> Response<Body> {
     let bad_request = |error: String| text(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
     let parsed = serde_json::from_slice::<Request>(body).map_err(|error| error.to_string());
@@ -84,8 +84,8 @@ pub async fn respond(rls: &Rls, body: &[u8]) -> Response<Body> {
     };
     match rls.respond(request, None).await {
         Ok(response) => {
-            let over = response.overall_code == i32::from(Code::OverLimit);
-            let status = if over { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+            let is_denied = response.overall_code == i32::from(Code::OverLimit);
+            let status = if is_denied { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
             text(status, "application/json", response_to_json(&response).to_string())
         }
         Err(status) if status.code() == tonic::Code::Unavailable => {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 pub struct MetricsPage {
     handle: PrometheusHandle,
     lifetime: Duration,
+    /// Page, and the time at which it was rendered.
     rendered: Arc<Mutex<Option<(Instant, Bytes)>>>,
 }
 
@@ -31,8 +32,8 @@ impl MetricsPage {
             return Some(page.clone());
         }
         let handle = self.handle.clone();
-        // The task owns the lock: if a client disconnects, the next one waits for this rendering instead of starting
-        // another.
+        // The task owns the lock: if the client disconnects, the next client waits for this rendering instead of
+        // starting another.
         let task = tokio::task::spawn_blocking(move || {
             process::record();
             let page = Bytes::from(control_plane::render(&handle));

@@ -1,6 +1,6 @@
 use super::{BoundedMap, LocalLimits, MAX_ENTRIES};
 use crate::call::{Call, Operation, Reply, Rule};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::policy_cache::{PolicyCache, PolicyRow};
 use ratelimit_core::Amount;
 use std::time::Duration;
@@ -13,7 +13,14 @@ fn amount(text: &str) -> Amount {
 fn call(key: &str, words: &str, operation: Operation, id: Option<&str>) -> Call {
     let rule = Rule::Limits(words.split(' ').map(str::to_owned).collect());
     let id = id.map(|id| id.as_bytes().to_vec());
-    Call { key: key.as_bytes().to_vec(), rule, operation, id, id_lifetime: "5m".to_owned(), charge: Charge::AllOrNone }
+    Call {
+        key: key.as_bytes().to_vec(),
+        rule,
+        operation,
+        id,
+        id_lifetime: "5m".to_owned(),
+        charge: ChargingMode::AllOrNone,
+    }
 }
 
 fn take(key: &str, words: &str) -> Call {
@@ -59,15 +66,15 @@ async fn denied_request_is_not_charged() {
 async fn charging_modes_always_and_independent_charge_denied_requests() {
     let local = LocalLimits::new(1.0);
     let charge = |cost, charge| Call { charge, ..call("a", "FIXED 10 1h", Operation::Take(amount(cost)), None) };
-    let always = |cost| passes(&local, &charge(cost, Charge::Always));
+    let always = |cost| passes(&local, &charge(cost, ChargingMode::Always));
     assert_eq!([always("8"), always("5"), always("1"), always("0")], [true, false, false, false]);
     let local = LocalLimits::new(1.0);
     let tight = take("tight", "FIXED 0 1h");
-    decide(&local, &[charge("6", Charge::Independent), tight.clone()]);
-    assert!(!passes(&local, &charge("6", Charge::Independent)), "6 were charged although another limit denied");
-    assert!(passes(&local, &charge("4", Charge::AllOrNone)), "the second 6 were not charged");
-    assert_eq!(decide(&local, &[call("a", "FIXED 10 1h", Operation::Charge(amount("9")), None), tight])[0], Some(true));
-    assert!(!passes(&local, &charge("0", Charge::AllOrNone)));
+    decide(&local, &[charge("6", ChargingMode::Independent), tight.clone()]);
+    assert!(!passes(&local, &charge("6", ChargingMode::Independent)), "6 were charged although another limit denied");
+    assert!(passes(&local, &charge("4", ChargingMode::AllOrNone)), "the second 6 were not charged");
+    assert_eq!(decide(&local, &[call("a", "FIXED 10 1h", Operation::Force(amount("9")), None), tight])[0], Some(true));
+    assert!(!passes(&local, &charge("0", ChargingMode::AllOrNone)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Metrics of the control plane, which the gateway shows only if it has one.
+//! Metrics of the control plane, which the gateway shows only if it has a control plane.
 
 use super::{enforcement, envoyproxy};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
@@ -10,7 +10,8 @@ const CONNECTED: &str = "ratelimit_gateway_xds_connected";
 const PUSHES_TOTAL: &str = "ratelimit_gateway_xds_pushes_total";
 const VERSION_INFO: &str = "ratelimit_gateway_xds_version_info";
 
-/// Version of the last configuration that was applied. As a label of the recorder, every version would remain.
+/// Version of the last configuration that was applied. It is not a label in the recorder, which would keep all
+/// versions.
 static VERSION: Mutex<Option<String>> = Mutex::new(None);
 
 /// Registers the metrics.

@@ -1,4 +1,4 @@
-//! Metrics under the names of envoyproxy/ratelimit, with the labels that its statsd mapping for Prometheus makes.
+//! Metrics under the names of envoyproxy/ratelimit, with the labels that its statsd mapping for Prometheus produces.
 
 use super::{MAX_LABEL_BYTES, MAX_SERIES, NearLimitRatio, OTHER};
 use metrics::{Counter, Histogram, counter, describe_counter, describe_histogram, histogram};
@@ -18,10 +18,10 @@ const RESPONSE_TIME: &str = "ratelimit_service_response_time_seconds";
 const LOADED: &str = "ratelimit_service_config_load_success";
 const NOT_LOADED: &str = "ratelimit_service_config_load_error";
 
-/// Set if these metrics are counted.
+/// Flag that is set if the metrics of this module are counted.
 static ENABLED: OnceLock<()> = OnceLock::new();
 
-/// Enables these metrics.
+/// Enables the metrics of this module.
 pub fn enable() {
     let _ = ENABLED.set(());
     for (name, help) in [
@@ -43,7 +43,7 @@ pub fn enable() {
     counter!(NOT_LOADED).absolute(0);
 }
 
-/// Returns `true` if these metrics are counted.
+/// Returns `true` if the metrics of this module are counted.
 pub fn is_enabled() -> bool {
     ENABLED.get().is_some()
 }
@@ -79,7 +79,8 @@ struct Classes {
 }
 
 impl Hits {
-    /// Divides the hits: those up to the limit and those above it, and among the former those near it.
+    /// Divides the hits into those above the limit, those near it and those within it, as envoyproxy/ratelimit counts
+    /// them.
     fn classes(&self, ratio: NearLimitRatio) -> Classes {
         let Some(LimitState { limit, before, is_over }) = self.state else { return Classes::default() };
         let after = before.saturating_add(self.count);
@@ -116,7 +117,7 @@ impl LimitCounters {
     }
 }
 
-/// Counts the hits on a limit. `path` is the path of the limit behind its domain, such as `plan_gold.user`.
+/// Counts the hits on a limit. `path` is the path of the limit in its domain, such as `plan_gold.user`.
 pub fn count_hits(domain: &str, path: &str, hits: Hits, ratio: NearLimitRatio) {
     static LIMITS: LazyLock<RwLock<HashMap<String, Arc<LimitCounters>>>> = LazyLock::new(RwLock::default);
     let path = format!("{domain}.{path}");
@@ -143,8 +144,8 @@ pub fn count_hits(domain: &str, path: &str, hits: Hits, ratio: NearLimitRatio) {
     }
 }
 
-/// Returns the labels that the statsd mapping makes of a path: the first parts between dots are the domain and two keys,
-/// and further ones are dropped.
+/// Returns the labels that the statsd mapping produces from a path: the first three parts between dots are the domain
+/// and two keys, and further parts are dropped.
 fn labels(path: &str) -> Vec<(&'static str, String)> {
     let path = sanitize(path);
     ["domain", "key1", "key2"].into_iter().zip(path.split('.')).map(|(name, part)| (name, part.to_owned())).collect()

@@ -15,7 +15,7 @@ pub fn describe() {
     }
 }
 
-/// Reads the sizes of now. Systems other than Linux do not show them.
+/// Reads the current sizes and sets the metrics. Systems other than Linux have no such metrics.
 pub fn record() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     for (name, _, field) in SIZES {

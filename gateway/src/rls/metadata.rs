@@ -6,8 +6,8 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use serde_json::Map;
 
-/// Returns the request and the metadata of the rules whose limits were not exceeded. If several rules have the same
-/// key, the first wins.
+/// Returns the dynamic metadata: the request, and the metadata of the rules whose limits were not exceeded. If several
+/// rules have the same key, the first rule takes precedence.
 pub fn response_metadata(request: &RateLimitRequest, parts: &[RequestPart], decision: &RequestDecision) -> Struct {
     let mut object = Map::new();
     object.insert("domain".to_owned(), request.domain.as_str().into());
@@ -45,6 +45,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> serde_json::Value {
     object.into()
 }
 
+/// Adds the fields of `from` that `into` lacks, also within nested objects.
 fn merge(into: &mut Map<String, serde_json::Value>, from: &Map<String, serde_json::Value>) {
     for (key, value) in from {
         match (into.get_mut(key), value) {
@@ -90,7 +91,7 @@ fn value_to_json(value: &Value) -> serde_json::Value {
     }
 }
 
-/// Converts a number. Whole numbers have no fraction, as in protojson.
+/// Converts a number. Whole numbers get no fraction, as in protojson of Go.
 #[allow(clippy::cast_possible_truncation, reason = "whole numbers of less than 2^53")]
 fn number(value: f64) -> serde_json::Value {
     if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 { (value as i64).into() } else { value.into() }

@@ -1,7 +1,7 @@
-//! Resolution of Envoy's requests: each descriptor to the rule that applies to it.
+//! Resolution of Envoy's requests, which finds the rule or the policies that apply to each descriptor.
 
 use crate::call::{Call, Operation, Rule};
-use crate::charge::{Charge, RuleCharge};
+use crate::charge::{ChargingMode, RuleChargingMode};
 use crate::client_address::Ipv6Prefix;
 use crate::configuration::{Config, Domain, MatchedRule, MetricName, RuleLimit};
 use crate::evaluation::{RequestPart, RuleCall};
@@ -11,12 +11,12 @@ use ratelimit_core::Amount;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Key of the entry with the idempotency key of a call.
+/// Key of a descriptor entry whose value is the idempotency key of the call.
 pub const ID_ENTRY: &str = "rl.id";
-/// Key of the entry that makes a call a settlement. Together with [`ID_ENTRY`] it corrects the cost of the earlier
-/// call, otherwise it charges units that were used already.
+/// Key of a descriptor entry that makes the call a settlement. Together with [`ID_ENTRY`], the call corrects the cost
+/// of the earlier call with that idempotency key. Otherwise, it charges units that were used already.
 pub const SETTLE_ENTRY: &str = "rl.settle";
-/// Maximum number of descriptors in a request, and of rules that Envoy Gateway has for a route.
+/// Maximum number of descriptors in a request. Envoy Gateway allows as many rules for a route.
 const MAX_DESCRIPTORS: usize = 256;
 /// Maximum number of entries in a descriptor.
 const MAX_ENTRIES: usize = 64;
@@ -40,7 +40,7 @@ pub struct RequestSettings {
     /// Length of the IPv6 networks that count as one client.
     pub ipv6_prefix: Ipv6Prefix,
     /// Charging mode of rules without one.
-    pub charge: Option<Charge>,
+    pub charge: Option<ChargingMode>,
 }
 
 /// Resolves each descriptor of a request, in order.
@@ -64,27 +64,27 @@ pub fn resolve(
         return Err(RequestError::TooLarge(message));
     }
     let context = Resolver { domain, rules: config.domains.get(domain), has_domains: config.has_domains, settings };
-    // Without presence in proto3, 0 means the default of 1.
+    // A field without presence in proto3: 0 is an absent value, whose default is 1.
     let hits = u64::from((*hits_addend).max(1));
     let mut parts = vec![];
     let (mut names, mut replaced): (Vec<Option<String>>, HashSet<String>) = (vec![], HashSet::new());
     for descriptor in descriptors {
         let descriptor = ParsedDescriptor::new(descriptor, settings)?;
-        let found = match context.rules {
+        let matched = match context.rules {
             Some(rules) if descriptor.limit.is_none() => Some(rules.find(&descriptor.entries, settings.ipv6_prefix)),
             _ => None,
         };
-        names.push(found.as_ref().and_then(|found| found.as_ref().map(|found| found.name.clone())));
-        if let Some(Some(found)) = &found {
-            replaced.extend(found.replaces.iter().cloned());
+        names.push(matched.as_ref().and_then(|rule| rule.as_ref().map(|rule| rule.name.clone())));
+        if let Some(Some(rule)) = &matched {
+            replaced.extend(rule.replaces.iter().cloned());
         }
-        parts.push(match found {
+        parts.push(match matched {
             Some(None) => RequestPart::NoLimit,
             Some(Some(rule)) => context.apply_rule(rule, &descriptor, hits),
             None => context.apply_policies(&descriptor, hits),
         });
     }
-    // A matched rule replaces others in any position.
+    // A matched rule replaces other rules, whether their descriptors are before or after its own.
     for (part, name) in parts.iter_mut().zip(&names) {
         if name.as_ref().is_some_and(|name| !name.is_empty() && replaced.contains(name)) {
             *part = RequestPart::NoLimit;
@@ -93,7 +93,7 @@ pub fn resolve(
     Ok(parts)
 }
 
-/// Descriptor whose special entries are split off.
+/// Descriptor without its special entries, which become fields.
 struct ParsedDescriptor<'a> {
     /// Entries that select a limit.
     entries: Vec<(&'a str, &'a str)>,
@@ -103,7 +103,7 @@ struct ParsedDescriptor<'a> {
     /// Cost of the descriptor, which takes precedence over that of the request.
     own_hits: Option<u64>,
     is_negative: bool,
-    /// Limit that the descriptor itself brings.
+    /// Limit that the descriptor itself contains.
     limit: Option<RateLimitOverride>,
     settings: &'a RequestSettings,
 }
@@ -146,7 +146,7 @@ impl<'a> ParsedDescriptor<'a> {
             millionths.and_then(Amount::from_millionths)
         };
         if self.is_settlement && self.id.is_none() {
-            return amount(self.own_hits.unwrap_or(0).min(MAX_HITS)).map(Operation::Charge);
+            return amount(self.own_hits.unwrap_or(0).min(MAX_HITS)).map(Operation::Force);
         }
         if self.is_settlement {
             // Without a valid cost, the earlier charge remains and the leases end.
@@ -161,13 +161,13 @@ impl<'a> ParsedDescriptor<'a> {
         amount(self.own_hits.unwrap_or(hits)).map(Operation::Take)
     }
 
-    /// Returns the part for a rule. A rule whose list of policy names is empty limits nothing.
+    /// Returns the part of the request for a rule. A rule with an empty list of policy names limits nothing.
     fn part(
         &self,
         key: Vec<u8>,
         rule: Rule,
         hits: u64,
-        charge: Charge,
+        charge: ChargingMode,
         rule_call: impl FnOnce(Call) -> RuleCall,
     ) -> RequestPart {
         if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
@@ -190,11 +190,12 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Applies the limit of the descriptor itself, or else the policies whose names derive from it.
+    /// Applies the limit that the descriptor itself contains, or otherwise the policies whose names derive from the
+    /// descriptor.
     fn apply_policies(&self, descriptor: &ParsedDescriptor<'_>, hits: u64) -> RequestPart {
         let escaped = EscapedDescriptor::new(self.domain, descriptor.entries.iter().copied())
             .group_addresses(self.settings.ipv6_prefix);
-        // Beside a configuration, a domain without rules has no limits, as in envoyproxy/ratelimit.
+        // If there is a configuration, a domain without rules has no limits, as in envoyproxy/ratelimit.
         let limit = descriptor.limit.filter(|_| self.rules.is_some() || !self.has_domains);
         let rule = match limit {
             Some(limit) => match override_rule(limit) {
@@ -203,25 +204,26 @@ impl Resolver<'_> {
             },
             None => Rule::Policies(escaped.policy_names()),
         };
-        let default = if self.rules.is_some() { Charge::Always } else { Charge::AllOrNone };
-        let charge = RuleCharge { own: None, default }.or(self.settings.charge);
+        let default = if self.rules.is_some() { ChargingMode::Always } else { ChargingMode::AllOrNone };
+        let charge = RuleChargingMode { own: None, default }.or(self.settings.charge);
         let metric = limit.map(|_| MetricName { rule: "override".to_owned(), values: None, is_override: true });
         let rule_call = |call| RuleCall { metric, ..RuleCall::new(call) };
         descriptor.part(escaped.key(), rule, hits, charge, rule_call)
     }
 
     /// Applies a rule of the configuration.
-    fn apply_rule(&self, found: MatchedRule, descriptor: &ParsedDescriptor<'_>, hits: u64) -> RequestPart {
-        let RuleLimit::Limited(rule) = found.limit else { return RequestPart::Unlimited };
-        let entries = found.key_entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    fn apply_rule(&self, matched: MatchedRule, descriptor: &ParsedDescriptor<'_>, hits: u64) -> RequestPart {
+        let RuleLimit::Limited(rule) = matched.limit else { return RequestPart::Unlimited };
+        let entries = matched.key_entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let key = EscapedDescriptor::new(self.domain, entries).key();
-        let (shadow, quota) = (found.flags.shadow, found.flags.quota);
-        let rule_call = |call| RuleCall { call, shadow, quota, metric: Some(found.metric), metadata: found.metadata };
-        descriptor.part(key, rule, hits, found.charge.or(self.settings.charge), rule_call)
+        let (shadow, quota) = (matched.flags.shadow, matched.flags.quota);
+        let rule_call =
+            |call| RuleCall { call, shadow, quota, metric: Some(matched.metric), metadata: matched.metadata };
+        descriptor.part(key, rule, hits, matched.charge.or(self.settings.charge), rule_call)
     }
 }
 
-/// Returns the rule of a limit that a descriptor itself brings, or `None` if its unit is unknown.
+/// Returns the rule for the limit that a descriptor itself contains, or `None` if its unit is unknown.
 fn override_rule(limit: RateLimitOverride) -> Option<Rule> {
     let window = match RateLimitUnit::try_from(limit.unit).ok()? {
         RateLimitUnit::Second => "1s",

@@ -15,8 +15,8 @@ pub fn response(parts: &[RequestPart], decision: &RequestDecision, headers: &Res
     }
 }
 
-fn code(over: bool) -> i32 {
-    i32::from(if over { Code::OverLimit } else { Code::Ok })
+fn code(is_over: bool) -> i32 {
+    i32::from(if is_over { Code::OverLimit } else { Code::Ok })
 }
 
 fn status(part: &RequestPart, decision: &PartDecision) -> DescriptorStatus {
@@ -37,7 +37,7 @@ fn status(part: &RequestPart, decision: &PartDecision) -> DescriptorStatus {
     status
 }
 
-/// Converts to `u32`. Numbers out of range become the nearest in range.
+/// Converts to `u32`. A number out of range becomes the nearest number in range.
 fn saturate(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }

@@ -71,7 +71,7 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
 /// Returns the timeout for the evaluation of a request whose `grpc-timeout` is `text`: three quarters of it, which
 /// leaves time for the response.
 fn server_timeout(text: &str) -> Option<Duration> {
-    timeout(text).map(|left| left.saturating_mul(3) / 4)
+    timeout(text).map(|timeout| timeout.saturating_mul(3) / 4)
 }
 
 /// Parses a `grpc-timeout`: up to eight digits and a unit.

@@ -30,7 +30,7 @@ impl Breaker {
 
     /// Resets the counter after a reply. Returns `true` if this closes the breaker.
     pub fn record_success(&self) -> bool {
-        // The load avoids a store, which would take the cache line from other cores, for most calls.
+        // For most calls, the load avoids the store, which would take the cache line from other cores.
         self.failures.load(Ordering::Relaxed) != 0 && self.failures.swap(0, Ordering::Relaxed) >= MAX_FAILURES
     }
 }

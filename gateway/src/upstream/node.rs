@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-/// Maximum time for which a late reply is awaited, only to be counted.
+/// Maximum time for which the gateway awaits a late reply, in order to count it.
 const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of calls to one server without a reply, including those whose callers have timed out.
 pub const MAX_IN_FLIGHT: usize = 10_000;
@@ -34,11 +34,11 @@ const MAX_UNANSWERED_PROBES: u32 = 4;
 pub struct Shared {
     /// Address of the server, with credentials.
     pub address: Address,
-    /// Servers that are away.
+    /// Servers that are away, for metrics and the log.
     pub outages: Outages,
     /// Log of the permissions that the user lacks.
     pub permission_log: Arc<PermissionLog>,
-    /// Denials that are remembered.
+    /// Remembered denials.
     pub denied_keys: Arc<DeniedKeys>,
     /// `true` once a server has replied.
     pub has_replied: AtomicBool,
@@ -54,7 +54,7 @@ pub struct Node {
     /// Host and port of a node of a cluster.
     pub host: Option<HostPort>,
     pub shared: Arc<Shared>,
-    /// Connection for changes of keys whose denials are remembered.
+    /// Connection on which the server reports changes of keys whose denials are remembered.
     pub tracking: Tracking,
     connection: ArcSwapOption<MultiplexedConnection>,
     /// `true` once the first attempt to connect has ended.
@@ -67,7 +67,7 @@ pub struct Node {
     broken: Notify,
     /// Key of the probe.
     probe_key: ArcSwap<Vec<u8>>,
-    /// `true` while no key belongs to the node, so that its outages are not reported.
+    /// `true` while no key belongs to the node. Outages of a retired node are not reported.
     is_retired: AtomicBool,
 }
 
@@ -104,8 +104,8 @@ impl Node {
         self.probe_key.store(Arc::new(key));
     }
 
-    /// Sends a call and waits for the reply until the deadline; a later reply is counted. With `asking`, the call is
-    /// sent behind ASKING, so that a node accepts it for a slot that it imports.
+    /// Sends a call and waits for the reply until the deadline; a later reply is counted. If `asking` is `true`, ASKING
+    /// precedes the call, so that the node accepts it for a slot that the node imports.
     ///
     /// # Errors
     /// If the reply is an error, or if there is no reply.
@@ -142,15 +142,15 @@ impl Node {
                 self.record_failure(&error.to_string());
                 self.broken.notify_one();
             }
-            // Neither a success, after which the gateway would be ready, nor a failure of this call: the probe reports
-            // it.
+            // Neither a success, which would make the gateway ready, nor a failure: the probe reports the missing
+            // module.
             Err(error) if lacks_module(error) => {}
             _ => self.record_success(),
         }
         reply
     }
 
-    /// Returns the connection, if there is one. For a new node, waits for the first attempt to connect.
+    /// Returns the connection, if there is one. If the node is new, first waits for the first attempt to connect.
     async fn connection(&self, deadline: Instant) -> Option<Arc<MultiplexedConnection>> {
         if let Some(connection) = self.connection.load_full() {
             return Some(connection);
@@ -175,7 +175,7 @@ impl Node {
         }
     }
 
-    /// Sets whether the node is retired. Outages of a retired node are not reported.
+    /// Sets `is_retired`. Outages of a retired node are not reported.
     pub fn set_retired(&self, is_retired: bool) {
         self.is_retired.store(is_retired, Ordering::Release);
         if is_retired {
@@ -212,8 +212,8 @@ impl Node {
         self.has_attempted.send_replace(true);
     }
 
-    /// Uses a connection until it fails. Each second, and sooner after a failure, the server is probed, and its
-    /// policies are read into the cache, if any. After a reload of the certificates, the connection is replaced.
+    /// Uses a connection until it fails. Each second, and sooner after a failure, probes the server and reads its
+    /// policies into `cache`, if any. Replaces the connection after a reload of the certificates.
     pub async fn watch(&self, connection: MultiplexedConnection, cache: Option<&PolicyCache>) {
         let mut connection = Arc::new(connection);
         let store = |connection: &Arc<MultiplexedConnection>| self.connection.store(Some(Arc::clone(connection)));
@@ -245,7 +245,7 @@ impl Node {
                     unanswered = 0;
                     self.record_success();
                 }
-                // The server decides all the same; responses describe its limits in less detail.
+                // The server decides nevertheless; responses describe its limits in less detail.
                 Ok(Err(error)) if error.code() == Some("NOPERM") => {
                     self.shared.permission_log.log(error.detail().unwrap_or_default());
                     self.record_success();

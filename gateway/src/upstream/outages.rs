@@ -44,7 +44,7 @@ impl Outages {
         self.change(|away| drop(away.remove(server)));
     }
 
-    /// Logs changes since the last line. Without `now`, at most one line a second is written.
+    /// Logs changes since the last line. If `now` is `false`, at most one line a second is written.
     pub fn log(&self, now: bool) {
         log(self.state().line(now));
     }

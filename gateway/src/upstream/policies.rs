@@ -7,9 +7,9 @@ use ratelimit_link::server_error::{is_error_reply, lacks_module};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
-/// Fails if the server cannot decide. INFO would not show that: the server replies to it while it loads its data, while
-/// its cluster has no quorum, and as a replica that has lost its primary. The probe is a call without a cost by a
-/// policy that does not exist.
+/// Probes the server by a call of cost 0 under a policy that does not exist, and fails if the server cannot decide.
+/// INFO would not show that: the server replies to INFO while it loads its data, while its cluster has no quorum, and
+/// as a replica that has lost its primary.
 pub async fn probe(connection: &MultiplexedConnection, key: &[u8]) -> RedisResult<()> {
     let mut command = redis::cmd("RL.LIMIT");
     command.arg(key).arg(key).arg("COST").arg(0);
@@ -73,7 +73,7 @@ pub fn parse_rows(reply: &Value) -> Vec<PolicyRow> {
     }
 }
 
-/// Reads one section of INFO. Redis 6.2 accepts only one in a call.
+/// Reads a section of INFO. Redis 6.2 accepts only one section in a call.
 async fn info(connection: &MultiplexedConnection, section: &str) -> Result<String, RedisError> {
     let mut info = redis::cmd("INFO");
     info.arg(section);

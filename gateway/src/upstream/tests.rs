@@ -1,7 +1,7 @@
 use super::node::MAX_IN_FLIGHT;
 use super::{Address, PROBE_INTERVAL, PROBE_KEY, Upstream};
 use crate::call::{Call, Operation, Reply, Rule};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::policy_cache::PolicyCache;
 use ratelimit_core::Amount;
 use std::sync::{Arc, Mutex};
@@ -132,7 +132,7 @@ async fn call(upstream: &Upstream, timeout: Duration) -> Reply {
         operation,
         id: None,
         id_lifetime: String::new(),
-        charge: Charge::AllOrNone,
+        charge: ChargingMode::AllOrNone,
     };
     upstream.send_calls([call].into(), Instant::now() + timeout).await.remove(0)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// Time until the next attempt after a connection failed.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Time until the next attempt after the server refused tracking.
 const REFUSED_PAUSE: Duration = Duration::from_mins(1);
 
@@ -44,7 +44,7 @@ impl Tracking {
 
 impl Node {
     /// Peeks at a denied key, which the server tracks from then on, and remembers the denial.
-    pub async fn track(&self, call: &Call, peek: Peek, longest: Duration) {
+    pub async fn track(&self, call: &Call, peek: Peek, max_duration: Duration) {
         let Some(connection) = self.tracking_connection().await else { return };
         let (command, sent_at) = (call.peek_command(peek.cost), Instant::now());
         let reply = within_timeout(send(connection, &command)).await;
@@ -53,14 +53,14 @@ impl Node {
         }
         if let Reply::Decided(decision) = call.parse_reply(reply) {
             self.shared.denied_keys.confirm(
-                SentCall { call, decision: &decision, sent_at, longest },
+                SentCall { call, decision: &decision, sent_at, max_duration },
                 peek,
                 Instant::now(),
             );
         }
     }
 
-    /// Returns the connection, opened if necessary, or `None` while it cannot be used.
+    /// Returns the connection, which is opened if necessary, or `None` while it is being opened or cannot be used.
     async fn tracking_connection(&self) -> Option<MultiplexedConnection> {
         {
             let mut state = self.tracking.lock();
@@ -86,9 +86,9 @@ impl Node {
     }
 
     async fn open_tracking(&self) -> RedisResult<MultiplexedConnection> {
-        let changed = Arc::clone(&self.shared.denied_keys);
+        let denied_keys = Arc::clone(&self.shared.denied_keys);
         let pushes = Arc::new(move |push: PushInfo| {
-            invalidate(&changed, &push);
+            invalidate(&denied_keys, &push);
             Ok::<(), ()>(())
         });
         let connection = connect::connect_for_pushes(&self.shared.address, self.host.as_ref(), pushes).await?;
@@ -98,7 +98,7 @@ impl Node {
         Ok(connection)
     }
 
-    /// Logs a missing permission, and closes the connection after any failure but a reply about one key.
+    /// Logs a missing permission. Closes the connection unless the failure is an error reply about one key.
     fn tracking_failed(&self, error: &RedisError) {
         let lacks_permission = error.code() == Some("NOPERM");
         if lacks_permission {
@@ -112,14 +112,14 @@ impl Node {
 }
 
 fn pause(error: &RedisError) -> Duration {
-    if is_error_reply(error) { REFUSED_PAUSE } else { PAUSE }
+    if is_error_reply(error) { REFUSED_PAUSE } else { RETRY_PAUSE }
 }
 
 async fn within_timeout(reply: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
     timeout(PROBE_TIMEOUT, reply).await.unwrap_or_else(|_| Err((ErrorKind::Io, "no reply in time").into()))
 }
 
-/// Removes the denials of the keys that a message reports as changed, and all of them after a flush or at the end of the
+/// Removes the denials of the keys that a message reports as changed, or all denials after a flush or at the end of the
 /// connection.
 fn invalidate(denied_keys: &DeniedKeys, push: &PushInfo) {
     match (&push.kind, push.data.as_slice()) {

@@ -23,7 +23,7 @@ pub struct ControlPlane {
     tls: Option<Tls>,
 }
 
-/// Settings of TLS. The files are read at each connection, so that renewed ones are used.
+/// Settings of TLS. The files are read for each connection, so that renewed files are used.
 #[derive(Debug)]
 struct Tls {
     server_name: String,
@@ -57,7 +57,7 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// Returns the endpoint with the files for TLS as they are now.
+    /// Returns the endpoint, with the current content of the files for TLS.
     fn endpoint(&self) -> Result<Endpoint, String> {
         let Some(tls) = &self.tls else { return Ok(self.endpoint.clone()) };
         let read = |path, label| read_pem(path, label).map_err(|error| error.to_string());
@@ -75,7 +75,7 @@ impl ControlPlane {
             .map_err(|error| format!("TLS with the control plane: {}", chain(&error)))
     }
 
-    /// Connects.
+    /// Connects to the control plane.
     ///
     /// # Errors
     /// If a file cannot be read, or if the control plane cannot be reached or does not accept TLS as configured.
@@ -88,8 +88,8 @@ impl ControlPlane {
     }
 }
 
-/// Returns a connector whose connections end if the peer is unreachable. TCP finds that out, not PINGs of HTTP/2:
-/// servers in Go end a connection with more than one PING in five minutes.
+/// Returns a connector whose connections end if the peer is unreachable. TCP detects that instead of PINGs of HTTP/2,
+/// because servers in Go end a connection with more than one PING in five minutes.
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
@@ -97,7 +97,7 @@ fn connector() -> HttpConnector {
     connector.set_keepalive(Some(PROBE_AFTER));
     connector.set_keepalive_interval(Some(PROBE_AFTER));
     connector.set_keepalive_retries(Some(2));
-    // Without it, data without an acknowledgement would be sent again for a quarter of an hour.
+    // Without this timeout, the system would resend unacknowledged data for a quarter of an hour.
     #[cfg(target_os = "linux")]
     connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
     connector

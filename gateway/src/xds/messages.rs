@@ -79,7 +79,7 @@ pub struct RateLimitDescriptor {
     pub value: String,
     #[prost(message, optional, tag = "3")]
     pub rate_limit: Option<RateLimitPolicy>,
-    /// Entries that may follow this one.
+    /// Entries that may follow this entry.
     #[prost(message, repeated, tag = "4")]
     pub descriptors: Vec<RateLimitDescriptor>,
     #[prost(bool, tag = "5")]
@@ -102,7 +102,7 @@ pub struct RateLimitPolicy {
     pub requests_per_unit: u32,
     #[prost(bool, tag = "3")]
     pub unlimited: bool,
-    /// Name by which other limits replace this one.
+    /// Name by which other limits replace this limit.
     #[prost(string, tag = "4")]
     pub name: String,
     #[prost(message, repeated, tag = "5")]

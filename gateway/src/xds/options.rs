@@ -47,7 +47,7 @@ pub struct XdsOptions {
     /// Connect to the control plane by TLS. The other options for its TLS imply this.
     #[arg(id = "xds_tls", long = "xds-tls", env = "RATELIMIT_GATEWAY_XDS_TLS")]
     pub tls: bool,
-    /// File with the certificates that the control plane's is verified by, instead of the system's.
+    /// File with the authorities that verify the control plane's certificate, instead of those of the system.
     #[arg(id = "xds_ca", long = "xds-ca", env = "RATELIMIT_GATEWAY_XDS_CA", value_name = "FILE")]
     pub authority: Option<PathBuf>,
     /// Client certificate for the control plane, with --xds-key.

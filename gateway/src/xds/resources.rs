@@ -1,4 +1,4 @@
-//! Resources of a response, as the configuration that files with the same limits would have.
+//! Conversion of the resources of a response to a configuration, equal to that of files with the same limits.
 
 use super::messages::{
     DiscoveryResponse, RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
@@ -44,16 +44,16 @@ fn entries(descriptors: Vec<RateLimitDescriptor>) -> Vec<DescriptorEntry> {
     merge(descriptors).into_iter().map(entry).collect()
 }
 
-/// Merges descriptors with the same key and value unless both have a limit, which is an error. Envoy Gateway sends one
-/// for each rule on a network: a rule for the whole network, and another for each address in it.
+/// Merges descriptors with the same key and value unless both have a limit, which is an error later. Envoy Gateway
+/// sends a descriptor for each rule on a network: a rule for the whole network, and a rule for each address in it.
 fn merge(descriptors: Vec<RateLimitDescriptor>) -> Vec<RateLimitDescriptor> {
     let mut merged: Vec<RateLimitDescriptor> = Vec::with_capacity(descriptors.len());
-    let mut places: HashMap<(String, String), usize> = HashMap::new();
+    let mut indexes: HashMap<(String, String), usize> = HashMap::new();
     for mut descriptor in descriptors {
-        let place = *places.entry((descriptor.key.clone(), descriptor.value.clone())).or_insert(merged.len());
-        match merged.get_mut(place) {
+        let index = *indexes.entry((descriptor.key.clone(), descriptor.value.clone())).or_insert(merged.len());
+        match merged.get_mut(index) {
             Some(first) if first.rate_limit.is_none() || descriptor.rate_limit.is_none() => {
-                // The options are those of the limit.
+                // The merged descriptor has the options of the descriptor with the limit.
                 if descriptor.rate_limit.is_some() {
                     std::mem::swap(first, &mut descriptor);
                 }
@@ -92,7 +92,7 @@ fn limit(policy: RateLimitPolicy) -> RateLimitEntry {
     }
 }
 
-/// Returns the name of a unit as a file has it, or the number of an unknown one.
+/// Returns the name of a unit as in files, or the number of an unknown unit.
 fn unit_name(number: i32) -> String {
     RateLimitUnit::try_from(number).map_or_else(|_| number.to_string(), |unit| format!("{unit:?}").to_lowercase())
 }

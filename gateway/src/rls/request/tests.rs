@@ -1,5 +1,5 @@
 use super::{RequestError, RequestSettings, resolve};
-use crate::charge::Charge;
+use crate::charge::ChargingMode;
 use crate::client_address::Ipv6Prefix;
 use crate::configuration::Config;
 use crate::evaluation::RequestPart;
@@ -103,7 +103,7 @@ descriptors:
         };
         parts.iter().map(charge).collect::<Vec<_>>()
     };
-    let (all_or_none, independent, always) = (Charge::AllOrNone, Charge::Independent, Charge::Always);
+    let (all_or_none, independent, always) = (ChargingMode::AllOrNone, ChargingMode::Independent, ChargingMode::Always);
     assert_eq!(charges(&config, None), [always, all_or_none, always, all_or_none, always]);
     assert_eq!(charges(&config, Some(independent)), [independent, independent, always, all_or_none, independent]);
     assert_eq!(charges(&Config::default(), None), [all_or_none; 5]);
