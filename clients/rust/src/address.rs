@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Default length of the IPv6 network that counts as one client: a subscriber has an entire /64.
+/// Default length of the IPv6 networks that count as one client: an access provider assigns a /64 to a customer.
 pub(crate) const IPV6_PREFIX: u8 = 64;
 
 /// Returns the name of a client: an IPv4 address, or the network of an IPv6 address, given by its first `ipv6_prefix`
@@ -12,7 +12,7 @@ pub fn client_network(address: IpAddr, ipv6_prefix: u8) -> String {
         IpAddr::V4(address) => return address.to_string(),
         IpAddr::V6(address) => address,
     };
-    if let Some(address) = embedded(address) {
+    if let Some(address) = embedded_ipv4(address) {
         return address.to_string();
     }
     let prefix = ipv6_prefix.clamp(1, 128);
@@ -28,19 +28,19 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
     let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
     if let Some(rest) = text.strip_prefix('[') {
         let (address, rest) = rest.split_once(']')?;
-        let is_port = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
-        return if is_port { six(address) } else { None };
+        let is_port_valid = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+        return if is_port_valid { parse_ipv6(address) } else { None };
     }
     match text.split_once(':') {
         Some((address, port)) if !port.contains(':') => {
             address.parse::<Ipv4Addr>().ok().filter(|_| is_port(port)).map(IpAddr::V4)
         }
-        Some(_) => six(text),
+        Some(_) => parse_ipv6(text),
         None => text.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
     }
 }
 
-fn six(text: &str) -> Option<IpAddr> {
+fn parse_ipv6(text: &str) -> Option<IpAddr> {
     let address = match text.split_once('%') {
         Some((_, "")) => return None,
         Some((address, _)) => address,
@@ -53,12 +53,12 @@ fn is_port(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
-/// Returns the IPv4 address within an IPv6 address.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+/// Returns the IPv4 address within an IPv4-mapped or NAT64 address.
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     const NAT64: u128 = 0x0064_ff9b << 96;
     let bits = u128::from(address);
-    let low = Ipv4Addr::from_bits(u32::try_from(bits & u128::from(u32::MAX)).ok()?);
-    address.to_ipv4_mapped().or((bits >> 32 == NAT64 >> 32).then_some(low))
+    let last_32_bits = Ipv4Addr::from_bits(u32::try_from(bits & u128::from(u32::MAX)).ok()?);
+    address.to_ipv4_mapped().or((bits >> 32 == NAT64 >> 32).then_some(last_32_bits))
 }
 
 #[cfg(test)]

@@ -16,14 +16,14 @@ use crate::options::Take;
 use crate::units::{Batch, Units};
 use crate::words::refuse_sketches;
 
-/// Prefix of the keys of clients without a key, which are limited by address.
-const BY_ADDRESS: &str = "ip";
+/// Prefix of the keys for requests without a caller, which are limited by address.
+const ADDRESS_PREFIX: &str = "ip";
 
 /// Limits bound to a limiter: with a name by [`Limiter::limit`], or without one by [`Limiter::unnamed`].
 #[derive(Clone)]
 pub struct Bound<C> {
     limiter: Limiter<C>,
-    /// Name, or without one the canonical words of the limits.
+    /// Name of the limits, or their canonical words if they are unnamed.
     name: Arc<str>,
     is_named: bool,
     limits: Arc<[Limit]>,
@@ -33,11 +33,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// Binds limits to a name, with which their keys begin: the name, a colon and the caller.
     ///
     /// # Errors
-    /// [`Error::Call`] if other limits of this limiter have the name and another algorithm or window, as both would
-    /// charge the same keys; or if the name is `ip` or begins with `ip:`, which is reserved for keys by address.
+    /// [`Error::Call`] if limits of this limiter already have the name but another algorithm or window, because both
+    /// would charge the same keys; or if the name is `ip` or begins with `ip:`, which is reserved for keys by address.
     pub fn limit(&self, name: impl Into<String>, limits: impl IntoIterator<Item = Limit>) -> Result<Bound<C>, Error> {
         let (name, limits): (String, Arc<[Limit]>) = (name.into(), limits.into_iter().collect());
-        if name == BY_ADDRESS || name.starts_with("ip:") {
+        if name == ADDRESS_PREFIX || name.starts_with("ip:") {
             return Err(Error::Call(format!(
                 "a limit cannot have the name {name:?}: keys of addresses begin with ip:"
             )));
@@ -47,8 +47,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     }
 
     /// Binds limits without a name. Their keys begin with the canonical words of the limits, so that different limits
-    /// have different keys; two places with the same limits share them. Usage starts anew when the limits change: use a
-    /// name to avoid that.
+    /// have different keys, and equal limits share their keys. When the limits change, usage starts anew: use a name to
+    /// avoid that.
     pub fn unnamed(&self, limits: impl IntoIterator<Item = Limit>) -> Bound<C> {
         let limits: Arc<[Limit]> = limits.into_iter().collect();
         let name = limits.iter().map(Limit::canonical).collect::<Vec<_>>().join("+");
@@ -72,10 +72,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
         format!("{}:{who}", self.name)
     }
 
-    /// Returns the key of a client without a key, which is limited by its address. No caller has this key.
+    /// Returns the key for a request without a caller, which is limited by its address. It is never the key of a
+    /// caller. All requests without an address have the same key.
     pub fn key_of_address(&self, address: Option<IpAddr>, ipv6_prefix: u8) -> String {
         let address = address.map_or_else(|| "unknown".to_owned(), |address| client_network(address, ipv6_prefix));
-        format!("{BY_ADDRESS}:{}:{address}", self.name)
+        format!("{ADDRESS_PREFIX}:{}:{address}", self.name)
     }
 
     pub(crate) async fn take_at(&self, key: &str, take: &Take) -> Result<Decision, Error> {
@@ -96,15 +97,15 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Takes one unit.
     ///
     /// # Errors
-    /// As [`Limiter::take`].
+    /// Those of [`Limiter::take`].
     pub async fn take(&self, who: &str) -> Result<Decision, Error> {
         self.take_with(who, &Take::default()).await
     }
 
-    /// Charges the limits as `take` says.
+    /// Charges the limits, with the cost and the options of `take`.
     ///
     /// # Errors
-    /// As [`Limiter::take`].
+    /// Those of [`Limiter::take`].
     pub async fn take_with(&self, who: &str, take: &Take) -> Result<Decision, Error> {
         self.take_at(&self.key_of(who), take).await
     }
@@ -112,7 +113,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Returns the decision that [`Bound::take`] would make, and charges nothing.
     ///
     /// # Errors
-    /// As [`Limiter::take`].
+    /// Those of [`Limiter::take`].
     pub async fn peek(&self, who: &str) -> Result<Decision, Error> {
         self.limiter.peek(&self.key_of(who), &self.limits, 1).await
     }
@@ -120,7 +121,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Corrects a charge by its idempotency key.
     ///
     /// # Errors
-    /// As [`Limiter::take`].
+    /// Those of [`Limiter::take`].
     pub async fn settle(&self, who: &str, id: &str, cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
         self.limiter.settle(&self.key_of(who), &self.limits, id, cost).await
     }
@@ -128,15 +129,15 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Subtracts units from the current usage, whichever call charged them.
     ///
     /// # Errors
-    /// As [`Limiter::take`].
+    /// Those of [`Limiter::take`].
     pub async fn give_back(&self, who: &str, cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
         self.limiter.give_back(&self.key_of(who), &self.limits, cost).await
     }
 
-    /// Deletes the usage. Returns `true` if there was any.
+    /// Deletes the usage of a caller. Returns `true` if there was any.
     ///
     /// # Errors
-    /// As [`Limiter::reset`].
+    /// Those of [`Limiter::reset`].
     pub async fn reset(&self, who: &str) -> Result<bool, Error> {
         refuse_sketches(&self.limits)?;
         self.limiter.reset(&self.key_of(who)).await
@@ -145,7 +146,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Acquires a lease of a concurrency limit, which must be the only limit.
     ///
     /// # Errors
-    /// As [`Limiter::lease`].
+    /// Those of [`Limiter::lease`].
     pub async fn lease(&self, who: &str) -> Result<Lease<C>, Error> {
         self.lease_within(who, Duration::ZERO).await
     }
@@ -153,7 +154,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Acquires a lease, and waits for it for up to `wait`.
     ///
     /// # Errors
-    /// As [`Limiter::lease_within`].
+    /// Those of [`Limiter::lease_within`].
     pub async fn lease_within(&self, who: &str, wait: Duration) -> Result<Lease<C>, Error> {
         self.lease_at(&self.key_of(who), wait).await
     }

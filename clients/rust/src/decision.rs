@@ -12,7 +12,8 @@ use crate::error::Error;
 pub enum Source {
     /// The server.
     Server,
-    /// No decision: in an outage [`OnOutage`](crate::OnOutage) applies, or the key has no room.
+    /// No decision was made: [`OnOutage`](crate::OnOutage) applies in an outage, and a call whose key has no room is
+    /// denied.
     Nobody,
 }
 
@@ -21,23 +22,23 @@ pub enum Source {
 pub struct Decision {
     /// `true` if the call passes.
     pub allowed: bool,
-    /// Limit in whole units: of several limits, that of the one that denies longest or would run out first. `None`
-    /// without a decision.
+    /// Limit in whole units. Among several limits, that of the governing limit, which denies for the longest time or
+    /// would run out first. `None` without a decision.
     pub limit: Option<i64>,
-    /// Whole units that remain.
+    /// Whole units that remain of that limit.
     pub remaining: Option<i64>,
-    /// Allowed: time to hold the call, usually 0. Denied: time after which the same call passes; `None` if it never
-    /// does.
+    /// If the call is allowed, the time for which to hold it, usually 0. If it is denied, the time after which the same
+    /// call passes, or `None` if it never passes.
     pub wait: Option<Duration>,
-    /// Time until the limit has fully recovered.
+    /// Time until that limit has fully recovered.
     pub reset: Option<Duration>,
     /// Origin of the decision.
     pub source: Source,
-    /// Units charged to a call with [`Take::up_to`](crate::Take::up_to).
+    /// Units charged by a call with [`Take::up_to`](crate::Take::up_to).
     pub granted: Option<i64>,
-    /// Decisions of the limits of the single keys, for a call over several keys.
+    /// Decision on each key, in a call over several keys.
     pub each: Vec<Decision>,
-    /// `true` for a denial that this process remembered without asking the server.
+    /// `true` for a denial that this process repeated from memory without asking the server.
     pub is_remembered: bool,
     /// Idempotency key by which the charge can be settled.
     pub id: Option<String>,
@@ -51,20 +52,20 @@ impl Decision {
         self.source != Source::Server
     }
 
-    /// Decodes the integers of a reply, or of each key for a call over several keys.
-    pub(crate) fn read(reply: &Value, id: Option<String>) -> Option<Self> {
+    /// Decodes the integers of a reply, or for a call over several keys, those of each key.
+    pub(crate) fn decode(reply: &Value, id: Option<String>) -> Option<Self> {
         let Value::Array(parts) = reply else { return None };
         if let [Value::Int(allowed), wait, Value::Array(each)] = parts.as_slice() {
-            let each: Vec<_> = each.iter().map(|one| Self::read(one, None)).collect::<Option<_>>()?;
+            let each: Vec<_> = each.iter().map(|reply| Self::decode(reply, None)).collect::<Option<_>>()?;
             let wait = millis(wait)?;
-            // The numbers are those of any key: `governed` chooses the right ones.
-            return each.first().cloned().map(|one| Self { allowed: *allowed == 1, wait, each, id, ..one });
+            // The numbers are those of the first key until `with_governing_limit` replaces them.
+            return each.first().cloned().map(|first| Self { allowed: *allowed == 1, wait, each, id, ..first });
         }
-        let [Value::Int(allowed), Value::Int(limit), Value::Int(remaining), wait, reset, more @ ..] = parts.as_slice()
+        let [Value::Int(allowed), Value::Int(limit), Value::Int(remaining), wait, reset, extra @ ..] = parts.as_slice()
         else {
             return None;
         };
-        let granted = more.first().and_then(|one| if let Value::Int(units) = one { Some(*units) } else { None });
+        let granted = extra.first().and_then(|value| if let Value::Int(units) = value { Some(*units) } else { None });
         Some(Self {
             allowed: *allowed == 1,
             limit: Some(*limit),
@@ -82,22 +83,22 @@ impl Decision {
 
     /// Sets the numbers to those of the governing limit, as the server chooses it: the denial with the longest wait, or
     /// else the limit that would run out first under calls of these costs.
-    pub(crate) fn governed(self, costs: &[f64]) -> Self {
-        let rank = |(one, cost): &(&Self, &f64)| -> f64 {
+    pub(crate) fn with_governing_limit(self, costs: &[f64]) -> Self {
+        let rank = |(decision, cost): &(&Self, &f64)| -> f64 {
             if self.allowed {
-                let left = i32::try_from(one.remaining.unwrap_or(0)).unwrap_or(i32::MAX);
+                let left = i32::try_from(decision.remaining.unwrap_or(0)).unwrap_or(i32::MAX);
                 f64::from(left) / if **cost > 0.0 { **cost } else { 1.0 }
             } else {
-                one.wait.map_or(f64::NEG_INFINITY, |wait| -wait.as_secs_f64())
+                decision.wait.map_or(f64::NEG_INFINITY, |wait| -wait.as_secs_f64())
             }
         };
-        let agreeing = self.each.iter().zip(costs).filter(|(one, _)| one.allowed == self.allowed);
-        let Some((one, _)) = agreeing.min_by(|a, b| rank(a).total_cmp(&rank(b))) else { return self };
-        let (limit, remaining, reset) = (one.limit, one.remaining, one.reset);
+        let agreeing = self.each.iter().zip(costs).filter(|(decision, _)| decision.allowed == self.allowed);
+        let Some((governing, _)) = agreeing.min_by(|a, b| rank(a).total_cmp(&rank(b))) else { return self };
+        let (limit, remaining, reset) = (governing.limit, governing.remaining, governing.reset);
         Self { limit, remaining, reset, ..self }
     }
 
-    /// Returns a decision without the server. The wait of a denial is the time until the server is tried again.
+    /// Creates a decision without the server. `wait` is the time until the server is tried again, for a denial.
     pub(crate) fn undecided(allowed: bool, wait: Duration, error: Error) -> Self {
         Self {
             allowed,

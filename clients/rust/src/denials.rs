@@ -2,8 +2,8 @@
 //!
 //! The server's `wait` is exact: until it is over the same call would be denied again, so this process answers it.
 //! Other charges only make the wait longer. Units given back, a reset or a lifted ban shorten it; client tracking
-//! (`tracking.rs`) reports these. Without tracking, a denial is remembered for a second at most. The same holds for a
-//! sketch by a policy, whose limits can change.
+//! (`tracking.rs`) reports these. Without tracking, a denial is remembered for a second at most. Denials by sketches
+//! are never tracked.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use crate::decision::{Decision, Source};
 
-/// Maximum number of remembered keys. While all of them are denied, other keys are sent to the server.
-const KEYS: usize = 10_000;
+/// Maximum number of remembered keys. While all of them are denied, calls on other keys are sent to the server.
+const MAX_KEYS: usize = 10_000;
 /// Pause between two searches for expired denials.
-const SWEEP: Duration = Duration::from_millis(100);
-/// Maximum number of calls per key. The oldest denial is evicted.
-const CALLS: usize = 8;
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum number of different calls with a remembered denial per key. A further denial evicts the oldest.
+const MAX_CALLS_PER_KEY: usize = 8;
 
-/// Time for which a denial of a key without tracking is remembered.
-const UNTRACKED: Duration = Duration::from_secs(1);
+/// Longest time for which a denial of a key without tracking is remembered.
+const UNTRACKED_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Rounding error of a wait, which the server rounds up to whole milliseconds.
-const ROUNDED: Duration = Duration::from_millis(1);
+/// Largest rounding error of a wait, which the server rounds up to whole milliseconds.
+const ROUNDING_ERROR: Duration = Duration::from_millis(1);
 
 #[derive(Clone)]
 pub(crate) struct Denial {
@@ -31,18 +31,18 @@ pub(crate) struct Denial {
     decision: Decision,
     /// Time of the reply: the wait began no later.
     received_at: Instant,
-    until: Instant,
+    expires_at: Instant,
 }
 
 impl Denial {
     pub(crate) fn new(words: Vec<String>, decision: Decision, sent_at: Instant, received_at: Instant) -> Self {
-        let until = until(&decision, sent_at, UNTRACKED);
-        Self { words, decision, received_at, until }
+        let expires_at = denial_end(&decision, sent_at, UNTRACKED_LIFETIME);
+        Self { words, decision, received_at, expires_at }
     }
 
-    /// Returns `true` if a denial outlasts the time for which it is remembered without tracking.
+    /// Returns `true` if `wait` is longer than a denial is remembered without tracking.
     pub(crate) fn is_long(wait: Duration) -> bool {
-        wait > UNTRACKED
+        wait > UNTRACKED_LIFETIME
     }
 }
 
@@ -59,16 +59,17 @@ struct Remembered {
 }
 
 impl Remembered {
-    /// Makes room for another key. Returns `false` if all keys are denied, or were a moment ago.
-    fn has_room(&mut self, now: Instant) -> bool {
-        if self.by_key.len() < KEYS {
+    /// Returns `true` if there is room for another key. If necessary, removes expired denials, at most once in
+    /// `SWEEP_INTERVAL`.
+    fn make_room(&mut self, now: Instant) -> bool {
+        if self.by_key.len() < MAX_KEYS {
             return true;
         }
-        if self.swept_at.is_none_or(|swept_at| now.saturating_duration_since(swept_at) >= SWEEP) {
+        if self.swept_at.is_none_or(|swept_at| now.saturating_duration_since(swept_at) >= SWEEP_INTERVAL) {
             self.swept_at = Some(now);
-            self.by_key.retain(|_, denials| denials.iter().any(|one| now < one.until));
+            self.by_key.retain(|_, denials| denials.iter().any(|denial| now < denial.expires_at));
         }
-        self.by_key.len() < KEYS
+        self.by_key.len() < MAX_KEYS
     }
 }
 
@@ -76,37 +77,39 @@ impl Denials {
     /// Returns the remembered denial of a call, as the server would report it now.
     pub(crate) fn find(&self, key: &[u8], words: &[String], now: Instant) -> Option<Decision> {
         let remembered = self.lock();
-        let denial = remembered.by_key.get(key)?.iter().find(|one| now < one.until && one.words == words)?;
-        Some(left(&denial.decision, now.saturating_duration_since(denial.received_at)))
+        let denial =
+            remembered.by_key.get(key)?.iter().find(|denial| now < denial.expires_at && denial.words == words)?;
+        Some(aged(&denial.decision, now.saturating_duration_since(denial.received_at)))
     }
 
-    /// Remembers a denial. Returns `true` if the same call on the key was denied before, so that tracking the key is
-    /// worthwhile: most keys are denied once.
+    /// Remembers a denial. Returns `true` if it replaces an expired denial of the same call, so that tracking the key
+    /// is worthwhile: most keys are denied only once.
     pub(crate) fn remember(&self, key: &[u8], denial: Denial) -> bool {
         let now = denial.received_at;
-        if denial.decision.source != Source::Server || denial.until <= now {
+        if denial.decision.source != Source::Server || denial.expires_at <= now {
             return false;
         }
         let mut remembered = self.lock();
-        if !remembered.by_key.contains_key(key) && !remembered.has_room(now) {
+        if !remembered.by_key.contains_key(key) && !remembered.make_room(now) {
             return false;
         }
-        let known = remembered.by_key.entry(key.to_vec()).or_default();
-        if let Some(same) = known.iter_mut().find(|one| one.words == denial.words) {
-            let is_over = same.until <= now;
-            if is_over {
+        let denials_of_key = remembered.by_key.entry(key.to_vec()).or_default();
+        if let Some(same) = denials_of_key.iter_mut().find(|known| known.words == denial.words) {
+            let has_expired = same.expires_at <= now;
+            if has_expired {
                 *same = denial;
             }
-            return is_over;
+            return has_expired;
         }
-        if known.len() == CALLS {
-            known.remove(0);
+        if denials_of_key.len() == MAX_CALLS_PER_KEY {
+            denials_of_key.remove(0);
         }
-        known.push(denial);
+        denials_of_key.push(denial);
         false
     }
 
-    /// Remembers the denial of a tracked key for its entire wait, unless the key has changed.
+    /// Applies the reply to a peek at a tracked key: remembers its denial for the entire wait, unless the key has
+    /// changed since the denial was remembered.
     pub(crate) fn extend(
         &self,
         key: &[u8],
@@ -119,11 +122,11 @@ impl Denials {
             self.forget(key);
             return;
         }
-        let until = until(&decision, sent_at, Duration::MAX);
+        let expires_at = denial_end(&decision, sent_at, Duration::MAX);
         if let Some(denial) =
             self.lock().by_key.get_mut(key).and_then(|all| all.iter_mut().find(|one| one.words == words))
         {
-            *denial = Denial { words: words.to_vec(), decision, received_at, until };
+            *denial = Denial { words: words.to_vec(), decision, received_at, expires_at };
         }
     }
 
@@ -141,20 +144,20 @@ impl Denials {
     }
 }
 
-/// Returns the end of a denial of a call sent at `sent_at`, at most `most` later.
-fn until(decision: &Decision, sent_at: Instant, most: Duration) -> Instant {
-    // A denial without end is refreshed each second, as the usage that it reports recovers meanwhile.
-    let wait = decision.wait.unwrap_or(UNTRACKED).min(most).saturating_sub(ROUNDED);
+/// Returns the end of a denial of a call that was sent at `sent_at`, at most `max_lifetime` later.
+fn denial_end(decision: &Decision, sent_at: Instant, max_lifetime: Duration) -> Instant {
+    // A denial of a call that never passes is refreshed each second, because the usage in it recovers meanwhile.
+    let wait = decision.wait.unwrap_or(UNTRACKED_LIFETIME).min(max_lifetime).saturating_sub(ROUNDING_ERROR);
     sent_at.checked_add(wait).unwrap_or(sent_at)
 }
 
-/// Returns the decision after `passed`.
-fn left(decision: &Decision, passed: Duration) -> Decision {
-    let less = |time: Option<Duration>| time.map(|time| time.saturating_sub(passed));
+/// Returns the decision as it is `passed` later: with shorter times.
+fn aged(decision: &Decision, passed: Duration) -> Decision {
+    let reduced = |time: Option<Duration>| time.map(|time| time.saturating_sub(passed));
     Decision {
-        wait: less(decision.wait),
-        reset: less(decision.reset),
-        each: decision.each.iter().map(|one| left(one, passed)).collect(),
+        wait: reduced(decision.wait),
+        reset: reduced(decision.reset),
+        each: decision.each.iter().map(|decision| aged(decision, passed)).collect(),
         is_remembered: true,
         ..decision.clone()
     }
@@ -168,7 +171,7 @@ mod tests {
 
     fn denied(wait: Duration) -> Decision {
         let words = [0, 5, 0, i64::try_from(wait.as_millis()).unwrap(), 60_000].map(redis::Value::Int);
-        Decision::read(&redis::Value::Array(words.to_vec()), None).unwrap()
+        Decision::decode(&redis::Value::Array(words.to_vec()), None).unwrap()
     }
 
     fn words(limit: &str) -> Vec<String> {
@@ -205,7 +208,7 @@ mod tests {
         assert!(denials.find(KEY, &words("a"), at(3_000_000)).is_some());
         denials.forget(KEY);
         assert!(denials.find(KEY, &words("a"), at(1200)).is_none());
-        // A later reply is not replaced by that of an earlier call.
+        // The reply to a peek is ignored after the key has changed.
         denials.extend(KEY, &words("a"), denied(long), at(1100), at(1200));
         assert!(denials.find(KEY, &words("a"), at(1200)).is_none());
     }
@@ -214,14 +217,17 @@ mod tests {
     fn calls_per_key_are_bounded() {
         let (denials, start) = (Denials::default(), Instant::now());
         for call in 0..100 {
-            let denial = Denial::new(words(&call.to_string()), denied(UNTRACKED), start, start);
+            let denial = Denial::new(words(&call.to_string()), denied(UNTRACKED_LIFETIME), start, start);
             denials.remember(KEY, denial);
         }
-        assert_eq!(denials.lock().by_key[KEY].len(), CALLS);
-        for key in 0..2 * KEYS {
-            denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNTRACKED), start, start));
+        assert_eq!(denials.lock().by_key[KEY].len(), MAX_CALLS_PER_KEY);
+        for key in 0..2 * MAX_KEYS {
+            denials.remember(
+                key.to_string().as_bytes(),
+                Denial::new(words("a"), denied(UNTRACKED_LIFETIME), start, start),
+            );
         }
-        assert!(denials.lock().by_key.len() <= KEYS);
+        assert!(denials.lock().by_key.len() <= MAX_KEYS);
     }
 
     #[test]
@@ -229,14 +235,14 @@ mod tests {
         let (denials, start) = (Denials::default(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         let remember = |key: usize, now| {
-            denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNTRACKED), now, now));
+            denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNTRACKED_LIFETIME), now, now));
         };
         let known = |key: usize, now| denials.find(key.to_string().as_bytes(), &words("a"), now).is_some();
         // 12,000 denied keys in turn: remembered ones stay so, and the others are sent to the server.
         (0..12_000).for_each(|key| remember(key, start));
-        assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), KEYS);
+        assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), MAX_KEYS);
         (10_000..12_000).for_each(|key| remember(key, at(500)));
-        assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), KEYS);
+        assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), MAX_KEYS);
         // After the denials have expired there is room.
         remember(11_999, at(1100));
         assert!(known(11_999, at(1100)) && denials.lock().by_key.len() == 1);

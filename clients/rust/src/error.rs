@@ -16,7 +16,7 @@ pub enum Error {
     NoPolicy(String),
     /// Malformed call.
     Call(String),
-    /// Denied lease, or a lease that was not renewed in time.
+    /// Denied lease: all leases of the limit are held.
     Denied(String),
 }
 

@@ -6,32 +6,34 @@ use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use crate::decision::{Decision, Source};
 use crate::limits::Limit;
 
-/// Limit that a policy reports if all its limits are shadow limits.
+/// Value of the limit in the reply for a policy whose limits are all in shadow mode, so that none is enforced.
 const NO_LIMIT: i64 = 1_000_000_000_000;
 
 /// Returns the header fields of a response: `X-RateLimit-*`, the IETF's `RateLimit` and `RateLimit-Policy`
-/// (draft-ietf-httpapi-ratelimit-headers-10), and `Retry-After` for a denial. `limits` are those of the call; of
-/// several, the fields describe the governing one. `name` is their name, such as [`Bound::name`](crate::Bound::name); a
-/// limit with a name of its own keeps that.
+/// (draft-ietf-httpapi-ratelimit-headers-10), and `Retry-After` for a denial. `limits` are the limits of the call; the
+/// fields describe the governing limit. `name` is the name in the fields, such as [`Bound::name`](crate::Bound::name);
+/// if the call has a single limit, the name of that takes precedence.
 pub fn header_fields(decision: &Decision, limits: &[Limit], name: &str) -> HeaderMap {
-    let mut found = HeaderMap::new();
+    let mut fields = HeaderMap::new();
     let mut add = |name: &'static str, value: String| {
         if let Ok(value) = HeaderValue::from_str(&value) {
-            found.insert(HeaderName::from_static(name), value);
+            fields.insert(HeaderName::from_static(name), value);
         }
     };
     let usage = (decision.limit, decision.remaining, decision.reset);
     if let (Source::Server, (Some(limit), Some(remaining), Some(reset))) = (decision.source, usage)
         && limit != NO_LIMIT
     {
-        let governing = match limits {
+        // Among several limits, the governing limit is unknown here.
+        let only_limit = match limits {
             [limit] => Some(limit),
             _ => None,
         };
-        let name = quoted(label(limits, name));
-        let window = governing.and_then(|one| one.window).map_or(String::new(), |one| format!(";w={}", seconds(one)));
+        let name = quoted(name_in_fields(limits, name));
+        let window = only_limit.and_then(|limit| limit.window);
+        let window = window.map_or(String::new(), |window| format!(";w={}", seconds(window)));
         let until = if decision.allowed { Some(reset) } else { decision.wait };
-        let until = until.map_or(String::new(), |one| format!(";t={}", seconds(one)));
+        let until = until.map_or(String::new(), |time| format!(";t={}", seconds(time)));
         add("ratelimit-policy", format!("{name};q={limit}{window}"));
         add("ratelimit", format!("{name};r={remaining}{until}"));
         add("x-ratelimit-limit", limit.to_string());
@@ -41,22 +43,23 @@ pub fn header_fields(decision: &Decision, limits: &[Limit], name: &str) -> Heade
     if let (false, Some(wait)) = (decision.allowed, decision.wait) {
         add("retry-after", seconds(wait).to_string());
     }
-    found
+    fields
 }
 
-/// Returns the name of the limits: a single limit's own name, if it has one.
-pub(crate) fn label<'n>(limits: &'n [Limit], name: &'n str) -> &'n str {
+/// Returns the name of a single limit, if it has one, or otherwise `name`.
+pub(crate) fn name_in_fields<'n>(limits: &'n [Limit], name: &'n str) -> &'n str {
     match limits {
         [limit] => limit.name.as_deref().unwrap_or(name),
         _ => name,
     }
 }
 
-/// Formats a string of a structured field (RFC 9651), which is printable ASCII.
+/// Formats a string of a structured field (RFC 9651). Characters other than printable ASCII become `?`.
 fn quoted(text: &str) -> String {
     let shown = text.chars().map(|character| if matches!(character, ' '..='~') { character } else { '?' });
-    let escaped: String =
-        shown.flat_map(|one| ['\\'].into_iter().filter(move |_| matches!(one, '"' | '\\')).chain([one])).collect();
+    let escaped: String = shown
+        .flat_map(|letter| ['\\'].into_iter().filter(move |_| matches!(letter, '"' | '\\')).chain([letter]))
+        .collect();
     format!("\"{escaped}\"")
 }
 

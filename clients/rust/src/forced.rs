@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-/// Error text for waits and units, with which each attempt would be charged.
+/// Error text for waits and units under such a policy, which would charge each attempt.
 pub(crate) const FORCED: &str =
     "the policy has a limit with FORCE, which charges denied calls: it is not for waits and units";
 
@@ -16,12 +16,12 @@ const LIFETIME: Duration = Duration::from_secs(1);
 /// Maximum number of cached answers.
 const MAX_POLICIES: usize = 10_000;
 
-/// Cache of the answers of the server, by the names of the policy.
+/// Cache of the answers of the server: for the names of a policy, `true` if it has FORCE, and the time of the question.
 #[derive(Default)]
 pub(crate) struct ForcedPolicies(Mutex<HashMap<Vec<String>, (bool, Instant)>>);
 
 impl ForcedPolicies {
-    /// Returns `true` if the policy has FORCE, or `None` if the server has to be asked.
+    /// Returns `true` if the policy has FORCE, or `None` if the server must be asked.
     pub(crate) fn find(&self, policy: &[String], now: Instant) -> Option<bool> {
         let (forces, asked_at) = *self.entries().get(policy)?;
         (now.saturating_duration_since(asked_at) < LIFETIME).then_some(forces)
@@ -41,9 +41,9 @@ impl ForcedPolicies {
     }
 }
 
-/// Returns `true` if a reply with the decision of each limit says that the policy has FORCE.
+/// Returns `true` if a reply to RL.LIMIT with EACH says that the policy has FORCE.
 pub(crate) fn has_force(reply: &Value) -> bool {
-    // Before it: allowed, wait, decisions, name of the policy, version.
+    // The first five parts are: allowed, wait, decisions, name of the policy, version.
     let Value::Array(parts) = reply else { return false };
     parts.iter().skip(5).any(|part| match part {
         Value::BulkString(word) => word == b"FORCE",

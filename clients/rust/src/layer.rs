@@ -20,16 +20,16 @@ use crate::address::IPV6_PREFIX;
 use crate::bound::Bound;
 use crate::decision::{Decision, Source};
 use crate::error::Error;
-use crate::fields::{header_fields, label, retry_after};
+use crate::fields::{header_fields, name_in_fields, retry_after};
 use crate::limits::{Amount, Limit};
 use crate::options::Take;
 
-/// Caller that a key function names for a request.
+/// Caller of a request, as the key function of a layer returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     /// A caller, such as a user. An empty name is [`Who::Absent`].
     Key(String),
-    /// No caller, for example without the header. The request is limited by its address.
+    /// No caller, for example because a header is missing. The request is limited by its address.
     Absent,
     /// A caller without a limit.
     Unlimited,
@@ -55,9 +55,9 @@ impl<T: Into<Who>> From<Option<T>> for Who {
 
 type AddressOf = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
 
-/// Key function of a layer, and the fallback for requests without a key.
+/// Source of the keys of requests: the key function of a layer, and the fallback for requests without a caller.
 #[derive(Clone)]
-struct Caller<K> {
+struct KeySource<K> {
     key: K,
     address: AddressOf,
     ipv6_prefix: u8,
@@ -65,7 +65,7 @@ struct Caller<K> {
     is_logged: Arc<AtomicBool>,
 }
 
-impl<K> Caller<K> {
+impl<K> KeySource<K> {
     fn new(key: K) -> Self {
         Self { key, address: Arc::new(|_| None), ipv6_prefix: IPV6_PREFIX, is_logged: Arc::default() }
     }
@@ -92,17 +92,17 @@ impl<K> Caller<K> {
     }
 }
 
-/// Denial of a request, with the limits and their name.
+/// Denial of a request, for which an [`Answer`] returns a response.
 pub struct Denial<'d> {
-    /// The decision.
+    /// Decision on the request.
     pub decision: &'d Decision,
-    /// The limits of the layer.
+    /// Limits of the layer.
     pub limits: &'d [Limit],
-    /// The name of the limits in header fields.
+    /// Name of the limits in header fields.
     pub name: &'d str,
 }
 
-/// Responses in place of the service.
+/// Responses that a layer returns in place of the service.
 pub trait Answer<B>: Clone {
     /// Returns the response to a denied request.
     fn denied(&self, denial: &Denial) -> Response<B>;
@@ -111,7 +111,7 @@ pub trait Answer<B>: Clone {
     fn failed(&self, error: &Error) -> Response<B>;
 }
 
-/// Responses of HTTP: status 429, or 503 without a decision, with a problem document (RFC 9457).
+/// Responses in HTTP: status 429, or 503 without a decision, with a problem document (RFC 9457).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Http;
 
@@ -119,9 +119,12 @@ impl<B: From<String>> Answer<B> for Http {
     fn denied(&self, denial: &Denial) -> Response<B> {
         let Denial { decision, limits, name } = *denial;
         let (status, kind, title, violated) = match decision.source {
-            Source::Server => {
-                (StatusCode::TOO_MANY_REQUESTS, "quota-exceeded", "Too many requests", Some(label(limits, name)))
-            }
+            Source::Server => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "quota-exceeded",
+                "Too many requests",
+                Some(name_in_fields(limits, name)),
+            ),
             Source::Nobody => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "temporary-reduced-capacity",
@@ -166,15 +169,15 @@ fn json_text(text: &str) -> String {
     })
 }
 
-/// Responses of gRPC: status RESOURCE_EXHAUSTED, UNAVAILABLE without a decision, or INTERNAL.
+/// Responses in gRPC: status RESOURCE_EXHAUSTED, UNAVAILABLE without a decision, or INTERNAL for a misconfiguration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 
 impl<B: Default> Answer<B> for Grpc {
     fn denied(&self, denial: &Denial) -> Response<B> {
         let mut response = match denial.decision.source {
-            Source::Server => status(8, "the rate limit is exceeded"),
-            Source::Nobody => status(14, "rate limits cannot be checked at the moment"),
+            Source::Server => trailers_only(RESOURCE_EXHAUSTED, "the rate limit is exceeded"),
+            Source::Nobody => trailers_only(UNAVAILABLE, "rate limits cannot be checked at the moment"),
         };
         response.headers_mut().extend(retry_after(denial.decision));
         response
@@ -182,12 +185,17 @@ impl<B: Default> Answer<B> for Grpc {
 
     fn failed(&self, error: &Error) -> Response<B> {
         log::error!("a rate limit cannot be checked: {error}");
-        status(13, "a rate limit cannot be checked")
+        trailers_only(INTERNAL, "a rate limit cannot be checked")
     }
 }
 
-/// Returns a response of trailers only, as gRPC calls it.
-fn status<B: Default>(code: u16, message: &'static str) -> Response<B> {
+/// Status codes of gRPC.
+const RESOURCE_EXHAUSTED: u16 = 8;
+const INTERNAL: u16 = 13;
+const UNAVAILABLE: u16 = 14;
+
+/// Returns a gRPC response that has a status and no message ("Trailers-Only").
+fn trailers_only<B: Default>(code: u16, message: &'static str) -> Response<B> {
     let mut response = Response::new(B::default());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -196,7 +204,8 @@ fn status<B: Default>(code: u16, message: &'static str) -> Response<B> {
     response
 }
 
-/// Charge of a request, among its extensions, for settling it to the actual cost.
+/// Charge of a request. The layer puts it into the extensions of the request, so that the service can settle it to the
+/// actual cost.
 #[derive(Clone)]
 pub struct Charge<C> {
     limit: Bound<C>,
@@ -210,8 +219,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Charge<C> {
         &self.decision
     }
 
-    /// Corrects the charge. This needs a layer with [`Take::refundable`], or a charge of more than one unit or more
-    /// than a hundredth of a limit.
+    /// Corrects the charge to the actual cost. Requires a layer with [`Take::refundable`], or a charge of more than one
+    /// unit or more than a hundredth of a limit.
     ///
     /// # Errors
     /// [`Error::Call`] if the charge has no idempotency key, and those of [`Limiter::settle`](crate::Limiter::settle).
@@ -225,16 +234,16 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Charge<C> {
     }
 }
 
-type Refunds = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+type RefundCondition = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 
 /// Layer that charges a limit for each request: `RateLimitLayer::new(limiter.limit("api", [Limit::fixed(100, "1m")])?,
 /// |request| ...)`.
 #[derive(Clone)]
 pub struct RateLimitLayer<C, K, A = Http> {
     limit: Bound<C>,
-    caller: Caller<K>,
+    key_source: KeySource<K>,
     take: Take,
-    refunds: Option<Refunds>,
+    refunds: Option<RefundCondition>,
     answer: A,
 }
 
@@ -246,7 +255,7 @@ impl<C, K> RateLimitLayer<C, K> {
     where
         K: Fn(&Parts) -> W,
     {
-        Self { limit, caller: Caller::new(key), take: Take::default(), refunds: None, answer: Http }
+        Self { limit, key_source: KeySource::new(key), take: Take::default(), refunds: None, answer: Http }
     }
 }
 
@@ -255,12 +264,12 @@ impl<C, K, A> RateLimitLayer<C, K, A> {
     /// parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`. Requests without an address share
     /// one limit.
     pub fn address(self, address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        Self { caller: Caller { address: Arc::new(address), ..self.caller }, ..self }
+        Self { key_source: KeySource { address: Arc::new(address), ..self.key_source }, ..self }
     }
 
     /// Sets the length of IPv6 networks that count as one client, 1 to 128: 64 by default.
     pub fn ipv6_prefix(self, bits: u8) -> Self {
-        Self { caller: Caller { ipv6_prefix: bits, ..self.caller }, ..self }
+        Self { key_source: KeySource { ipv6_prefix: bits, ..self.key_source }, ..self }
     }
 
     /// Sets the denials to responses of gRPC.
@@ -268,10 +277,10 @@ impl<C, K, A> RateLimitLayer<C, K, A> {
         self.answering(Grpc)
     }
 
-    /// Sets the denials to custom responses.
+    /// Answers denied requests with custom responses.
     pub fn answering<B>(self, answer: B) -> RateLimitLayer<C, K, B> {
-        let Self { limit, caller, take, refunds, answer: _ } = self;
-        RateLimitLayer { limit, caller, take, refunds, answer }
+        let Self { limit, key_source, take, refunds, answer: _ } = self;
+        RateLimitLayer { limit, key_source, take, refunds, answer }
     }
 
     /// Sets the charge of each request, such as an estimate, which [`Charge::settle`] corrects.
@@ -280,7 +289,7 @@ impl<C, K, A> RateLimitLayer<C, K, A> {
         Self { take, ..self }
     }
 
-    /// Refunds the charge of a request if this function returns `true` for its response, as `|response|
+    /// Refunds the charge of a request if this function returns `true` for the response, such as `|response|
     /// response.status.is_server_error()`.
     pub fn refunding(self, refunds: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
         Self { take: self.take.refundable(), refunds: Some(Arc::new(refunds)), ..self }
@@ -302,7 +311,7 @@ pub struct RateLimitService<S, C, K, A> {
     layer: RateLimitLayer<C, K, A>,
 }
 
-type Answering<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
+type ResponseFuture<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
 
 impl<S, C, K, W, A, In, Out> Service<Request<In>> for RateLimitService<S, C, K, A>
 where
@@ -317,18 +326,18 @@ where
 {
     type Response = Response<Out>;
     type Error = S::Error;
-    type Future = Answering<Response<Out>, S::Error>;
+    type Future = ResponseFuture<Response<Out>, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        // Call the clone that is ready, and keep the new one.
+        // `poll_ready` was called on `self.inner`, so call that, and keep its clone for the next request.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let (mut parts, body) = request.into_parts();
-        let key = self.layer.caller.key_of(&self.layer.limit, &parts);
+        let key = self.layer.key_source.key_of(&self.layer.limit, &parts);
         let RateLimitLayer { limit, take, refunds, answer, .. } = self.layer.clone();
         Box::pin(async move {
             let Some(key) = key else { return inner.call(Request::from_parts(parts, body)).await };
@@ -371,34 +380,34 @@ where
 #[derive(Clone)]
 pub struct LeaseLayer<C, K, A = Http> {
     limit: Bound<C>,
-    caller: Caller<K>,
+    key_source: KeySource<K>,
     answer: A,
 }
 
 impl<C, K> LeaseLayer<C, K> {
-    /// Creates a layer that limits each caller, like [`RateLimitLayer::new`]. Denials are responses of HTTP.
+    /// Creates a layer that limits each caller, like [`RateLimitLayer::new`]. Denials are responses in HTTP.
     pub fn new<W: Into<Who>>(limit: Bound<C>, key: K) -> Self
     where
         K: Fn(&Parts) -> W,
     {
-        Self { limit, caller: Caller::new(key), answer: Http }
+        Self { limit, key_source: KeySource::new(key), answer: Http }
     }
 }
 
 impl<C, K, A> LeaseLayer<C, K, A> {
     /// Sets the function that returns the address of a request without a key: see [`RateLimitLayer::address`].
     pub fn address(self, address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        Self { caller: Caller { address: Arc::new(address), ..self.caller }, ..self }
+        Self { key_source: KeySource { address: Arc::new(address), ..self.key_source }, ..self }
     }
 
     /// Sets the length of IPv6 networks that count as one client, 1 to 128: 64 by default.
     pub fn ipv6_prefix(self, bits: u8) -> Self {
-        Self { caller: Caller { ipv6_prefix: bits, ..self.caller }, ..self }
+        Self { key_source: KeySource { ipv6_prefix: bits, ..self.key_source }, ..self }
     }
 
     /// Sets the denials to responses of gRPC.
     pub fn grpc(self) -> LeaseLayer<C, K, Grpc> {
-        LeaseLayer { limit: self.limit, caller: self.caller, answer: Grpc }
+        LeaseLayer { limit: self.limit, key_source: self.key_source, answer: Grpc }
     }
 }
 
@@ -431,7 +440,7 @@ where
 {
     type Response = Response<Out>;
     type Error = S::Error;
-    type Future = Answering<Response<Out>, S::Error>;
+    type Future = ResponseFuture<Response<Out>, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -441,14 +450,14 @@ where
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let (parts, body) = request.into_parts();
-        let key = self.layer.caller.key_of(&self.layer.limit, &parts);
+        let key = self.layer.key_source.key_of(&self.layer.limit, &parts);
         let LeaseLayer { limit, answer, .. } = self.layer.clone();
         Box::pin(async move {
             let request = Request::from_parts(parts, body);
             let Some(key) = key else { return inner.call(request).await };
             let lease = match limit.lease_at(&key, Duration::ZERO).await {
                 Ok(lease) => lease,
-                Err(error) => return Ok(unleased(&answer, error, &limit)),
+                Err(error) => return Ok(response_without_lease(&answer, error, &limit)),
             };
             let response = inner.call(request).await;
             if let Err(error) = lease.release().await {
@@ -460,7 +469,7 @@ where
 }
 
 /// Returns the response to a request that got no lease.
-fn unleased<B, C>(answer: &impl Answer<B>, error: Error, limit: &Bound<C>) -> Response<B>
+fn response_without_lease<B, C>(answer: &impl Answer<B>, error: Error, limit: &Bound<C>) -> Response<B>
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {

@@ -12,47 +12,48 @@ use uuid::Uuid;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limits::{Amount, Limit};
-use crate::sending::{Refused, Sending};
+use crate::sending::{CallFailure, CallSender};
 
-/// Share of the ttl after which a lease counts as lost. The rest is for stopping the work before the server grants the
-/// lease to another holder.
-const WORKING: f64 = 0.8;
+/// Share of the ttl after which a lease that was not renewed counts as lost. The rest of the ttl is for stopping the
+/// work before the server grants the lease to another holder.
+const HELD_SHARE: f64 = 0.8;
 
-/// Pause between attempts without a connection for blocking calls.
-const ASKED_AGAIN: Duration = Duration::from_millis(100);
+/// Pause between attempts to acquire a lease without a client for blocking calls.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Holder of a lease, and the calls for it.
 #[derive(Clone)]
-pub(crate) struct Place<C> {
-    sending: Sending<C>,
+pub(crate) struct LeaseHolder<C> {
+    sender: CallSender<C>,
     key: String,
-    /// Limit, ttl, and holder.
+    /// Words of the call RL.ACQUIRE, the last of which is the id of the holder.
     words: Vec<String>,
-    most: Amount,
+    max_leases: Amount,
     ttl: Duration,
 }
 
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> Place<C> {
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> LeaseHolder<C> {
     /// Creates a holder. `key` is the key on the server.
-    pub(crate) fn new(sending: Sending<C>, key: String, limit: &Limit) -> Result<Self, Error> {
-        let (true, Some(ttl), Some(most)) = (limit.is_concurrency(), limit.window, limit.quota) else {
+    pub(crate) fn new(sender: CallSender<C>, key: String, limit: &Limit) -> Result<Self, Error> {
+        let (true, Some(ttl), Some(max_leases)) = (limit.is_concurrency(), limit.window, limit.quota) else {
             return Err(Error::Call("a lease is of a limit such as Limit::concurrency(10, \"30s\")".to_owned()));
         };
         let mut words = vec!["RL.ACQUIRE".to_owned(), key.clone()];
         words.extend(limit.words.iter().cloned());
         words.push(Uuid::new_v4().simple().to_string());
-        Ok(Self { sending, key, words, most, ttl })
+        Ok(Self { sender, key, words, max_leases, ttl })
     }
 
-    async fn renewed(&self) -> Result<Decision, Error> {
-        let reply = self.sending.send_command(&self.words).await?;
-        read(&reply)
+    /// Sends RL.ACQUIRE, which acquires the lease, or renews it if it is held.
+    async fn send_acquire(&self) -> Result<Decision, Error> {
+        let reply = self.sender.send_command(&self.words).await?;
+        decode(&reply)
     }
 
-    async fn released(&self) -> Result<(), Error> {
+    async fn send_release(&self) -> Result<(), Error> {
         let holder = self.words.last().cloned().unwrap_or_default();
         let release = ["RL.RELEASE".to_owned(), self.key.clone(), holder];
-        self.sending.changed(&self.key, &release, true).await.map(|_| ()).map_err(Refused::into_error)
+        self.sender.send_change(&self.key, &release, true).await.map(|_| ()).map_err(CallFailure::into_error)
     }
 
     /// Acquires the lease as soon as there is room, or returns the server's denial after `wait`. Also returns the time
@@ -61,26 +62,26 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Place<C> {
         let until = Instant::now() + wait;
         loop {
             let sent_at = Instant::now();
-            let decision = self.renewed().await?;
+            let decision = self.send_acquire().await?;
             let left = until.saturating_duration_since(Instant::now());
             if decision.allowed || decision.wait.is_none() || left.is_zero() {
                 return Ok((decision, sent_at));
             }
-            match self.sending.blocked(&self.words, left).await {
-                Some(Ok(reply)) => return Ok((read(&reply)?, Instant::now())),
+            match self.sender.send_blocking(&self.words, left).await {
+                Some(Ok(reply)) => return Ok((decode(&reply)?, Instant::now())),
                 // The server is no longer the primary: the next attempt goes to the new one.
-                Some(Err(Refused::Reply(reply))) if reply.starts_with("UNBLOCKED ") => {}
+                Some(Err(CallFailure::ErrorReply(reply))) if reply.starts_with("UNBLOCKED ") => {}
                 Some(Err(why)) => return Err(why.into_error()),
                 None => {}
             }
-            sleep(ASKED_AGAIN.min(left)).await;
+            sleep(RETRY_PAUSE.min(left)).await;
         }
     }
 
-    /// Renews the lease, and returns when it is lost.
+    /// Renews the lease until it is lost.
     async fn renew(&self, sent_at: Instant) {
-        // The lease was granted after it was requested, so it ends after this.
-        let mut held_until = sent_at + self.ttl.mul_f64(WORKING);
+        // The server counts the ttl from a time after `sent_at`, so the lease is held at least until this time.
+        let mut held_until = sent_at + self.ttl.mul_f64(HELD_SHARE);
         let mut pause = self.ttl / 3;
         loop {
             let left = held_until.saturating_duration_since(Instant::now());
@@ -89,12 +90,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Place<C> {
             if sent_at >= held_until {
                 return;
             }
-            match self.renewed().await {
+            match self.send_acquire().await {
                 Ok(decision) if decision.allowed => {
-                    held_until = sent_at + self.ttl.mul_f64(WORKING);
+                    held_until = sent_at + self.ttl.mul_f64(HELD_SHARE);
                     pause = self.ttl / 3;
                 }
-                // The lease had expired, and another holder has its place.
+                // The lease had expired, and another holder has taken it.
                 Ok(_) => return,
                 // Retry sooner while the lease is held.
                 Err(_) => pause = self.ttl / 20,
@@ -103,49 +104,50 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Place<C> {
     }
 }
 
-fn read(reply: &Value) -> Result<Decision, Error> {
-    Decision::read(reply, None).ok_or_else(|| Error::Unavailable(format!("no decision: {reply:?}")))
+fn decode(reply: &Value) -> Result<Decision, Error> {
+    Decision::decode(reply, None).ok_or_else(|| Error::Unavailable(format!("no decision: {reply:?}")))
 }
 
 /// Guard that releases the lease when it is dropped, also while it is being acquired.
-struct Held<C: ConnectionLike + Clone + Send + Sync + 'static> {
-    place: Place<C>,
-    is_held: bool,
+struct ReleaseGuard<C: ConnectionLike + Clone + Send + Sync + 'static> {
+    holder: LeaseHolder<C>,
+    must_release: bool,
 }
 
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> Drop for Held<C> {
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Drop for ReleaseGuard<C> {
     fn drop(&mut self) {
         // Without a runtime the lease expires.
-        if let (true, Ok(runtime)) = (self.is_held, tokio::runtime::Handle::try_current()) {
-            let place = self.place.clone();
-            runtime.spawn(async move { place.released().await });
+        if let (true, Ok(runtime)) = (self.must_release, tokio::runtime::Handle::try_current()) {
+            let holder = self.holder.clone();
+            runtime.spawn(async move { holder.send_release().await });
         }
     }
 }
 
-/// Lease, by [`Limiter::lease`](crate::Limiter::lease). When it is dropped, a task releases it.
+/// Lease of a concurrency limit, acquired by [`Limiter::lease`](crate::Limiter::lease). When it is dropped, a task
+/// releases it.
 pub struct Lease<C: ConnectionLike + Clone + Send + Sync + 'static> {
-    held: Held<C>,
+    guard: ReleaseGuard<C>,
     decision: Decision,
     renewing: JoinHandle<()>,
     lost: watch::Receiver<bool>,
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Lease<C> {
-    pub(crate) async fn acquired(place: Place<C>, wait: Duration) -> Result<Self, Error> {
-        let mut held = Held { place, is_held: true };
-        let (decision, sent_at) = held.place.acquire(wait).await?;
+    pub(crate) async fn acquired(holder: LeaseHolder<C>, wait: Duration) -> Result<Self, Error> {
+        let mut guard = ReleaseGuard { holder, must_release: true };
+        let (decision, sent_at) = guard.holder.acquire(wait).await?;
         if !decision.allowed {
-            held.is_held = false;
-            return Err(Error::Denied(format!("all {} leases are held", held.place.most.units())));
+            guard.must_release = false;
+            return Err(Error::Denied(format!("all {} leases are held", guard.holder.max_leases.units())));
         }
-        let (tell, lost) = watch::channel(false);
-        let place = held.place.clone();
+        let (lost_sender, lost) = watch::channel(false);
+        let holder = guard.holder.clone();
         let renewing = tokio::spawn(async move {
-            place.renew(sent_at).await;
-            let _ = tell.send(true);
+            holder.renew(sent_at).await;
+            let _ = lost_sender.send(true);
         });
-        Ok(Self { held, decision, renewing, lost })
+        Ok(Self { guard, decision, renewing, lost })
     }
 
     /// Returns the server's decision that granted the lease.
@@ -158,7 +160,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Lease<C> {
         *self.lost.borrow()
     }
 
-    /// Completes when the lease is lost, and never otherwise: for a `select!` with the work.
+    /// Completes when the lease is lost, and never otherwise. Use it in a `select!` with the work.
     pub async fn lost(&self) {
         let mut lost = self.lost.clone();
         if lost.wait_for(|is_lost| *is_lost).await.is_err() {
@@ -169,11 +171,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Lease<C> {
     /// Releases the lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] and others: then the lease expires.
+    /// Any error of the server or the connection. The lease then expires.
     pub async fn release(mut self) -> Result<(), Error> {
-        self.held.is_held = false;
+        self.guard.must_release = false;
         self.renewing.abort();
-        self.held.place.released().await
+        self.guard.holder.send_release().await
     }
 }
 

@@ -103,12 +103,14 @@ impl From<Duration> for Time {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
     pub(crate) algorithm: &'static str,
-    /// Words of the algorithm, or the names of a policy.
+    /// Parameters of the algorithm, or the names of policies.
     pub(crate) words: Vec<String>,
-    /// Units of a window. `None` for a policy, whose limits only the server knows.
+    /// Units that the limit grants in a window. `None` for a policy, whose limits only the server knows.
     pub(crate) quota: Option<Amount>,
+    /// Time in which the quota recovers. `None` for a policy, and for a window that is not a number with a unit.
     pub(crate) window: Option<Duration>,
     pub(crate) name: Option<String>,
+    /// Cost that takes precedence over that of the call.
     pub(crate) cost: Option<Amount>,
     /// Key of a sketch. The keys of calls are its items.
     pub(crate) sketch: Option<String>,
@@ -163,7 +165,7 @@ impl Limit {
         Self::bucket("SKETCH", capacity.into(), refill.into(), &period.into()).of_items(key)
     }
 
-    /// Refers to the first policy on the server that exists among these names.
+    /// Creates a limit by policy: the first policy of these names that exists on the server applies.
     pub fn policy<Name: Into<String>>(names: impl IntoIterator<Item = Name>) -> Self {
         let words = names.into_iter().map(Into::into).collect();
         Self { algorithm: "POLICY", words, quota: None, window: None, name: None, cost: None, sketch: None }
@@ -180,7 +182,7 @@ impl Limit {
         Self { sketch: Some(key.into()), ..self }
     }
 
-    /// Sets the units that a call charges to this limit, in place of the call's cost.
+    /// Sets the units that a call charges to this limit, in index of the call's cost.
     pub fn costing(self, units: impl Into<Amount>) -> Self {
         Self { cost: Some(units.into()), ..self }
     }
@@ -189,8 +191,8 @@ impl Limit {
         self.algorithm == "POLICY"
     }
 
-    /// Returns `true` if the limit has a key for items, but is neither a sketch nor a policy.
-    pub(crate) fn is_no_sketch(&self) -> bool {
+    /// Returns `true` if the limit has the key of a sketch, but is neither an unnamed sketch nor a policy.
+    pub(crate) fn has_invalid_sketch(&self) -> bool {
         self.sketch.is_some() && !self.is_policy() && (self.algorithm != "SKETCH" || self.name.is_some())
     }
 
@@ -198,11 +200,11 @@ impl Limit {
         self.algorithm == "CONCURRENCY"
     }
 
-    /// Returns the words in a call, without the holder of a lease, which only RL.ACQUIRE takes here.
+    /// Returns the words of the limit in a call. `item` is the item of a sketch.
     pub(crate) fn spec(&self, item: Option<&str>) -> Vec<String> {
         if self.is_policy() {
             let mut words = vec![self.algorithm.to_owned()];
-            words.extend(self.names(item));
+            words.extend(self.policy_words(item));
             return words;
         }
         let mut words = vec![self.algorithm.to_owned()];
@@ -223,19 +225,20 @@ impl Limit {
         if self.is_policy() {
             return self.words.join("+");
         }
-        self.described(true)
+        self.description(true)
     }
 
     /// Returns the algorithm, the window and the name, which must not change while a name is bound to the limit.
     pub(crate) fn shape(&self) -> String {
-        if self.is_policy() { self.algorithm.to_owned() } else { self.described(false) }
+        if self.is_policy() { self.algorithm.to_owned() } else { self.description(false) }
     }
 
-    fn described(&self, with_amounts: bool) -> String {
-        let amounts = self.amounts();
+    /// Returns the algorithm, its parameters and the name. Without amounts, only the window and options are parameters.
+    fn description(&self, with_amounts: bool) -> String {
+        let amount_count = self.amount_count();
         let mut words = vec![self.algorithm.to_owned()];
-        for (place, word) in self.words.iter().enumerate() {
-            match place.cmp(&amounts) {
+        for (index, word) in self.words.iter().enumerate() {
+            match index.cmp(&amount_count) {
                 Ordering::Less if !with_amounts => {}
                 Ordering::Equal => words.push(Time(word.clone()).canonical()),
                 _ => words.push(word.clone()),
@@ -247,13 +250,13 @@ impl Limit {
         words.join(" ")
     }
 
-    /// Returns the number of amounts with which the words begin; a time follows them.
-    fn amounts(&self) -> usize {
+    /// Returns the number of amounts at the beginning of the parameters. A time follows the amounts.
+    fn amount_count(&self) -> usize {
         if matches!(self.algorithm, "TOKENBUCKET" | "LEAKYBUCKET" | "SKETCH") { 2 } else { 1 }
     }
 
-    /// Returns the names of a policy with OR between them, and the item of a sketch.
-    pub(crate) fn names(&self, item: Option<&str>) -> Vec<String> {
+    /// Returns the names of policies with OR between them, and the item of a sketch.
+    pub(crate) fn policy_words(&self, item: Option<&str>) -> Vec<String> {
         let mut words: Vec<_> = self.words.iter().flat_map(|name| ["OR".to_owned(), name.clone()]).collect();
         words.drain(..1.min(words.len()));
         words.extend(item.iter().flat_map(|item| ["ITEM".to_owned(), (*item).to_owned()]));
@@ -261,14 +264,15 @@ impl Limit {
     }
 
     fn bucket(algorithm: &'static str, capacity: Amount, refill: Amount, period: &Time) -> Self {
-        let window = period.duration().map(|one| one.mul_f64((capacity.units() / refill.units()).clamp(0.0, 1e9)));
+        let window =
+            period.duration().map(|period| period.mul_f64((capacity.units() / refill.units()).clamp(0.0, 1e9)));
         let words = vec![capacity.word(), refill.word(), period.word()];
         Self { algorithm, words, quota: Some(capacity), window, name: None, cost: None, sketch: None }
     }
 
-    fn windowed(algorithm: &'static str, limit: Amount, window: &Time, more: &[&str]) -> Self {
+    fn windowed(algorithm: &'static str, limit: Amount, window: &Time, options: &[&str]) -> Self {
         let mut words = vec![limit.word(), window.word()];
-        words.extend(more.iter().map(|&word| word.to_owned()));
+        words.extend(options.iter().map(|&word| word.to_owned()));
         Self { algorithm, words, quota: Some(limit), window: window.duration(), name: None, cost: None, sketch: None }
     }
 }

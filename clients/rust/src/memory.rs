@@ -13,8 +13,8 @@ use redis::{Arg, Cmd, Pipeline, RedisFuture, RedisResult, Value};
 pub use clock::ManualClock;
 use store::Store;
 
-/// Keys in this process, in place of a connection. It replies like the server, except that sketches, policies and bans
-/// are an [`Error::Call`](crate::Error::Call). Clones share the keys.
+/// Keys in this process, which take the place of a connection. Commands have the replies of the server, but sketches,
+/// policies and bans are an [`Error::Call`](crate::Error::Call). Clones share the keys.
 #[derive(Clone, Default)]
 pub struct Memory {
     store: Arc<Mutex<Store>>,

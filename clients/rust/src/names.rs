@@ -1,4 +1,4 @@
-//! Names of bound limits, each of which keeps its algorithms and windows while it is in use.
+//! Names of bound limits. A name keeps its algorithms and windows while limits of that name are in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 use crate::error::Error;
 use crate::limits::Limit;
 
-/// Bound limits by name, for as long as they are in use.
+/// Bound limits in use, by name.
 #[derive(Default)]
 pub(crate) struct Names {
     by_name: HashMap<String, Weak<[Limit]>>,
-    /// Number of names at which unused ones are removed.
-    most: usize,
+    /// Number of names at which unused names are removed.
+    sweep_at: usize,
 }
 
 impl Names {
@@ -31,9 +31,9 @@ impl Names {
                 "the name {name:?} has the limits {old}, and cannot have {new}: they share keys"
             )));
         }
-        if self.by_name.len() >= self.most {
+        if self.by_name.len() >= self.sweep_at {
             self.by_name.retain(|_, limits| limits.strong_count() > 0);
-            self.most = 2 * self.by_name.len() + 16;
+            self.sweep_at = 2 * self.by_name.len() + 16;
         }
         self.by_name.insert(name.to_owned(), Arc::downgrade(limits));
         Ok(())

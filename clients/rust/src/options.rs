@@ -16,7 +16,7 @@ pub enum OnOutage {
     Raise,
 }
 
-/// Reaction to a misconfiguration such as a wrong password. Both log an error.
+/// Reaction to a misconfiguration, such as a wrong password. In either case an error is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetupErrors {
     /// Returns [`Error::Setup`].
@@ -35,19 +35,21 @@ pub struct Options {
     pub on_outage: OnOutage,
     /// Reaction to a misconfiguration.
     pub setup_errors: SetupErrors,
-    /// Timeout of a call: 250 ms. A shorter timeout of the connection applies, too.
+    /// Timeout of a call. 250 ms by default. A shorter timeout of the connection takes precedence.
     pub timeout: Duration,
-    /// Number of times that a call is resent after its reply was lost: 1.
+    /// Number of times that a call is resent if its reply is lost. 1 by default.
     pub resends: u32,
-    /// Give calls an idempotency key where charging them twice would matter: for more than one unit, or more than a
-    /// hundredth of a limit. `false`: only calls that ask for one have it, and no call is resent.
+    /// `true`, the default, if calls get an idempotency key where charging them twice would matter: for more than one
+    /// unit, or more than a hundredth of a limit. If `false`, only calls that ask for an idempotency key have one, and
+    /// no other call is resent.
     pub once: bool,
-    /// Answer a denied call in this process while it would be denied again: for a second at most, or with
-    /// [`Limiter::beside`](crate::Limiter::beside) until the server reports that the key has changed.
+    /// `true`, the default, if this process itself answers a denied call while the server would deny it again: for a
+    /// second at most, or with [`Limiter::beside`](crate::Limiter::beside) until the server reports that the key has
+    /// changed.
     pub remember_denials: bool,
-    /// Number of consecutive failures after which no call is sent for `pause`: 3.
+    /// Number of consecutive failures after which no call is sent for `pause`. 3 by default.
     pub failures: u32,
-    /// Time until one call tries again: a second.
+    /// Time without calls after that, until one call probes the server. A second by default.
     pub pause: Duration,
 }
 
@@ -70,28 +72,33 @@ impl Default for Options {
 /// Idempotency key of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Once {
-    /// Generates one where charging twice would matter.
+    /// Generated where charging twice would matter.
     Needed,
+    /// Generated for any cost.
     New,
+    /// Chosen by the caller.
     Own(String),
+    /// Absent for any cost.
     Never,
 }
 
-/// Charge of a call, with its options.
+/// Cost and options of a call.
 #[derive(Clone, Debug)]
 pub struct Take {
     pub(crate) cost: Amount,
     pub(crate) once: Once,
+    /// Lifetime of the idempotency key.
     pub(crate) ttl: Option<Time>,
     pub(crate) force: bool,
     pub(crate) up_to: bool,
+    /// Longest time for which the caller waits.
     pub(crate) wait: Duration,
     /// Longest wait for units that the call reserves.
     pub(crate) max_wait: Option<Duration>,
 }
 
 impl Take {
-    /// Sets the cost: units of each limit that has no cost of its own.
+    /// Creates a take of this cost, in units of each limit that has no cost of its own.
     pub fn units(cost: impl Into<Amount>) -> Self {
         let (once, ttl, max_wait) = (Once::Needed, None, None);
         Self { cost: cost.into(), once, ttl, force: false, up_to: false, wait: Duration::ZERO, max_wait }
@@ -102,7 +109,7 @@ impl Take {
         Self { once: Once::Own(id.into()), ..self }
     }
 
-    /// Gives the charge an idempotency key at any cost, so that it can be settled.
+    /// Gives the charge an idempotency key, whatever its cost, so that it can be settled.
     pub fn refundable(self) -> Self {
         if matches!(self.once, Once::Own(_)) { self } else { Self { once: Once::New, ..self } }
     }
@@ -122,13 +129,14 @@ impl Take {
         Self { force: true, ..self }
     }
 
-    /// Charges as many whole units as there are, up to the cost: [`Decision::granted`](crate::Decision::granted).
+    /// Charges as many whole units as there are, up to the cost. [`Decision::granted`](crate::Decision::granted) is
+    /// their number.
     pub fn up_to(self) -> Self {
         Self { up_to: true, ..self }
     }
 
-    /// Waits until the call passes, for up to `timeout`. Units of token buckets are reserved by one call, in order, and
-    /// dropping the wait gives them back; for other limits the call is repeated.
+    /// Waits until the call passes, for up to `timeout`. Units of token buckets are reserved by one call, in the order
+    /// of the calls, and dropping the future gives them back. For other limits, the call is repeated.
     pub fn waiting(self, timeout: Duration) -> Self {
         Self { wait: timeout, ..self }
     }

@@ -7,13 +7,13 @@ use crate::limits::{Amount, Limit};
 const MAX_DAYS: u64 = 3650;
 
 impl Limit {
-    /// Parses a rate such as `"100/minute"` or `"5 per 15 minutes"` to a fixed window.
+    /// Parses a rate such as `"100/minute"` or `"5 per 15 minutes"` into a fixed window.
     ///
     /// # Errors
     /// [`Error::Call`] if the text is not a rate.
     pub fn rate(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::Call(format!("not a rate, such as \"100/minute\": {text:?}"));
-        let (amount, window) = parts(text).ok_or_else(wrong)?;
+        let malformed = || Error::Call(format!("not a rate, such as \"100/minute\": {text:?}"));
+        let (amount, window) = parse_rate(text).ok_or_else(malformed)?;
         Ok(Self::fixed(Amount::from(amount), window.as_str()))
     }
 }
@@ -26,7 +26,7 @@ impl TryFrom<&str> for Limit {
     }
 }
 
-fn parts(text: &str) -> Option<(f64, String)> {
+fn parse_rate(text: &str) -> Option<(f64, String)> {
     let text = text.to_ascii_lowercase();
     let (amount, window) = match text.split_once('/') {
         Some(parts) => parts,
@@ -41,7 +41,7 @@ fn parts(text: &str) -> Option<(f64, String)> {
     let digits = window.bytes().take_while(u8::is_ascii_digit).count();
     let (count, unit) = window.split_at_checked(digits)?;
     let count: u64 = if count.is_empty() { 1 } else { count.parse().ok()? };
-    let (unit, times, seconds) = match unit.trim_start() {
+    let (unit, multiple, seconds) = match unit.trim_start() {
         "s" | "sec" | "secs" | "second" | "seconds" => ("s", 1, 1),
         "m" | "min" | "mins" | "minute" | "minutes" => ("m", 1, 60),
         "h" | "hr" | "hrs" | "hour" | "hours" => ("h", 1, 3600),
@@ -49,7 +49,7 @@ fn parts(text: &str) -> Option<(f64, String)> {
         "w" | "week" | "weeks" => ("d", 7, 86_400),
         _ => return None,
     };
-    let count = count.checked_mul(times)?;
+    let count = count.checked_mul(multiple)?;
     let is_valid = (1..=MAX_DAYS * 86_400).contains(&count.checked_mul(seconds)?);
     is_valid.then_some((amount.parse().ok()?, format!("{count}{unit}")))
 }

@@ -1,13 +1,17 @@
-//! Classification of the server's error replies: their cause, and a remedy. The packages for other languages have the
-//! same table; `clients/replies.json` tests all of them.
+//! Classification of the server's error replies by cause, with remedies. The packages for other languages have the same
+//! table; `clients/replies.json` tests all of them.
 
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Cause of an error reply.
 pub(crate) enum Cause {
     Outage,
+    /// Malformed call.
     Caller,
+    /// Misconfiguration.
     Operator,
+    /// Lack of room on the server, or for the key.
     Full,
 }
 
@@ -24,7 +28,7 @@ const CLUSTER: &str = "this server is a node of a cluster: use a client for clus
 const NO_CLUSTER: &str = "this server is no cluster: use a client for one server";
 const DATABASE: &str = "choose another database in the URL";
 
-/// Prefixes of replies with their cause and a remedy. The first one that matches applies.
+/// Prefixes of replies, with the cause and a remedy. The first prefix that matches applies.
 const TABLE: &[(&str, Cause, &str)] = &[
     ("LOADING ", Cause::Outage, ""),
     ("BUSY ", Cause::Outage, ""),
@@ -64,16 +68,16 @@ const TABLE: &[(&str, Cause, &str)] = &[
 ];
 
 pub(crate) fn cause_of(reply: &str) -> (Cause, &'static str) {
-    let row = TABLE.iter().find(|(begins, ..)| reply.starts_with(begins));
+    let row = TABLE.iter().find(|(prefix, ..)| reply.starts_with(prefix));
     // The module's errors about malformed calls begin with ERR. Other codes are unknown.
     let unknown = if reply.starts_with("ERR ") { Cause::Caller } else { Cause::Operator };
     row.map_or((unknown, ""), |&(_, cause, remedy)| (cause, remedy))
 }
 
 /// Returns an error reply as an error of this crate, with its remedy.
-pub(crate) fn explained(reply: &str) -> Error {
+pub(crate) fn to_error(reply: &str) -> Error {
     let (cause, remedy) = cause_of(reply);
-    // The reply to an unknown command repeats the entire command, which does not help.
+    // The reply to an unknown command is left out, because it merely repeats the command.
     let text = if remedy == MODULE { "" } else { reply.trim_start_matches("ERR ").trim_end_matches('.') };
     let why = [text, remedy].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
     match cause {
@@ -91,7 +95,7 @@ pub(crate) fn reply_of(error: &redis::RedisError) -> Option<String> {
     Some(error.detail().map_or_else(|| code.to_owned(), |detail| format!("{code} {detail}")))
 }
 
-/// Returns `true` if the key had no room for the idempotency key of the call.
+/// Returns `true` if there was no room for the idempotency key, so that the call may pass without it.
 pub(crate) fn may_pass_without_id(reply: &str) -> bool {
     reply.starts_with("OOM ")
         || (reply.starts_with("ERR the key has ") && reply.contains(" entries, as many as ratelimit.max-ids "))

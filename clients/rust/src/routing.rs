@@ -1,15 +1,15 @@
-//! Routing of calls in a cluster, where redis-rs does not know the key.
+//! Routing of calls over several keys in a cluster, whose keys redis-rs does not find.
 
 #[cfg(feature = "cluster")]
-mod found {
+mod implementation {
     use std::any::Any;
 
     use redis::cluster_async::ClusterConnection;
     use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 
-    /// Returns the connection of a cluster and the node of the first key, for a call over several keys. redis-rs would
-    /// take the number of keys for the key, and each call would be redirected.
-    pub(crate) fn elsewhere<'c, C: 'static>(
+    /// Returns the connection to a cluster and the node of the first key, for a call over several keys. redis-rs itself
+    /// would mistake the number of keys for the key, so that the cluster would redirect each call.
+    pub(crate) fn cluster_route<'c, C: 'static>(
         connection: &'c mut C,
         words: &[String],
     ) -> Option<(&'c mut ClusterConnection, RoutingInfo)> {
@@ -25,20 +25,20 @@ mod found {
 }
 
 #[cfg(not(feature = "cluster"))]
-mod found {
-    /// Returns `None`: without the feature for clusters the server redirects calls.
-    pub(crate) fn elsewhere<C>(_: &mut C, _: &[String]) -> Option<(Nowhere, ())> {
+mod implementation {
+    /// Returns `None`, because without the feature for clusters there is no connection to a cluster.
+    pub(crate) fn cluster_route<C>(_: &mut C, _: &[String]) -> Option<(NoCluster, ())> {
         None
     }
 
-    /// Connection of a cluster, which does not exist without the feature.
-    pub(crate) enum Nowhere {}
+    /// Connection to a cluster, which does not exist without the feature.
+    pub(crate) enum NoCluster {}
 
-    impl Nowhere {
+    impl NoCluster {
         pub(crate) async fn route_command(self, _: redis::Cmd, (): ()) -> redis::RedisResult<redis::Value> {
             match self {}
         }
     }
 }
 
-pub(crate) use found::elsewhere;
+pub(crate) use implementation::cluster_route;

@@ -1,11 +1,11 @@
-//! Timer of waiting calls: the real time, or a clock that a test moves.
+//! Timer of waiting calls, which uses the real time or a clock that a test moves.
 
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "memory")]
 use crate::memory::ManualClock;
 
-/// Timer of calls that wait.
+/// Timer of waiting calls.
 #[derive(Clone, Default)]
 pub(crate) struct Timer {
     #[cfg(feature = "memory")]

@@ -17,13 +17,13 @@ use crate::batching::{Batching, Grant, Reply};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::options::Take;
-use crate::sending::{Refused, Sending};
+use crate::sending::{CallFailure, CallSender};
 use crate::words::{Charge, Id, random, refuse_sketches};
 
-/// Time beyond `keep` for which the server remembers a grant.
-const SETTLED_LATE: Duration = Duration::from_secs(30);
+/// Time after `keep` for which the server still remembers the idempotency key of a grant.
+const SETTLE_MARGIN: Duration = Duration::from_secs(30);
 
-/// Bounds of the batches in which units are taken, and the time for which they are kept.
+/// Bounds of the batches in which units are taken from the server, and the time for which units are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     /// Upper bound of a batch: whole units, from 1. `None`: a hundredth of the limit.
@@ -31,7 +31,7 @@ pub struct Batch {
     /// Number of processes that share the limit. In place of a hundredth, a batch is at most the limit divided by four
     /// times that number.
     pub peers: Option<u32>,
-    /// Time within which they can be spent; then the rest is given back: a second.
+    /// Time within which the units of a batch can be spent. Then the rest is given back. A second by default.
     pub keep: Duration,
 }
 
@@ -41,127 +41,129 @@ impl Default for Batch {
     }
 }
 
-/// Available units, by [`Limiter::units`](crate::Limiter::units). They count as used for all other processes. The next
-/// batch is requested before the last one is spent. When it is dropped, a task gives the rest back.
+/// Units in hand, from [`Limiter::units`](crate::Limiter::units). They count as used for all other processes. The next
+/// batch is requested before the current batch is spent. When `Units` is dropped, a task gives unspent units back.
 pub struct Units<C: ConnectionLike + Clone + Send + Sync + 'static> {
     shared: Arc<Shared<C>>,
-    has_bounds: bool,
+    /// `false` if a bound of the batches is 0.
+    has_valid_bounds: bool,
 }
 
 struct Shared<C: ConnectionLike + Clone + Send + Sync + 'static> {
-    sending: Sending<C>,
+    sender: CallSender<C>,
     charge: Charge,
     keep: Duration,
     /// Origin of the times of the batching.
-    began: Instant,
+    start: Instant,
     state: Mutex<State>,
 }
 
 struct State {
     batching: Batching,
+    /// Last decision of the server.
     decision: Option<Decision>,
     waiting: VecDeque<Waiter>,
     /// Task that requests units, while there is one.
     request: Option<JoinHandle<()>>,
     /// `true` while a task waits until units expire.
-    has_alarm: bool,
+    has_expiry_task: bool,
     is_dropped: bool,
 }
 
 /// Take that waits for units.
 struct Waiter {
     cost: u32,
-    answer: oneshot::Sender<Result<Decision, Refused>>,
+    answer: oneshot::Sender<Result<Decision, CallFailure>>,
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
-    pub(crate) fn new(sending: Sending<C>, charge: Charge, batch: Batch) -> Self {
+    pub(crate) fn new(sender: CallSender<C>, charge: Charge, batch: Batch) -> Self {
         let Batch { largest, peers, keep } = batch;
         let state = State {
             batching: Batching::new(keep.as_secs_f64(), largest, peers.map(|peers| peers.max(1))),
             decision: None,
             waiting: VecDeque::new(),
             request: None,
-            has_alarm: false,
+            has_expiry_task: false,
             is_dropped: false,
         };
-        let shared = Shared { sending, charge, keep, began: Instant::now(), state: Mutex::new(state) };
-        Self { shared: Arc::new(shared), has_bounds: largest != Some(0) && peers != Some(0) }
+        let shared = Shared { sender, charge, keep, start: Instant::now(), state: Mutex::new(state) };
+        Self { shared: Arc::new(shared), has_valid_bounds: largest != Some(0) && peers != Some(0) }
     }
 
     /// Spends units, mostly without a call.
     ///
     /// # Errors
-    /// As [`Limiter::take`](crate::Limiter::take).
+    /// Those of [`Limiter::take`](crate::Limiter::take).
     pub async fn take(&self, cost: u32) -> Result<Decision, Error> {
-        let Shared { sending, charge, .. } = &*self.shared;
+        let Shared { sender, charge, .. } = &*self.shared;
         charge.check(cost.into())?;
-        // Unspent units could not be given back.
+        // A sketch could not take unspent units back.
         refuse_sketches(charge.limits())?;
-        if cost == 0 || !self.has_bounds {
+        if cost == 0 || !self.has_valid_bounds {
             return Err(Error::Call("units are whole, from 1".to_owned()));
         }
-        let answered = match self.begin(cost) {
-            Begun::Decided(decision) => return Ok(decision),
-            Begun::Waits(answered) => answered,
+        let receiver = match self.start_take(cost) {
+            StartedTake::Decided(decision) => return Ok(decision),
+            StartedTake::Waiting(receiver) => receiver,
         };
-        match answered.await {
+        match receiver.await {
             Ok(Ok(decision)) => Ok(decision),
             // The fallback decides one call, not a batch.
-            Ok(Err(why)) => sending.without(why),
-            Err(_) => sending.without(Refused::Nothing("the request for units was aborted".to_owned())),
+            Ok(Err(why)) => sender.fallback(why),
+            Err(_) => sender.fallback(CallFailure::NoReply("the request for units was aborted".to_owned())),
         }
     }
 
     /// Gives unspent units back.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] and others: then they recover by themselves.
+    /// Any error of the server or the connection. The units then recover by themselves.
     pub async fn close(self) -> Result<(), Error> {
         let request = self.shared.state().request.take();
         if let Some(request) = request {
             let _ = request.await;
         }
-        let rest = self.shared.state().batching.rest();
-        self.shared.give_back(rest).await.map_err(Refused::into_error)
+        let rest = self.shared.state().batching.take_all();
+        self.shared.give_back(rest).await.map_err(CallFailure::into_error)
     }
 
-    fn begin(&self, cost: u32) -> Begun {
+    fn start_take(&self, cost: u32) -> StartedTake {
         let shared = &self.shared;
         let now = shared.now();
         let mut state = shared.state();
-        state.batching.demand(cost, now);
-        let begun = if let Some(decision) = state.decided(cost, now) {
-            Begun::Decided(decision)
+        state.batching.record_demand(cost, now);
+        let started = if let Some(decision) = state.decide(cost, now) {
+            StartedTake::Decided(decision)
         } else {
-            let (answer, answered) = oneshot::channel();
+            let (answer, receiver) = oneshot::channel();
             state.waiting.push_back(Waiter { cost, answer });
-            Begun::Waits(answered)
+            StartedTake::Waiting(receiver)
         };
-        let expired = state.batching.expired();
+        let expired = state.batching.take_expired();
         if expired.iter().any(|grant| grant.left > 0) {
             let shared = shared.clone();
             tokio::spawn(async move { shared.give_back(expired).await.is_ok() });
         }
         let is_needed = !state.waiting.is_empty() || state.batching.is_due(now);
         if is_needed && state.request.is_none() {
-            state.request = Some(tokio::spawn(shared.clone().request()));
+            state.request = Some(tokio::spawn(shared.clone().request_units()));
         }
-        begun
+        started
     }
 }
 
-/// Take that was decided without a call, or waits.
-enum Begun {
+/// Take that was decided without a call, or that waits for a request.
+enum StartedTake {
     Decided(Decision),
-    Waits(oneshot::Receiver<Result<Decision, Refused>>),
+    Waiting(oneshot::Receiver<Result<Decision, CallFailure>>),
 }
 
 impl State {
     /// Decides a take without a call, if possible.
-    fn decided(&mut self, cost: u32, now: f64) -> Option<Decision> {
+    fn decide(&mut self, cost: u32, now: f64) -> Option<Decision> {
         let last = self.decision.as_ref()?;
-        let decide = |allowed, remaining, wait| Decision {
+        let decision = |allowed, remaining, wait| Decision {
             allowed,
             remaining: Some(remaining),
             wait,
@@ -171,23 +173,23 @@ impl State {
         };
         if self.batching.spend(cost, now) {
             let left = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
-            return Some(decide(true, last.remaining.unwrap_or(0).saturating_add(left), Some(Duration::ZERO)));
+            return Some(decision(true, last.remaining.unwrap_or(0).saturating_add(left), Some(Duration::ZERO)));
         }
         if !self.batching.denies(cost, now) {
             return None;
         }
         let left = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
         let wait = self.batching.wait(cost, now).map(|wait| Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX));
-        Some(decide(false, left, wait.map(|wait| wait.max(Duration::from_millis(1)))))
+        Some(decision(false, left, wait.map(|wait| wait.max(Duration::from_millis(1)))))
     }
 
-    /// Records the reply to a request, and answers the waiting takes, first come, first served. Those that came after a
-    /// full grant was requested may have to wait for the next.
-    fn received(&mut self, decision: Decision, id: String, wanted: u64, sent_at: f64, now: f64) {
+    /// Records the reply to a request, and answers the waiting takes, first come, first served. Takes that came after
+    /// the request was sent may have to wait for the next request.
+    fn record_reply(&mut self, decision: Decision, id: String, wanted: u64, sent_at: f64, now: f64) {
         let whole = |number: Option<i64>| u64::try_from(number.unwrap_or(0)).unwrap_or(0);
         let reply = Reply {
             id,
-            // A policy that has got FORCE meanwhile charges what it denies.
+            // A policy that now has FORCE charges denied calls, whose units are not granted.
             granted: whole(decision.granted.filter(|_| decision.allowed)),
             limit: whole(decision.limit),
             remaining: whole(decision.remaining),
@@ -195,13 +197,13 @@ impl State {
             reset: decision.reset.unwrap_or_default().as_secs_f64(),
         };
         self.decision = Some(decision);
-        self.batching.received(reply, wanted, sent_at, now, random());
+        self.batching.record_reply(reply, wanted, sent_at, now, random());
         while let Some(waiter) = self.waiting.pop_front() {
-            // The units of a take that was cancelled are for the others.
+            // The units of a cancelled take are for the other takes.
             if waiter.answer.is_closed() {
                 continue;
             }
-            let Some(answer) = self.decided(waiter.cost, now) else {
+            let Some(answer) = self.decide(waiter.cost, now) else {
                 self.waiting.push_front(waiter);
                 break;
             };
@@ -212,30 +214,31 @@ impl State {
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
     fn now(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
+        self.start.elapsed().as_secs_f64()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests units until every waiting take is answered. A task of its own, as a caller may be cancelled.
-    async fn request(self: Arc<Self>) {
+    /// Requests units until every waiting take is answered. Runs as a task of its own, because a caller may be
+    /// cancelled.
+    async fn request_units(self: Arc<Self>) {
         loop {
-            let not_forced = self.sending.refuse_forced(&self.charge).await;
+            let not_forced = self.sender.refuse_forced(&self.charge).await;
             let sent_at = self.now();
             let wanted = {
                 let mut state = self.state();
                 let waiting = state.waiting.iter().map(|waiter| u64::from(waiter.cost)).sum();
-                u32::try_from(state.batching.wanted(waiting, sent_at)).unwrap_or(u32::MAX)
+                u32::try_from(state.batching.request_size(waiting, sent_at)).unwrap_or(u32::MAX)
             };
-            let id = Id::new(self.keep.saturating_add(SETTLED_LATE).into());
+            let id = Id::new(self.keep.saturating_add(SETTLE_MARGIN).into());
             let words = self.charge.take(&Take::units(wanted).up_to(), Some(&id));
             let reply = match not_forced {
-                Ok(()) => self.sending.decided(&words, true, None).await,
+                Ok(()) => self.sender.send_for_decision(&words, true, None).await,
                 Err(why) => Err(why),
             };
-            if let Some(rest) = self.record(reply, id.name, wanted, sent_at) {
+            if let Some(rest) = self.record_result(reply, id.name, wanted, sent_at) {
                 // Units that cannot be given back recover by themselves.
                 let _ = self.give_back(rest).await;
                 return;
@@ -243,10 +246,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
         }
     }
 
-    /// Records the reply to a request. If no take waits, returns the units to give back: all after a drop.
-    fn record(
+    /// Records the result of a request. If no take waits any more, ends the request and returns the grants to settle:
+    /// all of them if the units were dropped.
+    fn record_result(
         self: &Arc<Self>,
-        reply: Result<Decision, Refused>,
+        reply: Result<Decision, CallFailure>,
         id: String,
         wanted: u32,
         sent_at: f64,
@@ -254,63 +258,63 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
         let now = self.now();
         let mut state = self.state();
         match reply {
-            Ok(decision) => state.received(decision, id, wanted.into(), sent_at, now),
+            Ok(decision) => state.record_reply(decision, id, wanted.into(), sent_at, now),
             Err(why) => {
-                state.batching.failed(now);
+                state.batching.record_failure(now);
                 for waiter in state.waiting.drain(..) {
                     let _ = waiter.answer.send(Err(why.clone()));
                 }
             }
         }
-        self.start_alarm(&mut state);
+        self.start_expiry_task(&mut state);
         if !state.waiting.is_empty() {
             return None;
         }
         state.request = None;
-        Some(if state.is_dropped { state.batching.rest() } else { Vec::new() })
+        Some(if state.is_dropped { state.batching.take_all() } else { Vec::new() })
     }
 
-    /// Starts a task that gives the oldest units back even if no take follows.
-    fn start_alarm(self: &Arc<Self>, state: &mut State) {
-        if !state.has_alarm && state.batching.expires_at().is_some() {
-            state.has_alarm = true;
-            tokio::spawn(alarm(Arc::downgrade(self)));
+    /// Starts a task that gives units back when they expire, even if no take follows.
+    fn start_expiry_task(self: &Arc<Self>, state: &mut State) {
+        if !state.has_expiry_task && state.batching.expires_at().is_some() {
+            state.has_expiry_task = true;
+            tokio::spawn(give_back_expired(Arc::downgrade(self)));
         }
     }
 
     /// Settles grants. Returns the first error, after all attempts.
-    async fn give_back(&self, grants: Vec<Grant>) -> Result<(), Refused> {
+    async fn give_back(&self, grants: Vec<Grant>) -> Result<(), CallFailure> {
         let mut outcome = Ok(());
         for Grant { id, spent, .. } in grants.into_iter().filter(|grant| grant.left > 0) {
             let words = self.charge.words(vec!["SETTLE".to_owned(), id, spent.to_string()]);
-            let settled = self.sending.changed(self.charge.key(), &words, true).await;
+            let settled = self.sender.send_change(self.charge.key(), &words, true).await;
             outcome = outcome.and(settled.map(|_| ()));
         }
         outcome
     }
 }
 
-/// Gives units back when they expire, until there are none.
-async fn alarm<C: ConnectionLike + Clone + Send + Sync + 'static>(units: Weak<Shared<C>>) {
+/// Gives units back when they expire, until none are in hand.
+async fn give_back_expired<C: ConnectionLike + Clone + Send + Sync + 'static>(units: Weak<Shared<C>>) {
     loop {
         let wait = {
             let Some(shared) = units.upgrade() else { return };
             let now = shared.now();
             let mut state = shared.state();
             let Some(until) = state.batching.expires_at() else {
-                state.has_alarm = false;
+                state.has_expiry_task = false;
                 return;
             };
             Duration::try_from_secs_f64(until - now).unwrap_or_default()
         };
-        // A millisecond later, as a timer may be early.
+        // A millisecond longer, because a timer may be early.
         tokio::time::sleep(wait.saturating_add(Duration::from_millis(1))).await;
         let Some(shared) = units.upgrade() else { return };
         let expired = {
             let now = shared.now();
             let mut state = shared.state();
             state.batching.in_hand(now);
-            state.batching.expired()
+            state.batching.take_expired()
         };
         let _ = shared.give_back(expired).await;
     }
@@ -321,9 +325,9 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Drop for Units<C> {
         let rest = {
             let mut state = self.shared.state();
             state.is_dropped = true;
-            state.batching.rest()
+            state.batching.take_all()
         };
-        // Without a runtime they recover by themselves.
+        // Without a runtime, the units are not given back, but recover by themselves.
         if rest.iter().any(|grant| grant.left > 0)
             && let Ok(runtime) = Handle::try_current()
         {

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::limits::{Amount, Limit, Time};
 use crate::options::Take;
 
-/// Builds a command of redis-rs.
+/// Builds the command of redis-rs with these words.
 pub(crate) fn command(words: &[String]) -> Cmd {
     let mut command = Cmd::new();
     command.arg(words);
@@ -28,6 +28,7 @@ impl Id {
     }
 }
 
+/// Error text for operations that a sketch does not support.
 const MERGED: &str =
     "a sketch cannot tell apart again what it has merged: no item is settled, given back, reset or charged once";
 
@@ -42,14 +43,14 @@ pub(crate) fn refuse_sketches(limits: &[Limit]) -> Result<(), Error> {
     if limits.iter().any(|limit| limit.sketch.is_some()) { Err(Error::Call(MERGED.to_owned())) } else { Ok(()) }
 }
 
-/// Charge of one call: limits of one key, or a limit of each of several.
+/// Keys and limits of one call: several limits on one key, or a limit on each of several keys.
 #[derive(Clone)]
 pub(crate) struct Charge {
     keys: Vec<String>,
     limits: Vec<Limit>,
     /// Item of each limit that is a sketch.
     items: Vec<Option<String>>,
-    is_of_several: bool,
+    has_several_keys: bool,
 }
 
 impl Charge {
@@ -57,18 +58,18 @@ impl Charge {
     pub(crate) fn of_key(key_of: impl Fn(&str) -> String, key: &str, limits: &[Limit]) -> Self {
         let sketch = limits.iter().find_map(|limit| limit.sketch.as_deref());
         let items = limits.iter().map(|limit| limit.sketch.is_some().then(|| key.to_owned())).collect();
-        Self { keys: vec![key_of(sketch.unwrap_or(key))], limits: limits.to_vec(), items, is_of_several: false }
+        Self { keys: vec![key_of(sketch.unwrap_or(key))], limits: limits.to_vec(), items, has_several_keys: false }
     }
 
     pub(crate) fn of_keys(key_of: impl Fn(&str) -> String, keyed: &[(&str, Limit)]) -> Self {
-        let of_each = keyed.iter().map(|(key, limit)| Self::of_key(&key_of, key, std::slice::from_ref(limit)));
-        let mut all = Self { keys: Vec::new(), limits: Vec::new(), items: Vec::new(), is_of_several: true };
-        for one in of_each {
-            all.keys.extend(one.keys);
-            all.limits.extend(one.limits);
-            all.items.extend(one.items);
+        let charges = keyed.iter().map(|(key, limit)| Self::of_key(&key_of, key, std::slice::from_ref(limit)));
+        let mut charge = Self { keys: Vec::new(), limits: Vec::new(), items: Vec::new(), has_several_keys: true };
+        for single in charges {
+            charge.keys.extend(single.keys);
+            charge.limits.extend(single.limits);
+            charge.items.extend(single.items);
         }
-        all
+        charge
     }
 
     /// Returns the key that selects the node of a cluster.
@@ -84,7 +85,7 @@ impl Charge {
         }
     }
 
-    /// Returns `true` if units can be reserved of all limits.
+    /// Returns `true` if units of all limits can be reserved.
     pub(crate) fn is_reservable(&self) -> bool {
         self.limits.iter().all(|limit| limit.algorithm == "TOKENBUCKET")
     }
@@ -102,22 +103,22 @@ impl Charge {
     pub(crate) fn policies(&self) -> impl Iterator<Item = (&str, &Limit)> {
         let limits = self.limits.iter().zip(&self.items).enumerate();
         limits.filter(|(_, (limit, item))| limit.is_policy() && item.is_none()).map(|(number, (limit, _))| {
-            let key = if self.is_of_several { self.keys.get(number) } else { self.keys.first() };
+            let key = if self.has_several_keys { self.keys.get(number) } else { self.keys.first() };
             (key.map_or("", String::as_str), limit)
         })
     }
 
-    /// Returns the words of a call that charges nothing, and whose reply says if the policy has FORCE.
-    pub(crate) fn policy_facts(key: &str, policy: &Limit) -> Vec<String> {
+    /// Returns the words of a call that charges nothing. The reply says if the policy has FORCE.
+    pub(crate) fn policy_query(key: &str, policy: &Limit) -> Vec<String> {
         let options = ["COST", "0", "EACH"].map(str::to_owned).to_vec();
-        [vec!["RL.LIMIT".to_owned(), key.to_owned()], policy.names(None), options].concat()
+        [vec!["RL.LIMIT".to_owned(), key.to_owned()], policy.policy_words(None), options].concat()
     }
 
-    pub(crate) fn is_of_several(&self) -> bool {
-        self.is_of_several
+    pub(crate) fn has_several_keys(&self) -> bool {
+        self.has_several_keys
     }
 
-    /// Returns the cost to each limit for a call of this cost.
+    /// Returns the units that a call of this cost charges to each limit.
     pub(crate) fn costs(&self, cost: Amount) -> Vec<f64> {
         self.limits.iter().map(|limit| limit.cost.unwrap_or(cost).units()).collect()
     }
@@ -127,10 +128,10 @@ impl Charge {
         if self.limits.is_empty() {
             return Err(Error::Call("a call needs a limit, such as Limit::fixed(100, \"1m\")".to_owned()));
         }
-        if self.has_items() && !self.is_of_several && self.limits.len() > 1 {
+        if self.has_items() && !self.has_several_keys && self.limits.len() > 1 {
             return Err(Error::Call("a sketch is alone in its key: take_all has several keys".to_owned()));
         }
-        if self.limits.iter().any(Limit::is_no_sketch) {
+        if self.limits.iter().any(Limit::has_invalid_sketch) {
             return Err(Error::Call("only a sketch or a policy is of items, and a sketch has no name".to_owned()));
         }
         if self.limits.iter().any(Limit::is_concurrency) {
@@ -151,29 +152,33 @@ impl Charge {
     }
 
     pub(crate) fn words(&self, options: Vec<String>) -> Vec<String> {
-        if self.is_of_several {
-            return self.several("RL.MTAKE", options);
+        if self.has_several_keys {
+            return self.words_for_several_keys("RL.MTAKE", options);
         }
         match self.limits.as_slice() {
-            // RL.LIMIT needs no permission to choose limits.
+            // RL.LIMIT, unlike RL.TAKE, needs no permission to choose limits.
             [limit] if limit.is_policy() => {
-                let names = limit.names(self.items.first().and_then(Option::as_deref));
+                let names = limit.policy_words(self.items.first().and_then(Option::as_deref));
                 [vec!["RL.LIMIT".to_owned(), self.key().to_owned()], names, options].concat()
             }
-            _ => self.one("RL.TAKE", options),
+            _ => self.words_for_one_key("RL.TAKE", options),
         }
     }
 
-    /// Returns the words of a peek that replies what the take would.
+    /// Returns the words of a peek whose reply is the decision that `take` would get.
     pub(crate) fn peek(&self, take: &Take) -> Vec<String> {
-        if self.is_of_several { self.several("RL.MPEEK", options(take)) } else { self.one("RL.PEEK", options(take)) }
+        if self.has_several_keys {
+            self.words_for_several_keys("RL.MPEEK", options(take))
+        } else {
+            self.words_for_one_key("RL.PEEK", options(take))
+        }
     }
 
-    fn one(&self, command: &str, options: Vec<String>) -> Vec<String> {
+    fn words_for_one_key(&self, command: &str, options: Vec<String>) -> Vec<String> {
         [vec![command.to_owned(), self.key().to_owned()], options, self.specs()].concat()
     }
 
-    fn several(&self, command: &str, options: Vec<String>) -> Vec<String> {
+    fn words_for_several_keys(&self, command: &str, options: Vec<String>) -> Vec<String> {
         let first = vec![command.to_owned(), self.keys.len().to_string()];
         [first, self.keys.clone(), options, self.specs()].concat()
     }

@@ -9,20 +9,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     micros: Arc<AtomicI64>,
-    /// Time at which the clock began, by the process's own clock and in microseconds.
-    began: (Instant, i64),
+    /// Time at which the clock started: as an instant of the real clock, and in microseconds since 1970 of this clock.
+    start: (Instant, i64),
 }
 
 impl ManualClock {
-    /// Creates a clock that begins now.
+    /// Creates a clock that starts at the current time.
     pub fn new() -> Self {
         Self::at(SystemTime::now())
     }
 
-    /// Creates a clock that begins at a time.
+    /// Creates a clock that starts at this time.
     pub fn at(now: SystemTime) -> Self {
         let micros = micros_of(now);
-        Self { micros: Arc::new(AtomicI64::new(micros)), began: (Instant::now(), micros) }
+        Self { micros: Arc::new(AtomicI64::new(micros)), start: (Instant::now(), micros) }
     }
 
     /// Moves the clock forward.
@@ -39,9 +39,9 @@ impl ManualClock {
         self.micros.load(Ordering::SeqCst)
     }
 
-    /// Returns the time of the clock as an instant of the process's own clock.
+    /// Returns the time of the clock as an instant.
     pub(crate) fn instant(&self) -> Instant {
-        let (instant, micros) = self.began;
+        let (instant, micros) = self.start;
         instant + Duration::from_micros(u64::try_from(self.micros() - micros).unwrap_or(0))
     }
 }
@@ -52,7 +52,7 @@ impl Default for ManualClock {
     }
 }
 
-/// Returns the microseconds since 1970 by the real time.
+/// Returns the real time in microseconds since 1970.
 pub(super) fn real_micros() -> i64 {
     micros_of(SystemTime::now())
 }

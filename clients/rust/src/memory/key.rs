@@ -1,4 +1,4 @@
-//! State of a key, and evaluation, charging and reply of a call, by the core that the server runs.
+//! State of a key, and evaluation and charging of a call by the core, which the module on the server runs as well.
 
 use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
 use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, MAX_COMPONENTS, StoredUsage};
@@ -7,7 +7,7 @@ use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{AnyUsage, PlainUsage, RecoverySource, Span, Timestamp, Usage, UsageKind, with_usage};
 
-/// Value of a key.
+/// Value of a key, with its expiry.
 pub(super) struct Key {
     stored: Stored,
     /// Expiry in milliseconds since 1970.
@@ -17,7 +17,7 @@ pub(super) struct Key {
 enum Stored {
     /// Usage of one limit alone.
     Plain(AnyUsage),
-    /// Usage of several limits, or other data that only such a key can store.
+    /// Usage of several limits, or data such as idempotency keys, which only a composite key can store.
     Composite(CompositeUsage),
 }
 
@@ -56,7 +56,7 @@ impl Stored {
         }
     }
 
-    /// Drops the recorded effect, which has no receiver here.
+    /// Drops the recorded effect, because there are no replicas.
     fn discard_effect(&mut self) {
         match self {
             Stored::Plain(any) => with_usage!(any, mut usage => usage.discard_effect()),
@@ -67,7 +67,7 @@ impl Stored {
 
 impl Key {
     /// Returns `true` if the key has expired.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
         now.floor_millis() > self.expires_at
     }
 
@@ -76,14 +76,14 @@ impl Key {
         self.stored.is_unused()
     }
 
-    /// Shifts all timestamps after the clock was set back to `now`. Returns `true` if it was.
+    /// Moves all timestamps back if the clock moved back to `now`. Returns `true` if it did.
     pub(super) fn follow_clock(&mut self, request: &CompositeRequest, now: Timestamp) -> bool {
         let back = self.stored.ahead(now);
         if back == Span::ZERO {
             return false;
         }
-        let then = now.plus(back);
-        let before = Expiry::of(then, self.stored.reset(request, then));
+        let previous_now = now.plus(back);
+        let before = Expiry::of(previous_now, self.stored.reset(request, previous_now));
         let recovery = self.stored.move_back(now);
         let after = Expiry::of(now, self.stored.reset(request, now));
         self.stored.discard_effect();
@@ -91,7 +91,7 @@ impl Key {
         true
     }
 
-    /// Releases leases. Returns how many were held.
+    /// Releases the leases of these holders. Returns the number of leases that were held.
     pub(super) fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> Result<usize, String> {
         if self.stored.ahead(now) != Span::ZERO {
             self.stored.move_back(now);
@@ -121,16 +121,16 @@ impl Key {
     }
 }
 
-/// Evaluated call at a key.
+/// Call at a key, evaluated.
 pub(super) struct Visit<'a> {
     request: CompositeRequest<'a>,
     evaluation: CompositeEvaluation,
-    /// Type of the plain key that the call would create.
+    /// Type of the plain key that the call creates if the key is missing. `None`: a composite key.
     creates: Option<UsageKind>,
 }
 
 impl<'a> Visit<'a> {
-    /// Evaluates a call at a key, or at a missing one.
+    /// Evaluates a call at a key, which may be missing.
     pub(super) fn new(key: Option<&Key>, call: ParsedCall<'a>, now: Timestamp) -> Result<Self, String> {
         let ParsedCall { request, creates } = call;
         if let (Some(Key { stored: Stored::Plain(any), .. }), [spec]) = (key, request.specs.as_slice())
@@ -171,10 +171,11 @@ impl<'a> Visit<'a> {
         with_stored_usage(key, self.creates, |stored| self.evaluation.answer(&self.request, stored, now, charged))
     }
 
-    /// Applies the changes. No timestamp in the key is later than `now`.
-    pub(super) fn commit(&self, key: Option<Key>, has_moved: bool, now: Timestamp) -> Option<Key> {
+    /// Applies the changes and returns the new value, or `None` if the key becomes unused. No timestamp in the key may
+    /// be later than `now`.
+    pub(super) fn commit(&self, key: Option<Key>, clock_moved_back: bool, now: Timestamp) -> Option<Key> {
         let (request, evaluation) = (&self.request, &self.evaluation);
-        let present = key.as_ref().map(|key| key.expires_at);
+        let previous_expiry = key.as_ref().map(|key| key.expires_at);
         let stored = match key {
             Some(key) => key.stored,
             None => match self.creates.and_then(AnyUsage::unused) {
@@ -190,7 +191,7 @@ impl<'a> Visit<'a> {
             Stored::Plain(mut any) => {
                 let change = |usage: &mut CompositeUsage| usage.charge(request, evaluation, now);
                 let (usage, ()) = with_usage!(&mut any, mut plain => {
-                    CompositeUsage::convert(plain, present, now, change)
+                    CompositeUsage::convert(plain, previous_expiry, now, change)
                 });
                 Stored::Composite(usage)
             }
@@ -201,7 +202,7 @@ impl<'a> Visit<'a> {
         };
         stored.discard_effect();
         let reset = stored.reset(request, now);
-        let expires_at = Expiry::of(now, reset).after_charge(present, has_moved);
+        let expires_at = Expiry::of(now, reset).after_charge(previous_expiry, clock_moved_back);
         (!stored.is_unused()).then_some(Key { stored, expires_at })
     }
 }
@@ -209,16 +210,17 @@ impl<'a> Visit<'a> {
 /// Parsed call on one key.
 pub(super) struct ParsedCall<'a> {
     pub(super) request: CompositeRequest<'a>,
+    /// Type of the plain key that the call creates if the key is missing. `None`: a composite key.
     pub(super) creates: Option<UsageKind>,
 }
 
 impl<'a> ParsedCall<'a> {
-    /// Parses a request. `whole` is the purpose of a call on several keys.
-    pub(super) fn of(request: KeyRequest<'a>, whole: Purpose) -> Result<Self, String> {
+    /// Parses a request. `call_purpose` is the purpose of a call on several keys.
+    pub(super) fn of(request: KeyRequest<'a>, call_purpose: Purpose) -> Result<Self, String> {
         let call = match request {
             KeyRequest::One(spec) => {
                 let request = CompositeRequest::of_one(spec);
-                let purpose = if whole == Purpose::Charge { request.purpose } else { whole };
+                let purpose = if call_purpose == Purpose::Charge { request.purpose } else { call_purpose };
                 Self { creates: Some(spec.limit.kind()), request: CompositeRequest { purpose, ..request } }
             }
             KeyRequest::Composite(request) => Self { request: *request, creates: None },
@@ -234,7 +236,7 @@ impl<'a> ParsedCall<'a> {
     }
 }
 
-/// Calls `evaluate` with the value of a key, or with a missing one.
+/// Calls `evaluate` with the value of a key, or with an unused value if the key is missing.
 fn with_stored_usage<T>(key: Option<&Key>, creates: Option<UsageKind>, evaluate: impl FnOnce(StoredUsage) -> T) -> T {
     match (key.map(|key| &key.stored), creates) {
         (Some(Stored::Plain(any)), _) => with_usage!(any, usage => evaluate(StoredUsage::plain(usage))),

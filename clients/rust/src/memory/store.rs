@@ -1,4 +1,4 @@
-//! Keys of one process: takes the words of a call and returns its reply.
+//! Keys of one process, and the replies to calls on them.
 
 use std::collections::HashMap;
 
@@ -13,27 +13,28 @@ use redis::Value;
 
 use super::key::{Key, ParsedCall, Visit, needs_server};
 
-/// Number of keys at which expired keys are removed.
-const SWEPT_AT: usize = 1000;
+/// Number of keys above twice `keys_after_sweep` at which expired keys are removed.
+const SWEEP_THRESHOLD: usize = 1000;
 
 #[derive(Default)]
 pub(super) struct Store {
     keys: HashMap<Vec<u8>, Key>,
-    /// Number of keys left by the last removal of expired ones.
-    swept: usize,
+    /// Number of keys after the last removal of expired keys.
+    keys_after_sweep: usize,
+    /// Fencing token that was assigned last.
     last_token: u64,
 }
 
 impl Store {
-    /// Returns the reply to a call, or the text of an error.
+    /// Returns the reply to a call, or an error text.
     pub(super) fn reply(&mut self, words: &[&[u8]], now: Timestamp) -> Result<Value, String> {
         let name = words.first().map(|word| String::from_utf8_lossy(word).to_ascii_uppercase()).unwrap_or_default();
         let mut args = Args::new(&words);
         match name.as_str() {
-            "RL.TAKE" | "RL.PEEK" => self.key_reply(&mut args, name == "RL.PEEK", now),
-            "RL.MTAKE" | "RL.MPEEK" => self.keys_reply(&mut args, name == "RL.MPEEK", now),
-            "RL.ACQUIRE" => self.acquired(&mut args, now),
-            "RL.RELEASE" => self.released(&mut args, now),
+            "RL.TAKE" | "RL.PEEK" => self.reply_for_one_key(&mut args, name == "RL.PEEK", now),
+            "RL.MTAKE" | "RL.MPEEK" => self.reply_for_several_keys(&mut args, name == "RL.MPEEK", now),
+            "RL.ACQUIRE" => self.acquire(&mut args, now),
+            "RL.RELEASE" => self.release(&mut args, now),
             "DEL" => {
                 let key = words.get(1).copied().unwrap_or_default();
                 let deleted = self.find(key, now).is_some();
@@ -50,91 +51,92 @@ impl Store {
     }
 
     fn find(&mut self, name: &[u8], now: Timestamp) -> Option<&Key> {
-        if self.keys.get(name)?.is_over(now) {
+        if self.keys.get(name)?.has_expired(now) {
             self.keys.remove(name);
         }
         self.keys.get(name)
     }
 
-    /// Evaluates a call on every key, and charges all or none. Returns `true` if it was committed, and the replies.
-    fn visited<'a>(
+    /// Evaluates a call on each of its keys, and charges all of them or none. Returns `true` if the call is allowed,
+    /// and the outcome for each key.
+    fn evaluate<'a>(
         &mut self,
         call: Vec<(&'a [u8], ParsedCall<'a>)>,
         is_peek: bool,
         now: Timestamp,
-    ) -> Result<(bool, Vec<Visited<'a>>), String> {
+    ) -> Result<(bool, Vec<KeyOutcome<'a>>), String> {
         let mut visits = Vec::with_capacity(call.len());
         for (name, call) in call {
             visits.push((name, Visit::new(self.find(name, now), call, now)?));
         }
         let allowed = is_allowed(visits.iter().map(|(_, visit)| visit));
-        let answered = visits.into_iter().map(|(name, visit)| {
+        let outcomes = visits.into_iter().map(|(name, visit)| {
             let changes = !is_peek && visit.changes(allowed);
             let mut key = if is_peek { None } else { self.keys.remove(name) };
-            let has_moved = key.as_mut().is_some_and(|key| key.follow_clock(visit.request(), now));
+            let clock_moved_back = key.as_mut().is_some_and(|key| key.follow_clock(visit.request(), now));
             if changes {
-                key = visit.commit(key, has_moved, now);
+                key = visit.commit(key, clock_moved_back, now);
             }
             if let Some(key) = key.filter(|key| !key.is_unused()) {
                 self.keys.insert(name.to_vec(), key);
             }
             let answer = visit.answer(self.keys.get(name), now, changes);
-            Visited { visit, answer: answer.decision, each: answer.each }
+            KeyOutcome { visit, answer: answer.decision, each: answer.each }
         });
-        let answered = answered.collect();
+        let outcomes = outcomes.collect();
         self.sweep(now);
-        Ok((allowed, answered))
+        Ok((allowed, outcomes))
     }
 
     fn sweep(&mut self, now: Timestamp) {
-        if self.keys.len() > 2 * self.swept + SWEPT_AT {
-            self.keys.retain(|_, key| !key.is_over(now));
-            self.swept = self.keys.len();
+        if self.keys.len() > 2 * self.keys_after_sweep + SWEEP_THRESHOLD {
+            self.keys.retain(|_, key| !key.has_expired(now));
+            self.keys_after_sweep = self.keys.len();
         }
     }
 
-    fn key_reply(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
-        let key = args.key().map_err(text)?;
+    fn reply_for_one_key(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
+        let key = args.key().map_err(error_text)?;
         let name = args.name(key);
         let request = if is_peek { KeyRequest::peek(args) } else { KeyRequest::take(args) };
-        let call = ParsedCall::of(request.map_err(text)?, Purpose::Charge)?;
-        let (_, answered) = self.visited(vec![(name, call)], is_peek, now)?;
-        answered.first().map(Visited::reply).ok_or_else(|| text(Error::Internal))
+        let call = ParsedCall::of(request.map_err(error_text)?, Purpose::Charge)?;
+        let (_, outcomes) = self.evaluate(vec![(name, call)], is_peek, now)?;
+        outcomes.first().map(KeyOutcome::reply).ok_or_else(|| error_text(Error::Internal))
     }
 
-    fn keys_reply(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
-        let whole = if is_peek { ManyKeysRequest::peek(args) } else { ManyKeysRequest::take(args) };
-        let ManyKeysRequest { keys, idempotency, purpose } = whole.map_err(text)?;
+    fn reply_for_several_keys(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
+        let parsed = if is_peek { ManyKeysRequest::peek(args) } else { ManyKeysRequest::take(args) };
+        let ManyKeysRequest { keys, idempotency, purpose } = parsed.map_err(error_text)?;
         let mut call = Vec::with_capacity(keys.len());
         for (key, request) in keys {
-            let mut of_key = ParsedCall::of(request, purpose)?;
-            let is_named = of_key.request.specs.iter().any(|spec| spec.name.is_some());
+            let mut key_call = ParsedCall::of(request, purpose)?;
+            let is_named = key_call.request.specs.iter().any(|spec| spec.name.is_some());
             if idempotency != Idempotency::Every || is_named {
-                of_key.creates = None;
+                key_call.creates = None;
             }
-            of_key.request = CompositeRequest { idempotency, ..of_key.request };
-            call.push((args.name(key), of_key));
+            key_call.request = CompositeRequest { idempotency, ..key_call.request };
+            call.push((args.name(key), key_call));
         }
-        let (allowed, answered) = self.visited(call, is_peek, now)?;
-        let counts = |one: &&Visited| match (allowed, purpose) {
-            (true, _) => one.answer.verdict.allowed(),
+        let (allowed, outcomes) = self.evaluate(call, is_peek, now)?;
+        let counts = |outcome: &&KeyOutcome| match (allowed, purpose) {
+            (true, _) => outcome.answer.verdict.allowed(),
             (false, Purpose::Settle) => true,
-            (false, _) => one.visit.denies(),
+            (false, _) => outcome.visit.denies(),
         };
-        let wait = answered.iter().filter(counts).map(|one| one.answer.verdict).max();
-        let rows = answered.iter().map(|one| Value::Array(row(&one.answer))).collect();
+        let wait = outcomes.iter().filter(counts).map(|outcome| outcome.answer.verdict).max();
+        let rows = outcomes.iter().map(|outcome| Value::Array(row(&outcome.answer))).collect();
         Ok(Value::Array(vec![Value::Int(i64::from(allowed)), wait.map_or(Value::Int(0), wait_ms), Value::Array(rows)]))
     }
 
-    fn acquired(&mut self, args: &mut Args, now: Timestamp) -> Result<Value, String> {
-        let (key, mut options) = (args.key().map_err(text)?, SpecOptions::default());
+    fn acquire(&mut self, args: &mut Args, now: Timestamp) -> Result<Value, String> {
+        let (key, mut options) = (args.key().map_err(error_text)?, SpecOptions::default());
         let name = args.name(key);
-        let (parsed, acquiring) = Spec::acquire(args, &mut options).map_err(text)?;
+        let (parsed, acquiring) = Spec::acquire(args, &mut options).map_err(error_text)?;
         if acquiring.block != Block::No {
             return Err("ERR a limiter in memory does not wait: BLOCK needs a server".to_owned());
         }
         let mut call = ParsedCall::of(
-            KeyRequest::build_single_with_options(args, &parsed, &options).map_err(text)?,
+            KeyRequest::build_single_with_options(args, &parsed, &options).map_err(error_text)?,
             Purpose::Charge,
         )?;
         if acquiring.fence {
@@ -143,20 +145,20 @@ impl Store {
             call.request.specs.iter_mut().for_each(|spec| spec.fence = fence);
         }
         let holder = call.request.specs.first().map_or(&[][..], |spec| spec.holder);
-        let (_, answered) = self.visited(vec![(name, call)], false, now)?;
-        let mut integers = answered.first().map(|one| row(&one.answer)).unwrap_or_default();
+        let (_, outcomes) = self.evaluate(vec![(name, call)], false, now)?;
+        let mut integers = outcomes.first().map(|outcome| row(&outcome.answer)).unwrap_or_default();
         if acquiring.fence {
             let token = self.keys.get(name).and_then(|key| key.token(holder, now)).map_or(0, Token::get);
-            let allowed = answered.iter().all(|one| one.answer.verdict.allowed());
+            let allowed = outcomes.iter().all(|outcome| outcome.answer.verdict.allowed());
             integers.push(integer(if allowed { token } else { 0 }));
         }
         Ok(Value::Array(integers))
     }
 
-    fn released(&mut self, args: &mut Args, now: Timestamp) -> Result<Value, String> {
-        let key = args.key().map_err(text)?;
+    fn release(&mut self, args: &mut Args, now: Timestamp) -> Result<Value, String> {
+        let key = args.key().map_err(error_text)?;
         let name = args.name(key);
-        let holders = holders(args).map_err(text)?;
+        let holders = holders(args).map_err(error_text)?;
         let _ = self.find(name, now);
         let Some(key) = self.keys.get_mut(name) else { return Ok(Value::Int(0)) };
         let released = key.release(&holders, now)?;
@@ -167,14 +169,14 @@ impl Store {
     }
 }
 
-/// Call at one key, and its decision.
-struct Visited<'a> {
+/// Outcome of a call at one key.
+struct KeyOutcome<'a> {
     visit: Visit<'a>,
     answer: Decision,
     each: Vec<Decision>,
 }
 
-impl Visited<'_> {
+impl KeyOutcome<'_> {
     fn reply(&self) -> Value {
         let request = self.visit.request();
         if !request.each {
@@ -224,6 +226,6 @@ fn integer(number: u64) -> Value {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-fn text(error: Error) -> String {
+fn error_text(error: Error) -> String {
     error.to_string()
 }
