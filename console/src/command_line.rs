@@ -71,7 +71,7 @@ pub struct Serve {
     /// Options of the listener.
     #[command(flatten)]
     pub listen: Listen,
-    /// Format of the log lines. RUST_LOG selects them.
+    /// Format of the log lines. RUST_LOG selects the lines that are logged.
     #[arg(long, env = "RATELIMIT_CONSOLE_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
 }

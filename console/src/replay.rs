@@ -1,8 +1,8 @@
-//! Replay: evaluates the calls of a log under limits, and finds the smallest limits that deny no more than a share of
-//! them. The core decides, at the times of the log and without a server.
+//! Replay: evaluates the calls of a log under limits, and finds the smallest limits that deny at most a given share of
+//! the calls. The core decides, at the times of the log and without a server.
 //!
 //! A log is read once ([`call_log`]) into a compact form ([`logged_calls`]). Its calls are evaluated under the given
-//! limits ([`trial`]), and then under others in the search for the smallest ([`smallest`]).
+//! limits ([`trial`]), and then under other limits in the search for the smallest ([`smallest`]).
 
 mod call_log;
 mod limits;
@@ -40,7 +40,7 @@ pub struct Replay {
     /// Limits as RL.POLICYSET takes them: 'FIXED 100 1m'.
     #[arg(long)]
     pub limit: String,
-    /// Share of the calls that may be denied. The report has the smallest limits that deny no more.
+    /// Share of the calls that may be denied. The report has the smallest limits that deny at most this share.
     #[arg(long, value_parser = Goal::parse, default_value = "1%")]
     pub goal: Goal,
     /// Print the report as JSON.
@@ -83,7 +83,7 @@ pub struct Replay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Goal(u64);
 
-/// Share of all calls, in millionths of a percent.
+/// Number of millionths of a percent in 100%.
 const ALL: u64 = 100_000_000;
 
 impl Goal {
@@ -148,7 +148,7 @@ impl Replay {
     /// Replays a log, which may be compressed by gzip.
     ///
     /// # Errors
-    /// As for [`Replay::run`].
+    /// Those of [`Replay::run`].
     pub fn replay(&self, mut from: impl BufRead) -> Result<Report, String> {
         let head = from.fill_buf().map_err(|error| format!("{}: {error}", self.log.display()))?;
         if head.starts_with(&GZIP) {

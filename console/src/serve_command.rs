@@ -1,4 +1,4 @@
-//! The commands that serve the page: the console of a server, and the playground without one.
+//! The commands that serve the page: `serve`, the console of a server, and `playground`, which needs no server.
 
 use crate::command_line::{Listen, Serve};
 use crate::web::{self, Console, Guard, Tokens};
@@ -25,7 +25,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
 /// Serves the views that need no server until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// As for [`serve`].
+/// Those of [`serve`].
 pub async fn playground(options: Listen) -> Result<(), String> {
     let scheme = if options.cert.is_some() { "https" } else { "http" };
     let announce = move |at: SocketAddr| println!("The playground is at {scheme}://{at}/ (Ctrl-C ends it)");
@@ -39,7 +39,7 @@ async fn serve_page(
     tokens: Tokens,
     announce: impl FnOnce(SocketAddr),
 ) -> Result<(), String> {
-    // Before the port is announced, so that a signal from then on ends the process properly.
+    // Signals must be caught before the port is announced, so that a signal after that ends the process properly.
     let mut signals = Signals::new()?;
     let tokens = Arc::new(tokens);
     let guard = Guard::new(options.at.ip(), Arc::clone(&tokens), &options.hosts)?;

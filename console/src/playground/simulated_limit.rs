@@ -23,7 +23,7 @@ const MAX_SKETCH_BYTES: u64 = 1 << 20;
 pub struct SimulatedLimit {
     spec: Spec<'static>,
     usage: AnyUsage,
-    /// End and serial number of the calls that hold leases.
+    /// Calls that hold leases: the end and the serial number of each, the earliest end first.
     leases: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// Decisions on the calls of other callers.
     others: OtherDecisions,
@@ -40,7 +40,7 @@ impl SimulatedLimit {
     /// Parses an algorithm with its numbers: `FIXED 10 10s`, `CONCURRENCY 3 30s`.
     ///
     /// # Errors
-    /// If the server would reject the words, or if they are anything but one algorithm with its numbers.
+    /// If the server would reject the words, or if they are not exactly one algorithm with its numbers.
     pub fn parse(text: &str) -> Result<SimulatedLimit, String> {
         let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
         if words.first().is_some_and(|word| word.eq_ignore_ascii_case("CONCURRENCY")) {
@@ -71,14 +71,14 @@ impl SimulatedLimit {
         matches!(self.spec.limit, AnyLimit::Sketch(_))
     }
 
-    /// Replaces the limit and keeps its usage, like a key whose limit is changed. Another algorithm starts unused, and
-    /// so does a sketch of another size, which on a server would be another key.
+    /// Replaces the limit and keeps its usage, as on a server when the limit of a key changes. A limit with another
+    /// algorithm starts unused, and so does a sketch of another size, because it would need another key on a server.
     pub fn change(&mut self, to: SimulatedLimit) {
-        let is_same = match (&self.spec.limit, &to.spec.limit) {
+        let keeps_usage = match (&self.spec.limit, &to.spec.limit) {
             (AnyLimit::Sketch(one), AnyLimit::Sketch(other)) => one.size() == other.size(),
             (one, other) => one.kind() == other.kind(),
         };
-        if is_same {
+        if keeps_usage {
             self.spec = to.spec;
         } else {
             *self = to;
@@ -87,7 +87,7 @@ impl SimulatedLimit {
 
     /// Decides and charges a call.
     ///
-    /// Returns 0 if it passes at once, the milliseconds that it is delayed if it passes later, the negated milliseconds
+    /// Returns 0 if the call passes at once, its delay in milliseconds if it passes later, the negated milliseconds
     /// until a retry would pass if it is denied, and null if it never passes. A lease is released after `hold`.
     pub fn take(&mut self, serial: u64, cost: Amount, hold: Span, now: Timestamp) -> Value {
         self.release_leases(now);
@@ -102,7 +102,8 @@ impl SimulatedLimit {
         verdict_json(verdict)
     }
 
-    /// Decides and charges the first call of another caller, with a cost of 1. It concerns only a sketch.
+    /// Decides and charges the only call of another caller, with a cost of 1. Has no effect unless the limit is a
+    /// sketch.
     pub fn take_by_other_caller(&mut self, caller: u64, now: Timestamp) {
         if !self.is_shared() {
             return;
@@ -125,9 +126,9 @@ impl SimulatedLimit {
         }
     }
 
-    /// Returns the state as JSON: what is left, the decision on a call of `cost`, and the fields of the usage. A sketch
-    /// also has what each of the caller's cells leaves, and the decisions on other callers. Instants are relative to
-    /// `start`.
+    /// Returns the state as JSON: the remaining units, the decision on a call of `cost`, and the fields of the usage. A
+    /// sketch also has the remaining units of each of the caller's cells, and the decisions on other callers. Instants
+    /// are relative to `start`.
     pub fn state(&mut self, cost: Amount, start: Timestamp, now: Timestamp) -> Value {
         self.release_leases(now);
         let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &[] };
@@ -184,7 +185,7 @@ where
 }
 
 fn verdict_json(verdict: Verdict) -> Value {
-    // Below 2^53, which JavaScript represents exactly.
+    // Spans are shorter than 2^53 ms, so that JavaScript represents them exactly.
     let millis = |span: Span| i64::try_from(span.ceil_millis()).unwrap_or(i64::MAX);
     match verdict {
         Verdict::Allowed(hold) => millis(hold).into(),

@@ -27,7 +27,7 @@ pub struct SimulationRequest {
     /// Time for which a call holds a lease, in milliseconds.
     #[serde(default)]
     pub hold: u32,
-    /// Other callers a second, each of whom calls once. They share the key of a sketch.
+    /// Number of other callers a second, each of whom calls once. They share the key of a sketch.
     #[serde(default)]
     pub others: u32,
     /// Speed of the clock in percent. 0 pauses it.
@@ -42,7 +42,7 @@ fn default_speed() -> u32 {
     100
 }
 
-/// Changes to a running simulation. Fields have the meaning of those of [`SimulationRequest`].
+/// Changes to a running simulation. The fields have the same meaning as in [`SimulationRequest`].
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulationChange {
@@ -51,7 +51,7 @@ pub struct SimulationChange {
     pub hold: Option<u32>,
     pub others: Option<u32>,
     pub speed: Option<u32>,
-    /// Number of calls to make at once, such as by a click.
+    /// Number of calls to send at once, for example after a click.
     pub calls: u32,
 }
 
@@ -63,7 +63,7 @@ pub struct Simulation {
     hold: Span,
     speed: u32,
     now: Timestamp,
-    /// Number of calls to make in the next step, beside the traffic.
+    /// Number of calls to send in the next step, in addition to the traffic.
     clicked: u32,
     /// Number of calls so far.
     serial: u64,
@@ -101,7 +101,7 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Applies changes. A limit keeps its usage if the one at the same position had the same algorithm.
+    /// Applies changes. A limit keeps the usage at its position if the algorithm is the same.
     ///
     /// # Errors
     /// If a value is out of range or malformed. Nothing is changed then.
@@ -142,8 +142,8 @@ impl Simulation {
     /// Advances the simulation by a span of real time. Returns the calls and the state of the limits as JSON, or `None`
     /// if nothing has happened.
     ///
-    /// Instants are microseconds since the start. Each call has its instant and the decision of each limit, in the form
-    /// of [`SimulatedLimit::take`].
+    /// Instants are microseconds since the start. Each call has its instant and the decision of each limit, encoded as
+    /// by [`SimulatedLimit::take`].
     pub fn step(&mut self, real: Span) -> Option<Value> {
         if self.speed == 0 && self.clicked == 0 && !self.changed {
             return None;

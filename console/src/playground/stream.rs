@@ -1,5 +1,5 @@
-//! Playground over HTTP: a simulation is streamed as server-sent events, and changed by requests with its id. It ends
-//! with its stream.
+//! Playground over HTTP: a simulation is streamed as server-sent events, and changed by requests with its id. The
+//! simulation ends with its stream.
 
 use super::simulation::{Simulation, SimulationChange, SimulationRequest};
 use axum::extract::rejection::JsonRejection;
@@ -46,6 +46,7 @@ struct SimulationStream {
     simulation: SharedSimulation,
     simulations: Simulations,
     ticks: Interval,
+    /// Time of the last tick.
     last: Instant,
     end: Instant,
     has_started: bool,
@@ -72,11 +73,11 @@ async fn start(
     }
     let id = format!("{:032x}", u128::from_be_bytes(random));
     {
-        let mut all = lock(&simulations);
-        if all.len() >= MAX_SIMULATIONS {
+        let mut running = lock(&simulations);
+        if running.len() >= MAX_SIMULATIONS {
             return error_response(StatusCode::SERVICE_UNAVAILABLE, "too many playgrounds are open: try again later");
         }
-        all.insert(id.clone(), Arc::clone(&simulation));
+        running.insert(id.clone(), Arc::clone(&simulation));
     }
     let mut ticks = interval(TICK);
     // A client that reads slowly slows its simulation down instead of accumulating events.
@@ -92,7 +93,7 @@ async fn start(
 }
 
 impl SimulationStream {
-    /// Returns the next event, or `None` at the end. The first has the id and the limits.
+    /// Returns the next event, or `None` at the end. The first event has the id and the limits.
     async fn next(&mut self) -> Option<Event> {
         if !self.has_started {
             self.has_started = true;

@@ -1,11 +1,11 @@
-//! Simulated traffic: calls at an even or random rate, and bursts at set times.
+//! Simulated traffic: calls at regular or random intervals, and bursts at set times.
 
 use ratelimit_core::{Amount, Span, Timestamp};
 use serde::Deserialize;
 
 /// Time slot of random traffic, with at most one call.
 const SLOT: Span = Span::MILLISECOND;
-/// Maximum number of calls in one step. Further ones are dropped.
+/// Maximum number of calls in one step. Further calls are dropped.
 pub const MAX_CALLS_PER_STEP: u32 = 2000;
 /// Maximum number of bursts.
 const MAX_BURSTS: usize = 64;
@@ -66,7 +66,7 @@ pub struct TrafficSource {
     traffic: Traffic,
     /// Start of the first period of bursts.
     from: Timestamp,
-    /// Time of the next call at an even rate.
+    /// Time of the next call at regular intervals.
     due: Timestamp,
     /// State of the random number generator.
     random_state: u64,
@@ -76,7 +76,7 @@ impl TrafficSource {
     /// Creates a generator that starts at `from`. The same seed generates the same traffic.
     #[must_use]
     pub fn new(traffic: Traffic, seed: u64, from: Timestamp) -> TrafficSource {
-        // The state must not be 0, which the generator never leaves.
+        // The state must not be 0, from which the generator only produces 0.
         TrafficSource { traffic, from, due: from, random_state: seed.max(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) }
     }
 
@@ -92,7 +92,7 @@ impl TrafficSource {
             self.from = now;
         }
         if traffic.rate != self.traffic.rate {
-            // At once, so that a user who moves a slider sees the effect.
+            // The next call is due at once, so that a user who moves a slider sees the effect.
             self.due = now;
         }
         self.traffic = traffic;
@@ -113,18 +113,18 @@ impl TrafficSource {
 
     fn bursts(&self, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
         let mut calls = vec![];
-        let round = Span::MILLISECOND.times(self.traffic.every.into());
+        let period = Span::MILLISECOND.times(self.traffic.every.into());
         for (after, count) in &self.traffic.bursts {
             let mut at = self.from.plus(Span::MILLISECOND.times((*after).into()));
-            if at < from && round > Span::ZERO {
-                at = at.plus(round.times(from.since(at).micros().div_ceil(round.micros())));
+            if at < from && period > Span::ZERO {
+                at = at.plus(period.times(from.since(at).micros().div_ceil(period.micros())));
             }
             while at >= from && at < to && calls.len() <= MAX_CALLS_PER_STEP as usize {
                 calls.extend(std::iter::repeat_n(at, *count as usize));
-                if round == Span::ZERO {
+                if period == Span::ZERO {
                     break;
                 }
-                at = at.plus(round);
+                at = at.plus(period);
             }
         }
         calls

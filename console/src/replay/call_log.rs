@@ -1,4 +1,4 @@
-//! Reading of a log: its calls in the order of their times, and the names of its keys.
+//! Reading of a log, which results in its calls in the order of their times, and the names of its keys.
 
 use super::line::{Clients, Fields, LineParser, ParsedLine};
 use super::logged_calls::{Calls, LoggedCall, Writer};
@@ -17,7 +17,7 @@ const MAX_SHOWN: usize = 160;
 const MAX_KEY: usize = 1024;
 /// Maximum length of the names of all keys together, in bytes.
 const MAX_NAMES: usize = 256 * 1024 * 1024;
-/// Maximum number of calls that wait for earlier ones.
+/// Maximum number of calls that wait for calls of an earlier time.
 const MAX_WAITING: usize = 1_000_000;
 
 /// Options for the reading of a log.
@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 1_000_000;
 pub struct LogOptions {
     /// Names of the fields of JSON lines.
     pub fields: Fields,
-    /// Rules by which addresses become keys.
+    /// Rules by which addresses in the log become keys.
     pub clients: Clients,
     /// Time by which a line may follow lines of a later time.
     pub late: Span,
@@ -152,9 +152,11 @@ impl Keys {
     }
 }
 
-/// Sorter of calls that follow later ones. Calls of the same time keep their order.
+/// Sorter of calls that follow calls of a later time. Calls of the same time keep their order.
 struct Reorderer {
+    /// Time by which a call may follow calls of a later time.
     late: Span,
+    /// Calls, each with its serial number, that wait for calls of an earlier time.
     waiting: BinaryHeap<Reverse<(Timestamp, u64, usize, Amount)>>,
     /// Latest time of a call so far.
     newest: Timestamp,

@@ -1,4 +1,4 @@
-//! Limits of a replay: parsed from the words of a policy, and with their numbers scaled.
+//! Limits of a replay, which are parsed from the words of a policy, and can be scaled.
 
 use ratelimit_core::Amount;
 use ratelimit_core::syntax::{CompositeRequest, Policy, Spec};
@@ -25,7 +25,7 @@ impl Limits {
     /// Parses the limits of a policy.
     ///
     /// # Errors
-    /// If the server would reject them: its error.
+    /// If the server would reject the limits: the error of the server.
     pub fn parse(text: &str) -> Result<Limits, String> {
         Limits::from_words(text.split_ascii_whitespace().map(str::to_owned).collect())
     }
@@ -40,7 +40,7 @@ impl Limits {
     /// Returns the request of a call with a cost of 1.
     ///
     /// # Errors
-    /// If a log lacks what the limits need.
+    /// If the limits need data that a log does not have, such as the holder of a lease.
     pub fn request(&self) -> Result<TrialRequest<'_>, String> {
         if let Some(spec) = self.policy.plain() {
             return Ok(TrialRequest::One(*spec));
@@ -64,8 +64,8 @@ impl Limits {
         scalable_numbers(&self.words).1
     }
 
-    /// Returns the scale that makes all limits smaller or larger together. Returns `None` if all of them are 0 or in
-    /// shadow mode.
+    /// Returns the scale that makes all limits smaller or larger together, or `None` if all of them are 0 or in shadow
+    /// mode.
     #[must_use]
     pub fn scale(&self) -> Option<Scale> {
         self.scale_of(scalable_numbers(&self.words).0)
@@ -96,7 +96,7 @@ impl std::fmt::Display for Limits {
     }
 }
 
-/// Number in the words of limits that can be scaled.
+/// Number among the words of limits that can be scaled.
 #[derive(Clone, Copy, Debug)]
 struct ScalableNumber {
     /// Index of the word.
@@ -115,13 +115,13 @@ struct ScalableNumber {
 pub struct Scale {
     words: Vec<String>,
     numbers: Vec<ScalableNumber>,
-    /// Number of steps of the unscaled limits.
+    /// Largest number of the unscaled limits, in steps.
     pub steps: u64,
 }
 
 impl Scale {
-    /// Returns the limits with `steps` as their largest number. Other numbers are rounded up. Returns `None` if a
-    /// number is out of range.
+    /// Returns the limits, scaled so that their largest number is `steps` steps. Other numbers are rounded up. Returns
+    /// `None` if a number is out of range.
     #[must_use]
     pub fn at(&self, steps: u64) -> Option<Limits> {
         let mut words = self.words.clone();
@@ -141,7 +141,7 @@ impl Scale {
 /// Returns the numbers in the words of a policy that are scaled (limits, capacities, refills and leaks, except those of
 /// limits in shadow mode), and the number of limits.
 fn scalable_numbers(words: &[String]) -> (Vec<ScalableNumber>, usize) {
-    let (mut found, mut limits, mut index): (Vec<ScalableNumber>, usize, usize) = (vec![], 0, 0);
+    let (mut numbers, mut limits, mut index): (Vec<ScalableNumber>, usize, usize) = (vec![], 0, 0);
     while let Some(word) = words.get(index) {
         // Number of arguments of the word, and how many of them are scaled.
         let (arguments, scaled) = match word.to_ascii_uppercase().as_str() {
@@ -150,13 +150,13 @@ fn scalable_numbers(words: &[String]) -> (Vec<ScalableNumber>, usize) {
             "AS" | "COST" | "OFFSET" | "ANCHOR" => (1, 0),
             "BAN" => break,
             "SHADOW" => {
-                found.retain(|number| number.limit + 1 != limits);
+                numbers.retain(|number| number.limit + 1 != limits);
                 (0, 0)
             }
             _ => (0, 0),
         };
         let limit = limits;
-        found.extend((1..=scaled).filter_map(|nth| {
+        numbers.extend((1..=scaled).filter_map(|nth| {
             let amount = Amount::parse_down(words.get(index + nth)?.as_bytes())?;
             let is_whole = nth == 1 && amount.floor() == amount;
             Some(ScalableNumber { word: index + nth, limit, amount, is_capacity: nth == 1, is_whole })
@@ -164,7 +164,7 @@ fn scalable_numbers(words: &[String]) -> (Vec<ScalableNumber>, usize) {
         limits += usize::from(scaled > 0);
         index += 1 + arguments;
     }
-    (found, limits)
+    (numbers, limits)
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ use serde_json::Value;
 use std::borrow::Cow;
 use times::Times;
 
-/// Call of a line.
+/// Call that a line of a log describes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// Time of the call.
     pub at: Timestamp,
-    /// Key of the call. For an access log, the client's address in the form of the gateway's keys.
+    /// Key of the call. In an access log, the name of the client as in the gateway's keys.
     pub key: Cow<'a, str>,
     /// Cost of the call, or 1 if the line has none.
     pub cost: Amount,
@@ -37,7 +37,7 @@ pub enum ParsedLine<'a> {
     Malformed,
 }
 
-/// Names of fields in JSON and LTSV lines that replace the usual ones. Nested fields are separated by dots.
+/// Names of fields in JSON and LTSV lines that replace the usual names. Names of nested fields are separated by dots.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     /// Field of the time.
@@ -87,7 +87,7 @@ impl LineParser {
         if line.starts_with('{') {
             let value: Value = serde_json::from_str(line).ok()?;
             let has_key = self.fields.key.as_ref().is_some_and(|key| named::field(&value, key).is_some());
-            // A file of Docker's driver json-file, or of a forwarder that keeps its form.
+            // Format of Docker's driver json-file, which forwarders may keep.
             if let (Some(inner), false, Some(left)) = (named::docker_line(&value), has_key, wrappers.checked_sub(1)) {
                 let Line { at, key, cost } = self.parse_wrapped(inner, left)?;
                 return Some(Line { at, key: key.into_owned().into(), cost });

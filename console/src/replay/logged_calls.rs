@@ -1,12 +1,12 @@
-//! Compact storage of the calls of a log, which are read again for each limit that is tried: 5 to 10 bytes a call, in
-//! memory or, for a long log, in a temporary file.
+//! Compact storage of the calls of a log: 5 to 10 bytes a call, in memory or, for a long log, in a temporary file. The
+//! calls are read again for each limit that is tried.
 
 use super::work_budget::WorkBudget;
 use ratelimit_core::{Amount, Timestamp};
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use tempfile::SpooledTempFile;
 
-/// Maximum size in memory, in bytes. More calls go to a temporary file.
+/// Maximum size in memory, in bytes. Beyond it, all calls are stored in a temporary file.
 const MAX_IN_MEMORY: usize = 64 * 1024 * 1024;
 
 /// Number of calls whose work is accounted for at once.
@@ -17,7 +17,7 @@ const BATCH: u64 = 1024;
 pub struct LoggedCall {
     /// Time of the call, not earlier than that of the previous call.
     pub at: Timestamp,
-    /// Number of the key.
+    /// Number of the key in the log.
     pub key: usize,
     /// Cost of the call.
     pub cost: Amount,

@@ -42,7 +42,7 @@ impl Report {
         let denied = outcomes.denied_by_key.iter().zip(&log.names).filter(|(denied, _)| **denied > 0);
         let mut denied: Vec<_> = denied.map(|(denied, name)| (name, *denied)).collect();
         let keys_denied = denied.len();
-        // Sorted by name second, so that equal logs have equal reports.
+        // Keys with equal denials are sorted by name, so that equal logs have equal reports.
         denied.sort_unstable_by_key(|(name, denied)| (Reverse(*denied), *name));
         Report {
             limit: limits.to_string(),

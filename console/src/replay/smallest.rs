@@ -1,9 +1,9 @@
-//! Search for the smallest limits that deny no more than a share of the calls. All numbers are scaled together first,
+//! Search for the smallest limits that deny at most a given share of the calls. All numbers are scaled together first,
 //! and then each of several limits is lowered alone. The calls are evaluated anew under each candidate. Limits in
 //! shadow mode are not changed.
 //!
 //! The binary search assumes that larger limits never deny more. There are exceptions: a large call that passes may
-//! displace several small ones. The result always meets the goal, and one step less does not.
+//! displace several small ones. The result always meets the goal, and limits that are one step smaller do not.
 
 use super::limits::{Limits, Scale};
 use super::logged_calls::Calls;
@@ -43,7 +43,7 @@ pub fn find_smallest(
     let Some(scale) = limits.scale() else {
         return Ok((denied <= max_denied).then(|| Smallest { limits: limits.clone(), denied }));
     };
-    // `below` steps deny too much; `above` steps meet the goal once `found` is set.
+    // Limits of `below` steps deny too many calls. Limits of `above` steps meet the goal once `found` is set.
     let (mut below, mut above) = (0, scale.steps);
     let mut found = if denied <= max_denied { try_steps(&scale, above, calls, max_denied)? } else { None };
     while found.is_none() {
@@ -66,7 +66,8 @@ pub fn find_smallest(
     Ok(Some(found))
 }
 
-/// Lowers limits by binary search on a scale: `below` steps deny too much, and `above` steps meet the goal.
+/// Lowers limits by binary search on a scale. Limits of `below` steps deny too many calls, and limits of `above` steps
+/// meet the goal.
 fn lower(
     found: &mut Smallest,
     scale: &Scale,

@@ -1,5 +1,5 @@
 //! Evaluation of calls under limits, in order. Each key starts unused, and the clock is the time of the call. The core
-//! decides, as in the server.
+//! decides, as on the server.
 
 use super::limits::{Limits, TrialRequest};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
@@ -42,10 +42,10 @@ enum KeyUsage {
 }
 
 impl<'l> Trial<'l> {
-    /// Creates a trial without usage. Growing usages may have `max_bytes` together.
+    /// Creates a trial in which all keys are unused. Usages that grow with the calls may take `max_bytes` together.
     ///
     /// # Errors
-    /// If a log lacks what the limits need.
+    /// If the limits need data that a log does not have.
     pub fn new(limits: &'l Limits, max_bytes: usize) -> Result<Trial<'l>, String> {
         let request = limits.request()?;
         let specs = match &request {
@@ -152,7 +152,7 @@ where
     TrialOutcome::Admitted
 }
 
-/// Sets the cost of a call for the limits without a cost of their own. A cost of 0 charges no limit.
+/// Sets the cost of a call for each limit without a cost of its own. A call of cost 0 charges no limit.
 fn set_cost(call: &mut CompositeRequest, unit_requests: &[Request], cost: Amount) {
     let is_check = cost == Amount::ZERO;
     call.purpose = if is_check { Purpose::Peek } else { Purpose::Charge };
@@ -183,7 +183,7 @@ fn decide_several(
         evaluation.entries(call, stored, now).any(|(_, entries, grows)| entries > MAX_ENTRIES || is_full && grows)
     };
     if admits && is_overfull(&evaluation) {
-        // As in the server, entries of limits in shadow mode are left out first.
+        // As on the server, entries of limits in shadow mode are left out first.
         evaluation.exclude_shadow_limits();
         if is_overfull(&evaluation) {
             return TrialOutcome::Overfull;

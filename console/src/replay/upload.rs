@@ -25,7 +25,7 @@ struct Bounds {
     pause: Duration,
     /// Maximum time for a whole upload.
     upload: Duration,
-    /// Maximum size of a log in bytes, as it is sent. Larger ones are for the command line.
+    /// Maximum size of a log in bytes, as it is sent. Larger logs are for the command line.
     log: usize,
     /// Maximum size of a log in bytes, uncompressed.
     uncompressed: u64,

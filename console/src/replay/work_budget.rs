@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of lines and evaluations that a replay may still do. Clones share it.
+/// Number of lines and calls that a replay may still read or evaluate. Clones share the number.
 #[derive(Clone, Debug)]
 pub struct WorkBudget(Arc<AtomicU64>);
 

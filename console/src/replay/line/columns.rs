@@ -20,20 +20,20 @@ impl Columns {
     /// Parses the directive `Fields`. Returns `None` if it lacks the time or the client.
     pub fn parse(fields: &str) -> Option<Columns> {
         let names: Vec<&str> = fields.split_ascii_whitespace().collect();
-        let at = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
-        let forwarded = at("x-forwarded-for").or_else(|| at("cs(X-Forwarded-For)"));
-        Some(Columns { date: at("date")?, time: at("time")?, client: at("c-ip")?, forwarded })
+        let index_of = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
+        let forwarded = index_of("x-forwarded-for").or_else(|| index_of("cs(X-Forwarded-For)"));
+        Some(Columns { date: index_of("date")?, time: index_of("time")?, client: index_of("c-ip")?, forwarded })
     }
 
     /// Parses a line. `CloudFront` separates values by tabs, IIS by spaces.
     pub fn line(&self, line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'static>> {
         let separator = if line.contains('\t') { '\t' } else { ' ' };
         let values: Vec<&str> = line.trim().split(separator).collect();
-        let at = |index: usize| values.get(index).copied();
-        // Both write a space within a value as `+` or `%20`.
-        let forwarded = self.forwarded.and_then(at).map(|chain| chain.replace("%20", " ").replace('+', " "));
-        let key = clients.behind(at(self.client)?, forwarded.as_deref())?;
-        let at = times.parse(&format!("{} {}", at(self.date)?, at(self.time)?))?;
+        let value = |index: usize| values.get(index).copied();
+        // Both CloudFront and IIS write a space within a value as `+` or `%20`.
+        let forwarded = self.forwarded.and_then(value).map(|chain| chain.replace("%20", " ").replace('+', " "));
+        let key = clients.behind(value(self.client)?, forwarded.as_deref())?;
+        let at = times.parse(&format!("{} {}", value(self.date)?, value(self.time)?))?;
         Some(Line { at, key: key.into(), cost: Amount::ONE })
     }
 }

@@ -1,10 +1,10 @@
-//! Clients of log lines, resolved like those of requests by the gateway.
+//! Clients of log lines, which are resolved as the gateway resolves the clients of requests.
 
 use ipnet::IpNet;
 use ratelimit_link::client_address::{Ipv6Prefix, loopback_networks, parse, request_client};
 use std::borrow::Cow;
 
-/// Rules by which addresses of a log become keys.
+/// Rules by which addresses in a log become keys.
 #[derive(Clone, Debug)]
 pub struct Clients {
     /// Proxies whose `X-Forwarded-For` counts.
@@ -20,13 +20,14 @@ impl Default for Clients {
 }
 
 impl Clients {
-    /// Returns the client of a request from `peer` with this `X-Forwarded-For`, or `None` if the peer is no address.
+    /// Returns the client of a request from `peer` with this `X-Forwarded-For`, or `None` if the peer is not an
+    /// address.
     pub fn behind(&self, peer: &str, forwarded: Option<&str>) -> Option<String> {
         let forwarded = forwarded.map(str::as_bytes);
         Some(request_client(parse(peer)?, forwarded.as_slice(), &self.trusted, self.ipv6_prefix))
     }
 
-    /// Returns the client of an address, or of a list of addresses of which the last is the peer.
+    /// Returns the client from an address, or from a list of addresses whose last element is the peer.
     pub fn of_chain(&self, chain: &str) -> Option<String> {
         let chain = chain.trim_matches([' ', ',']);
         match chain.rsplit_once(',') {

@@ -6,7 +6,7 @@ use super::{Amount, Fields, Line, parse_cost};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// Usual names of the time: of nginx, Caddy, Traefik, Envoy, Elastic and others.
+/// Usual names of the time, in logs of nginx, Caddy, Traefik, Envoy, Elastic and others.
 const TIMES: [&str; 11] = [
     "time",
     "timestamp",
@@ -69,8 +69,8 @@ pub fn ltsv(line: &str) -> Option<Value> {
 
 /// Returns the call of a line with these values.
 pub fn line<'a>(value: &Value, fields: &Fields, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
-    let time = found(value, fields.time.as_deref(), &TIMES).and_then(text)?;
-    let cost = match found(value, fields.cost.as_deref(), &[COST]) {
+    let time = find_field(value, fields.time.as_deref(), &TIMES).and_then(text)?;
+    let cost = match find_field(value, fields.cost.as_deref(), &[COST]) {
         None | Some(Value::Null) => Amount::ONE,
         Some(cost) => parse_cost(&text(cost)?)?,
     };
@@ -90,7 +90,7 @@ fn key(value: &Value, clients: &Clients) -> Option<String> {
         if peer.contains(',') { clients.of_chain(&peer) } else { clients.behind(&peer, chain().as_deref()) }
     };
     let [first, others @ ..] = KEYS;
-    // Names that are no address are skipped: a field `host` usually has the server's own name.
+    // Values that are not addresses are skipped: a field `host` usually has the server's own name.
     by_name(first).or_else(|| ADDRESSES.iter().find_map(address)).or_else(|| others.into_iter().find_map(by_name))
 }
 
@@ -99,8 +99,8 @@ pub fn field<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     value.get(name).or_else(|| name.split('.').try_fold(value, |value, part| value.get(part)))
 }
 
-/// Returns the value of the given field, or else of the first usual one that exists.
-fn found<'v>(value: &'v Value, given: Option<&str>, usual: &[&str]) -> Option<&'v Value> {
+/// Returns the value of the field `given`, or without one, of the first of the `usual` fields that exists.
+fn find_field<'v>(value: &'v Value, given: Option<&str>, usual: &[&str]) -> Option<&'v Value> {
     given.as_ref().map_or(usual, std::slice::from_ref).iter().find_map(|name| field(value, name))
 }
 
@@ -112,7 +112,7 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns the text of a header, whose values may be a list.
+/// Returns the text of a header, whose value may be a list.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::Array(lines) => {

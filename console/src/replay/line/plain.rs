@@ -14,7 +14,7 @@ pub fn words<'a>(line: &'a str, times: &mut Times, clients: &Clients) -> Option<
     let mut words = line.split_ascii_whitespace();
     let (time, key) = (words.next()?, words.next()?);
     let cost = words.next().map_or(Some(Amount::ONE), parse_cost)?;
-    // JSON after a time has the time of the call inside.
+    // If JSON follows the time, the JSON itself has the time of the call.
     if words.next().is_some() || key.starts_with('{') {
         return None;
     }
@@ -70,8 +70,8 @@ pub fn access_log<'a>(line: &str, times: &mut Times, clients: &Clients) -> Optio
 
 /// Returns the client of an access log, from the words before its time and the text after it.
 fn client<'a>(words: &[&'a str], after: &str, clients: &Clients) -> Option<Cow<'a, str>> {
-    let bare = |word: &str| parse(word.trim_end_matches(',')).is_some();
-    let Some(first) = words.iter().position(|word| bare(word)) else {
+    let is_address = |word: &str| parse(word.trim_end_matches(',')).is_some();
+    let Some(first) = words.iter().position(|word| is_address(word)) else {
         // The server has resolved the address to a host name.
         return match words {
             [host, "-", ..] if is_host(host) => Some((*host).into()),
@@ -79,9 +79,9 @@ fn client<'a>(words: &[&'a str], after: &str, clients: &Clients) -> Option<Cow<'
         };
     };
     let words = words.get(first..)?;
-    let more = words.iter().take_while(|word| word.ends_with(',')).count();
-    if more > 0 {
-        return clients.of_chain(&words.get(..=more)?.join(" ")).map(Cow::from);
+    let comma_count = words.iter().take_while(|word| word.ends_with(',')).count();
+    if comma_count > 0 {
+        return clients.of_chain(&words.get(..=comma_count)?.join(" ")).map(Cow::from);
     }
     clients.behind(words.first()?, forwarded(after)).map(Cow::from)
 }
@@ -91,8 +91,8 @@ fn is_host(word: &str) -> bool {
     word.bytes().all(is_of_name) && word.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Returns the last quoted value if it ends the line and is at least the fourth. The first three are the request, the
-/// referrer and the user agent.
+/// Returns the last quoted value if it ends the line and is at least the fourth. The first three values are the
+/// request, the referrer and the user agent.
 fn forwarded(after: &str) -> Option<&str> {
     let values: Vec<&str> = after.trim_end().split('"').collect();
     match values.as_slice() {
@@ -101,7 +101,7 @@ fn forwarded(after: &str) -> Option<&str> {
     }
 }
 
-/// Returns the text if it can be a time of a calendar, such as `10/Oct/2000:13:55:36 -0700`.
+/// Returns the text if it may be a date with a time, such as `10/Oct/2000:13:55:36 -0700`.
 fn calendar(text: &str) -> Option<&str> {
     (text.len() >= 20 && text.as_bytes().get(2) == Some(&b'/')).then_some(text)
 }

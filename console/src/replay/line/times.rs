@@ -10,7 +10,7 @@ const ACCESS_LOG_FORMAT: &str = "%d/%b/%Y:%H:%M:%S %z";
 /// Format of `HAProxy`'s times, which have no zone.
 const HAPROXY_FORMAT: &str = "%d/%b/%Y:%H:%M:%S%.f";
 
-/// Parser of times. It caches the last one, because consecutive lines often have the same.
+/// Parser of times, which caches the last time, because consecutive lines often have the same time.
 #[derive(Debug, Default)]
 pub struct Times {
     last: Option<(Box<str>, Timestamp)>,

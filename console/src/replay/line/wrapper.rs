@@ -26,7 +26,7 @@ fn container(line: &str) -> Option<&str> {
     let (_, inner) = line.split_once(' ').filter(|(time, _)| is_rfc3339(time))?;
     match inner.strip_prefix("stdout ").or_else(|| inner.strip_prefix("stderr ")) {
         Some(tagged) => Some(tagged.strip_prefix("F ").unwrap_or_default()),
-        // Also the form of syslog with times of RFC 3339.
+        // Syslog with times of RFC 3339 begins in the same way.
         None => syslog_message(inner).or(Some(inner)),
     }
 }
