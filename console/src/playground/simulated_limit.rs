@@ -51,7 +51,7 @@ impl SimulatedLimit {
             words.insert(words.len().min(4), CALLER);
         }
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(words).map(str::as_bytes).collect();
-        let request = KeyRequest::take(&mut Args::new(&words)).map_err(|error| error.to_string())?;
+        let request = KeyRequest::take(&mut Args::new(&words), None).map_err(|error| error.to_string())?;
         let KeyRequest::One(Spec { limit, request: Request::Take(Amount::ONE), keep: Amount::ZERO, .. }) = request
         else {
             return Err("a limit must be an algorithm and its numbers, such as FIXED 10 10s".to_owned());
@@ -169,8 +169,8 @@ where
 {
     let Some(usage) = L::Usage::of_mut(usage) else { return Verdict::Never };
     let evaluation = evaluate(limit, usage, now, Request::Take(cost));
-    evaluation.change().apply(limit, usage, now);
-    evaluation.verdict()
+    evaluation.change.apply(limit, usage, now);
+    evaluation.verdict
 }
 
 /// Returns limit, remaining units, reset and the verdict on a call, without charging it.

@@ -139,16 +139,16 @@ where
 {
     let Some(usage) = L::Usage::of_mut(usage) else { return TrialOutcome::Overfull };
     let evaluation = evaluate(limit, usage, now, Request::Take(cost));
-    if !evaluation.verdict().allowed() {
+    if !evaluation.verdict.allowed() {
         return TrialOutcome::Denied;
     }
-    if let (true, Change::Charge(_)) = (L::Usage::GROWS, evaluation.change()) {
+    if let (true, Change::Charge(_)) = (L::Usage::GROWS, evaluation.change) {
         let entries = limit.entries_after_charge(usage, now);
         if entries.is_some_and(|entries| entries > MAX_ENTRIES || is_full && entries > usage.entries()) {
             return TrialOutcome::Overfull;
         }
     }
-    evaluation.change().apply(limit, usage, now);
+    evaluation.change.apply(limit, usage, now);
     TrialOutcome::Admitted
 }
 

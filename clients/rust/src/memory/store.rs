@@ -98,15 +98,17 @@ impl Store {
     fn reply_for_one_key(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
         let key = args.key().map_err(error_text)?;
         let name = args.name(key);
-        let request = if is_peek { KeyRequest::peek(args) } else { KeyRequest::take(args) };
+        let request = if is_peek { KeyRequest::peek(args, None) } else { KeyRequest::take(args, None) };
         let call = ParsedCall::of(request.map_err(error_text)?, Purpose::Charge)?;
         let (_, outcomes) = self.evaluate(vec![(name, call)], is_peek, now)?;
         outcomes.first().map(KeyOutcome::reply).ok_or_else(|| error_text(Error::Internal))
     }
 
     fn reply_for_several_keys(&mut self, args: &mut Args, is_peek: bool, now: Timestamp) -> Result<Value, String> {
-        let parsed = if is_peek { ManyKeysRequest::peek(args) } else { ManyKeysRequest::take(args) };
-        let ManyKeysRequest { keys, idempotency, purpose } = parsed.map_err(error_text)?;
+        let mut request = ManyKeysRequest::default();
+        let parsed = if is_peek { request.peek(args, None) } else { request.take(args, None) };
+        parsed.map_err(error_text)?;
+        let ManyKeysRequest { keys, idempotency, purpose } = request;
         let mut call = Vec::with_capacity(keys.len());
         for (key, request) in keys {
             let mut key_call = ParsedCall::of(request, purpose)?;
