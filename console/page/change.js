@@ -1,5 +1,5 @@
 // Dialogs that change a policy. Each shows the change first, and none overwrites a concurrent change.
-import { field, segmented, toast } from "./dialog.js";
+import { field, noteField, segmented, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
 import { duration, number, visible } from "./format.js";
 import { ALGORITHMS, consequences, describe, describeFlag, difference, lines, parse, scaled, write } from "./specs.js";
@@ -7,7 +7,7 @@ import { ALGORITHMS, consequences, describe, describeFlag, difference, lines, pa
 const SIGN = { gone: "−", new: "+", same: "" };
 
 /** Shows a change line by line. */
-function drawDifference(element, before, after) {
+export function drawDifference(element, before, after) {
   const rows = difference(before, after);
   const changes = rows.some((row) => row.sign !== "same");
   put(element, changes
@@ -80,6 +80,7 @@ export function editDialog(context, policy, proposed = "") {
   const warnings = h("div", { class: "stack tight" });
   const stale = h("div", {});
   const apply = h("button", { class: "button primary" }, fresh ? "Set policy" : "Apply");
+  const [note, why] = noteField();
   const words = () => (asText ? text.value.trim().replaceAll(/\s+/g, " ") : write(model));
 
   let checkTimer = 0;
@@ -149,12 +150,12 @@ export function editDialog(context, policy, proposed = "") {
     body: h("div", { class: "stack" }, fresh && field("Name", name, "by which callers name it; it cannot be changed later"),
       h("div", { class: "row spread" }, h("h3", {}, "Limits"), form), area),
     aside: h("div", { class: "stack tight" }, h("h3", {}, "What changes"), stale, change, warnings,
-      h("p", { class: "muted small" }, "It applies to every caller at once. Usage is kept.")),
+      h("p", { class: "muted small" }, "It applies to every caller at once. Usage is kept."), note),
     actions: [apply],
     submit: async () => {
       if (apply.disabled) return false;
       try {
-        const set = await api.put(`api/policies/${api.segment(fresh ? name.value : policy.name)}`, { specs: words(), version: base.version });
+        const set = await api.put(`api/policies/${api.segment(fresh ? name.value : policy.name)}`, { specs: words(), version: base.version, ...why() });
         toast(fresh ? "Set" : "Changed");
         return set;
       } catch (error) {
@@ -186,6 +187,7 @@ export function scaleDialog({ api, dialog }, policy) {
   const lasting = h("select", { class: "select", onchange: () => draw() }, [["5m", "5 minutes"], ["10m", "10 minutes"], ["30m", "30 minutes"], ["1h", "1 hour"], ["6h", "6 hours"], ["1d", "1 day"], ["", "until it is changed"]]
     .map(([value, label]) => h("option", { value, selected: value === "10m" }, label)));
   const change = h("div", { "aria-live": "polite" });
+  const [note, why] = noteField();
   const presets = [["0.5", "Half"], ["1", "As set"], ["1.5", "Half more"], ["2", "Twice"]];
   function set(value, from) {
     factor = Number.isFinite(value) ? Math.min(1000, Math.max(0, value)) : 1;
@@ -210,9 +212,10 @@ export function scaleDialog({ api, dialog }, policy) {
     body: h("div", { class: "stack" },
       policy.scale !== 1 && h("p", { class: "notice" }, `It is scaled by ${number(policy.scale)} now${policy.scale_ms < 0 ? "" : `, for ${duration(policy.scale_ms)} more`}.`),
       h("div", { class: "row" }, quick), h("div", { class: "scale" }, field("Factor", slider), field("Exactly", exact), field("For", lasting)), h("h3", {}, "What changes"), change),
+    aside: note,
     actions: [h("button", { class: "button primary" }, "Apply")],
     submit: async () => {
-      const scaledNow = await api.post(`api/policies/${api.segment(policy.name)}/scale`, { factor, for: factor === 1 ? null : lasting.value || null });
+      const scaledNow = await api.post(`api/policies/${api.segment(policy.name)}/scale`, { factor, for: factor === 1 ? null : lasting.value || null, ...why() });
       toast(factor === 1 ? "As set again" : `Scaled by ${number(factor)}`);
       return scaledNow;
     },
@@ -227,14 +230,16 @@ export function deleteDialog({ api, dialog }, policy) {
   const change = h("div");
   drawDifference(change, policy.specs, null);
   const stale = h("div");
+  const [note, why] = noteField();
   return dialog({
     title: `Delete ${visible(policy.name)}`, small: true,
     body: h("div", { class: "stack" }, change, stale,
       h("p", { class: "notice warn" }, "Callers that name no other policy get an error; the gateway lets their requests pass. Usage of keys stays until it has recovered.")),
+    aside: note,
     actions: [h("button", { class: "button primary danger" }, "Delete")],
     submit: async () => {
       try {
-        await api.remove(`api/policies/${api.segment(policy.name)}?version=${version}`);
+        await api.remove(`api/policies/${api.segment(policy.name)}?${new URLSearchParams({ version, ...why() })}`);
       } catch (error) {
         if (error.status !== 409 && error.status !== 404) throw error;
         if (!error.body.stands) {

@@ -66,6 +66,12 @@ export function dialog({ title, body, aside, actions = [], small = false, submit
 /** Creates a field with its label: field("Limit", input, "in whole units") */
 export const field = (label, input, hint) => h("label", { class: "field" }, h("span", {}, label), input, hint && h("small", {}, hint));
 
+/** Creates a field for a note on a change. Returns it with a function that returns the note as a part of a request. */
+export function noteField() {
+  const input = h("input", { class: "input", maxlength: 500, autocomplete: "off" });
+  return [field("Why", input, "a note for the list of changes, if you like"), () => (input.value.trim() === "" ? {} : { why: input.value })];
+}
+
 /** Creates buttons of which one is pressed. `choices`: [[value, label], ...] */
 export function segmented(label, choices, value, chosen) {
   const group = h("div", { class: "segmented", role: "group", "aria-label": label });

@@ -1,5 +1,5 @@
 // View of a key: the state of its limits, its stored fields, and changes to it.
-import { empty, failed, field, loading, policyLink, segmented, toast } from "./dialog.js";
+import { empty, failed, field, loading, noteField, policyLink, segmented, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
 import { compact, duration, instant, number, percent, visible } from "./format.js";
 import { isSketch, lines } from "./specs.js";
@@ -29,25 +29,34 @@ export function banDialog({ api, dialog }, key, until = 0, now = Date.now()) {
         : `Every call on this key is denied until ${instant(end)}, whatever its limits. Everybody who shares the key is hit.`);
   }
   choose(lasting);
+  const [note, why] = noteField();
   return dialog({
-    title: "Ban a key", small: true,
+    title: "Ban a key", small: true, aside: note,
     body: h("div", { class: "stack" }, h("code", { class: "code" }, visible(key)),
       h("div", { class: "field" }, h("span", {}, "For"), segmented("For", BANS, lasting, (value) => { own.value = ""; choose(value); })),
       field("or", own), effect),
     actions: [h("button", { class: "button primary danger" }, "Ban")],
     submit: async () => {
-      const { banned_ms: left } = await api.post("api/key/ban", { key, for: lasting });
+      const { banned_ms: left } = await api.post("api/key/ban", { key, for: lasting, ...why() });
       toast(`Banned for ${duration(left)}`);
       return true;
     },
   });
 }
 
-/** Opens a confirmation dialog; `submit` carries out the change. */
-const confirm = ({ dialog }, title, body, action, submit, danger = true) => dialog({
-  title, small: true, body: h("div", { class: "stack" }, body),
-  actions: [h("button", { class: `button primary${danger ? " danger" : ""}` }, action)], submit,
-});
+/** Opens a confirmation dialog; `submit(why)` carries out the change. */
+function confirm({ dialog }, title, body, action, submit, danger = true) {
+  const [note, why] = noteField();
+  return dialog({
+    title, small: true, body: h("div", { class: "stack" }, body), aside: note,
+    actions: [h("button", { class: `button primary${danger ? " danger" : ""}` }, action)], submit: () => submit(why()),
+  });
+}
+
+/** Lifts the ban of a key, after a dialog. */
+export const liftDialog = (context, key, until) => confirm(context, "Lift the ban", [h("code", { class: "code" }, visible(key)),
+  h("p", {}, `It is banned until ${instant(until)}. Then only its limits decide, and its strikes are forgotten.`)], "Lift",
+async (why) => { await context.api.post("api/key/lift", { key, ...why }); toast("Lifted"); return true; }, false);
 
 function giveBackDialog({ api, dialog }, key, policy, limits) {
   const amount = h("input", { class: "input", type: "number", min: "0", step: "any", value: "1", inputmode: "decimal", oninput: () => draw() });
@@ -60,12 +69,13 @@ function giveBackDialog({ api, dialog }, key, policy, limits) {
     ]));
   }
   draw();
+  const [note, why] = noteField();
   return dialog({
-    title: "Give usage back", small: true,
+    title: "Give usage back", small: true, aside: note,
     body: h("div", { class: "stack" }, h("code", { class: "code" }, visible(key)), field("Units", amount, `of every limit of the policy ${visible(policy)} that has no cost of its own`), change),
     actions: [h("button", { class: "button primary" }, "Give back")],
     submit: async () => {
-      await api.post("api/key/give-back", { key, policy, amount: Number(amount.value) });
+      await api.post("api/key/give-back", { key, policy, amount: Number(amount.value), ...why() });
       toast("Given back");
       return true;
     },
@@ -190,9 +200,7 @@ export async function mount(root, context) {
 
   let last = null;
   const redraw = (changed) => changed && draw();
-  const lift = h("button", { type: "button", class: "button", hidden: true, onclick: () => confirm(context, "Lift the ban", [h("code", { class: "code" }, visible(key)),
-    h("p", {}, `It is banned until ${instant(last.info.banned_until)}. Then only its limits decide, and its strikes are forgotten.`)], "Lift",
-  async () => { await api.post("api/key/lift", { key }); toast("Lifted"); return true; }, false).then(redraw) }, "Lift ban…");
+  const lift = h("button", { type: "button", class: "button", hidden: true, onclick: () => liftDialog(context, key, last.info.banned_until).then(redraw) }, "Lift ban…");
   put(actions,
     h("button", { type: "button", class: "button danger", onclick: () => banDialog(context, key, last?.info?.banned_until, last?.at).then(redraw) }, "Ban…"),
     lift,
@@ -204,7 +212,7 @@ export async function mount(root, context) {
     h("button", { type: "button", class: "button danger", onclick: () => confirm(context, "Reset the key", [h("code", { class: "code" }, visible(key)),
       h("p", { class: "notice warn" }, last?.info?.kind === "rl-sketch" ? "It forgets the usage of all of its items. Its next call creates it with the size of that call."
         : "It forgets all usage, leases, idempotency keys, strikes and bans. The next call finds every limit unused.")], "Reset",
-    async () => { await api.post("api/key/reset", { key }); toast("Reset"); return true; }).then(redraw) }, "Reset…"));
+    async (why) => { await api.post("api/key/reset", { key, ...why }); toast("Reset"); return true; }).then(redraw) }, "Reset…"));
 
   actions.append(sketchNote);
 

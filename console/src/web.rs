@@ -3,13 +3,15 @@
 //! The layers, from the lowest: names as [`text`] and parsing of replies ([`reply_json`], [`info`]); connections to the
 //! servers ([`upstream`]) and errors ([`failure`]); samples of the counters ([`live`]) and their
 //! [`history`]; reads that viewers share ([`shared_reads`]); the [`most_denied`] keys, by minute ([`denied_minutes`]) and
-//! for the page ([`top`]); the search for keys ([`key_search`]); [`policies`] and [`keys`], whose
-//! changes are logged ([`audit`]); permissions ([`access`], [`tokens`]); the page ([`assets`]) and all routes
-//! ([`routes`]).
+//! for the page ([`top`]); the search for keys ([`key_search`]); the list of [`changes`] and their clients ([`audit`]);
+//! [`policies`] and [`keys`], their [`undo`], and current [`bans`]; permissions ([`access`], [`tokens`]); the page
+//! ([`assets`]) and all routes ([`routes`]).
 
 mod access;
 mod assets;
 mod audit;
+mod bans;
+mod changes;
 mod denied_minutes;
 mod failure;
 mod history;
@@ -27,6 +29,7 @@ mod shared_reads;
 mod text;
 mod tokens;
 mod top;
+mod undo;
 mod upstream;
 
 pub use access::Guard;

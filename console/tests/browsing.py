@@ -39,12 +39,20 @@ def process(server: Server, start: Callable[..., ConsoleProcess]) -> ConsoleProc
 class Visit:
     """Page of the console, and the errors that it reported."""
 
-    def __init__(self, browser: object, process: ConsoleProcess, *, signed: bool = True, **options):
+    def __init__(
+        self,
+        browser: object,
+        process: ConsoleProcess,
+        *,
+        signed: bool = True,
+        token: str = WRITES["RATELIMIT_CONSOLE_WRITE_TOKEN"],
+        **options: object,
+    ):
         self.errors: list[str] = []
         self.context = browser.new_context(reduced_motion="reduce", **options)
         self.context.set_default_timeout(MILLISECONDS)
         if signed:
-            self.context.add_init_script("sessionStorage.setItem('token', 'may-change-0123456789')")
+            self.context.add_init_script(f"sessionStorage.setItem('token', '{token}')")
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))

@@ -90,6 +90,7 @@ def test_targets_have_at_least_24_pixels(visit: Callable[..., Visit], size: dict
         "key": "login:10.0.0.12",
         "key?prefix=login": "login:10.0.0.12",
         "key/login%3A10.0.0.12": "5 of 5",
+        "changes": "No changes yet",
         "playground": "admitted",
         "replay": "Limit",
     }

@@ -91,14 +91,14 @@ def test_each_change_is_one_audit_line(process: ConsoleProcess, redis: Redis) ->
     process.end()
     lines = [line for line in process.log.splitlines() if "audit" in line]
     changes = [
-        ("policy set", "None", "FIXED 5 1h"),
-        ("policy set", "FIXED 5 1h", "FIXED 6 1h"),
-        ("policy scaled", 'before="1"', 'after="1.5" lasting="10m"'),
-        ("usage given back", "before=[5]", "after=[8]"),
-        ("key banned", 'before="not banned"', "after="),
-        ("ban lifted", "before=", 'after="not banned"'),
-        ("key reset", "before=", "rl-limits"),
-        ("policy deleted", "before=", "FIXED 6 1h"),
+        ("policy set", "before=null", 'after={"specs":"FIXED 5 1h","version":'),
+        ("policy set", 'before={"specs":"FIXED 5 1h"', 'after={"specs":"FIXED 6 1h"'),
+        ("policy scaled", '"scale":1.0,"scale_ms":-1}', '"scale":1.5,"scale_ms":600000}'),
+        ("usage given back", 'before={"remaining":[5]}', 'after={"remaining":[8],"amount":3.0}'),
+        ("key banned", "before=null", 'after={"banned_until":'),
+        ("ban lifted", 'before={"banned_until":', "after=null"),
+        ("key reset", 'before={"usage":[{"kind":"rl-', "after=null"),
+        ("policy deleted", 'before={"specs":"FIXED 6 1h"', "after=null"),
     ]
     assert len(lines) == len(changes)
     for line, (change, *texts) in zip(lines, changes, strict=True):

@@ -1,4 +1,4 @@
-//! Audit log: a line for each change, with the client that made it.
+//! Client of a change, for the log and the list of changes.
 
 use super::tokens::{Role, User};
 use axum::extract::FromRequestParts;
@@ -47,11 +47,3 @@ impl fmt::Display for Actor {
         self.forwarded.as_ref().map_or(Ok(()), |forwarded| write!(f, " for {forwarded:?}"))
     }
 }
-
-/// Logs a change: the actor, the name of the change, and fields like those of [`tracing::info!`].
-macro_rules! log_change {
-    ($actor:expr, $what:literal, $($field:tt)*) => {
-        tracing::info!(target: "ratelimit_console::audit", user = $actor.name.as_deref(), who = %$actor, role = $actor.role.word(), change = $what, $($field)*)
-    };
-}
-pub(super) use log_change;

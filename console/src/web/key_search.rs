@@ -3,7 +3,7 @@
 
 use super::Console;
 use super::failure::Failure;
-use super::reply_json::{items, text_of};
+use super::reply_json::{items, object, text_of};
 use super::text;
 use super::upstream::{Node, Server};
 use axum::extract::{Query, State};
@@ -23,17 +23,22 @@ const MAX_SCANS: usize = 20;
 const ENOUGH: usize = 100;
 /// First bytes of the types of the module.
 const TYPE_PREFIX: &str = "rl-";
+/// Type of keys that can be banned.
+const BANNABLE: &str = "rl-limits";
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Console>> {
     Router::new().route("/api/keys", get(search))
 }
 
-/// Query of a search: the prefix, and the cursor of the response before.
+/// Query of a search: the prefix, the cursor of the response before, and whether only banned keys are wanted.
 #[derive(Deserialize)]
 struct SearchQuery {
+    #[serde(default)]
     prefix: String,
     cursor: Option<String>,
+    #[serde(default)]
+    banned: bool,
 }
 
 /// Place in the keys of all primaries: the cursor of a SCAN, and the node that it belongs to.
@@ -79,7 +84,12 @@ async fn search(State(console): State<Arc<Console>>, Query(query): Query<SearchQ
                 Err(Failure::Away(_)) if server.nodes().len() > 1 => None,
                 portion => {
                     let (cursor, keys) = portion?;
-                    found.extend(keys);
+                    if query.banned {
+                        found.extend(banned(node, keys).await);
+                    } else {
+                        let shown = |(key, kind): (Vec<u8>, _)| json!({ "key": text::shown(&key), "kind": kind });
+                        found.extend(keys.into_iter().map(shown));
+                    }
                     (cursor != "0").then(|| Place { cursor, node: at.node.clone() })
                 }
             },
@@ -91,8 +101,14 @@ async fn search(State(console): State<Arc<Console>>, Query(query): Query<SearchQ
     Ok(Json(json!({ "keys": found, "cursor": place.map(|place| place.text()) })))
 }
 
+/// Key of the module, with its type if it could be read.
+type FoundKey = (Vec<u8>, Option<String>);
+
 /// Looks at some keys of a node, and returns the next cursor and those keys of the module that match.
-async fn scan(node: &Node, cursor: &str, pattern: &[u8]) -> Result<(String, Vec<Json_>), Failure> {
+///
+/// # Errors
+/// If the node does not reply, or lacks the permission.
+pub async fn scan(node: &Node, cursor: &str, pattern: &[u8]) -> Result<(String, Vec<FoundKey>), Failure> {
     let mut command = redis::cmd("SCAN");
     command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
     let reply = node.send(&command).await?;
@@ -113,10 +129,27 @@ async fn scan(node: &Node, cursor: &str, pattern: &[u8]) -> Result<(String, Vec<
             Err(_) => None,
         };
         if kind.as_ref().is_none_or(|kind| kind.starts_with(TYPE_PREFIX)) {
-            found.push(json!({ "key": text::shown(key), "kind": kind }));
+            found.push((key.clone(), kind));
         }
     }
     Ok((cursor, found))
+}
+
+/// Returns those keys that are banned, with the ends of their bans.
+async fn banned(node: &Node, keys: Vec<FoundKey>) -> Vec<Json_> {
+    // A key that is banned has this type, even if it had a single limit before.
+    let keys = keys.into_iter().filter(|(_, kind)| kind.as_deref() == Some(BANNABLE));
+    let bans = join_all(keys.map(|(key, _)| async move { (banned_until(node, &key).await, key) })).await;
+    let shown =
+        |(until, key): (Option<Json_>, Vec<u8>)| Some(json!({ "key": text::shown(&key), "banned_until": until? }));
+    bans.into_iter().filter_map(shown).collect()
+}
+
+/// Returns the end of the ban of a key, or `None` if it is not banned any more.
+async fn banned_until(node: &Node, key: &[u8]) -> Option<Json_> {
+    let mut command = redis::cmd("RL.INFO");
+    command.arg(key);
+    object(&node.send(&command).await.ok()?).get("banned_until").cloned()
 }
 
 /// Returns the pattern of SCAN for names that begin with a prefix.

@@ -1,7 +1,8 @@
 //! Routes for a key: its state, and changes to it.
 
 use super::Console;
-use super::audit::{Actor, log_change};
+use super::audit::Actor;
+use super::changes::{Change, Kind, Values, Why};
 use super::failure::Failure;
 use super::info;
 use super::reply_json::{int, items, object, text_of};
@@ -88,7 +89,7 @@ async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>
 }
 
 /// Returns the time of the server's clock, which the instants of keys refer to, or else that of this machine.
-async fn now_ms(server: &Server) -> u64 {
+pub async fn now_ms(server: &Server) -> u64 {
     let mut command = redis::cmd("INFO");
     command.arg("server");
     let info = server.send_any(&command).await.ok().and_then(|reply| redis::from_redis_value::<String>(reply).ok());
@@ -132,14 +133,16 @@ fn remaining(decision: &Json_) -> Json_ {
     limits.into_iter().flatten().map(|limit| limit.get("remaining").cloned().unwrap_or_default()).collect()
 }
 
-/// Returns the end of the ban of a key, for the audit log.
-async fn banned_until(server: &Server, key: &[u8]) -> Result<String, Failure> {
+/// Returns the ban of a key, for the list of changes.
+///
+/// # Errors
+/// If the server does not reply, or if the key has another type.
+pub async fn ban_of(server: &Server, key: &[u8]) -> Result<Option<Values>, Failure> {
     let mut command = redis::cmd("RL.INFO");
     command.arg(key);
     let info = object(&server.send_by_key(command).await?);
     let until = info.get("banned_until").and_then(Json_::as_i64);
-    let until = until.and_then(|until| jiff::Timestamp::from_millisecond(until).ok());
-    Ok(until.map_or_else(|| "not banned".to_owned(), |until| until.to_string()))
+    Ok(until.map(|until| Values { banned_until: Some(until), ..Values::default() }))
 }
 
 /// Body of a ban.
@@ -149,6 +152,8 @@ struct BanRequest {
     key: String,
     #[serde(rename = "for")]
     duration: String,
+    #[serde(default)]
+    why: Why,
 }
 
 async fn ban(
@@ -158,16 +163,23 @@ async fn ban(
 ) -> Result<Json<Json_>, Failure> {
     let key = text::bytes(&request.key);
     let server = console.upstream()?.server().await?;
-    let before = banned_until(&server, &key).await?;
-    let mut command = redis::cmd("RL.BAN");
-    command.arg(&key).arg(&request.duration);
-    let left = int(&server.send_by_key(command).await?);
-    // The ban is logged even if the server is away by now.
-    let after = banned_until(&server, &key).await.unwrap_or_else(|_| "unknown".to_owned());
-    log_change!(
-        actor, "key banned", key = text::shown(&key), lasting = ?request.duration, before, after
-    );
+    let (change, left) = ban_key(&server, &key, &request.duration).await?;
+    change.record(&server, &actor, request.why).await;
     Ok(Json(json!({ "banned_ms": left })))
+}
+
+/// Bans a key, and returns the milliseconds until the ban ends.
+///
+/// # Errors
+/// If the duration is malformed, or if the key has another type.
+pub async fn ban_key(server: &Server, key: &[u8], duration: &str) -> Result<(Change, Option<i64>), Failure> {
+    let before = ban_of(server, key).await?;
+    let mut command = redis::cmd("RL.BAN");
+    command.arg(key).arg(duration);
+    let left = int(&server.send_by_key(command).await?);
+    // The ban is listed even if the server is away by now.
+    let after = ban_of(server, key).await.unwrap_or_default();
+    Ok((Change::of_key(Kind::KeyBanned, key, before, after), left))
 }
 
 /// Body with a key.
@@ -175,6 +187,8 @@ async fn ban(
 #[serde(deny_unknown_fields)]
 struct KeyRequest {
     key: String,
+    #[serde(default)]
+    why: Why,
 }
 
 async fn lift(
@@ -182,14 +196,21 @@ async fn lift(
     actor: Actor,
     Json(request): Json<KeyRequest>,
 ) -> Result<Json<Json_>, Failure> {
-    let key = text::bytes(&request.key);
     let server = console.upstream()?.server().await?;
-    let before = banned_until(&server, &key).await?;
-    let mut command = redis::cmd("RL.BAN");
-    command.arg(&key).arg("0");
-    server.send_by_key(command).await?;
-    log_change!(actor, "ban lifted", key = text::shown(&key), before, after = "not banned");
+    lift_ban(&server, &text::bytes(&request.key)).await?.record(&server, &actor, request.why).await;
     Ok(Json(json!({ "banned_ms": 0 })))
+}
+
+/// Lifts the ban of a key.
+///
+/// # Errors
+/// If the key has another type.
+pub async fn lift_ban(server: &Server, key: &[u8]) -> Result<Change, Failure> {
+    let before = ban_of(server, key).await?;
+    let mut command = redis::cmd("RL.BAN");
+    command.arg(key).arg("0");
+    server.send_by_key(command).await?;
+    Ok(Change::of_key(Kind::BanLifted, key, before, None))
 }
 
 async fn reset(
@@ -210,8 +231,17 @@ async fn reset(
         return Err(Failure::Missing("the key remembers nothing".to_owned()));
     }
     let deleted = int(&server.send_by_key(key_command("DEL")).await?);
-    log_change!(actor, "key reset", key = text::shown(&key), before = %object(&before), deleted);
+    let before = Values { usage: Some(usage(&object(&before))), ..Values::default() };
+    Change::of_key(Kind::KeyReset, &key, Some(before), None).record(&server, &actor, request.why).await;
     Ok(Json(json!({ "deleted": deleted })))
+}
+
+/// Returns what a key stores of each limit, without its leases and entries.
+fn usage(info: &Json_) -> Json_ {
+    let parts = info.get("parts").and_then(Json_::as_array).map_or(std::slice::from_ref(info), Vec::as_slice);
+    let field = |part: &Json_, name: &str| Some((name.to_owned(), part.get(name)?.clone()));
+    let shown = |part| ["kind", "name", "window", "used"].into_iter().filter_map(|name| field(part, name)).collect();
+    Json_::Array(parts.iter().map(shown).map(Json_::Object).collect())
 }
 
 /// Body of a request that returns units of a key under a policy.
@@ -221,6 +251,8 @@ struct GiveBackRequest {
     key: String,
     policy: String,
     amount: f64,
+    #[serde(default)]
+    why: Why,
 }
 
 async fn give_back(
@@ -239,9 +271,9 @@ async fn give_back(
     let mut command = redis::cmd("RL.LIMIT");
     command.arg(&key).arg(&policy).arg("COST").arg(format!("-{}", request.amount)).arg("EACH");
     let decision = decision_json(&server.send_by_key(command).await?);
-    log_change!(
-        actor, "usage given back", key = text::shown(&key),
-        policy = text::shown(&policy), amount = request.amount, %before, after = %remaining(&decision)
-    );
+    let before = Values { remaining: Some(before), ..Values::default() };
+    let after = Values { remaining: Some(remaining(&decision)), amount: Some(request.amount), ..Values::default() };
+    let change = Change::of_key(Kind::UsageGivenBack, &key, Some(before), Some(after));
+    Change { policy: Some(text::shown(&policy)), ..change }.record(&server, &actor, request.why).await;
     Ok(Json(decision))
 }

@@ -1,13 +1,14 @@
 //! Routes for policies: reading and changing them.
 
 use super::Console;
-use super::audit::{Actor, log_change};
+use super::audit::Actor;
+use super::changes::{Change, Kind, Values, Why};
 use super::failure::Failure;
 use super::info::Counts;
 use super::reply_json::{int, items, text_of};
 use super::text;
 use super::upstream::{Node, Server};
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -43,6 +44,17 @@ struct Policy {
 }
 
 impl Policy {
+    /// Returns the limits and the version, for the list of changes.
+    fn limits(&self) -> Values {
+        Values { specs: Some(self.specs.clone()), version: Some(self.version), ..Values::default() }
+    }
+
+    /// Returns the scale and the version.
+    fn factor(&self) -> Values {
+        let (version, scale) = (Some(self.version), Some(self.scale.parse().unwrap_or(1.0)));
+        Values { version, scale, scale_ms: Some(self.scale_ms), ..Values::default() }
+    }
+
     fn json(&self, counts: Counts) -> Json_ {
         json!({
             "name": text::shown(&self.name), "version": self.version, "specs": self.specs,
@@ -58,7 +70,14 @@ fn policy_name(uri: &Uri) -> Vec<u8> {
     text::decode_path(uri.path().split('/').nth(3).unwrap_or_default())
 }
 
-async fn list(State(console): State<Arc<Console>>) -> Result<Json<Json_>, Failure> {
+/// Query of the list: whether only scaled policies are wanted.
+#[derive(Deserialize)]
+struct ListQuery {
+    #[serde(default)]
+    scaled: bool,
+}
+
+async fn list(State(console): State<Arc<Console>>, Query(query): Query<ListQuery>) -> Result<Json<Json_>, Failure> {
     let server = console.upstream()?.server().await?;
     let digest = console.sampler.as_ref().and_then(|sampler| sampler.digest());
     let read = async {
@@ -68,7 +87,9 @@ async fn list(State(console): State<Arc<Console>>) -> Result<Json<Json_>, Failur
         let counts = counts(&server, &names).await?;
         Ok(policies.iter().zip(counts).map(|(policy, counts)| policy.json(counts)).collect())
     };
-    Ok(Json(console.policies.get(digest, LIST_LIFETIME, read).await?.as_ref().clone()))
+    let all = console.policies.get(digest, LIST_LIFETIME, read).await?;
+    let is_wanted = |policy: &&Json_| !query.scaled || policy.get("scale").is_some_and(|scale| *scale != 1.0);
+    Ok(Json(all.as_array().into_iter().flatten().filter(is_wanted).cloned().collect()))
 }
 
 fn parse_list_row(row: &redis::Value) -> Option<Policy> {
@@ -159,6 +180,8 @@ struct SetRequest {
     specs: String,
     /// Version that is replaced, or `None` for a new policy.
     version: Option<i64>,
+    #[serde(default)]
+    why: Why,
 }
 
 async fn set(
@@ -168,20 +191,36 @@ async fn set(
     Json(setting): Json<SetRequest>,
 ) -> Result<Response, Failure> {
     let name = policy_name(&uri);
-    let words: Vec<&str> = setting.specs.split_ascii_whitespace().collect();
+    let server = console.upstream()?.server().await?;
+    let (change, policy) = set_policy(&server, &name, &setting.specs, setting.version).await?;
+    let status = if change.before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+    change.record(&server, &actor, setting.why).await;
+    Ok((status, Json(policy)).into_response())
+}
+
+/// Sets a policy in place of a version, or a new one, and returns its new state as JSON.
+///
+/// # Errors
+/// If the limits are malformed, or if another version stands.
+pub async fn set_policy(
+    server: &Server,
+    name: &[u8],
+    specs: &str,
+    replaced: Option<i64>,
+) -> Result<(Change, Json_), Failure> {
+    let words: Vec<&str> = specs.split_ascii_whitespace().collect();
     if words.is_empty() {
         return Err(Failure::BadRequest("specs must have a limit, such as FIXED 100 1m".to_owned()));
     }
-    let server = console.upstream()?.server().await?;
     let node = server.first()?;
-    let before = read_policy(node, &name).await?.map(|(policy, _)| policy);
+    let before = read_policy(node, name).await?.map(|(policy, _)| policy);
     let current = before.as_ref().map(|policy| policy.version);
-    if current != setting.version {
-        return Err(conflict(&server, &name).await?);
+    if current != replaced {
+        return Err(conflict(server, name).await?);
     }
     let mut command = redis::cmd("RL.POLICYSET");
-    command.arg(&name);
-    match setting.version {
+    command.arg(name);
+    match replaced {
         Some(version) => command.arg("VERSION").arg(version),
         None => command.arg("NX"),
     };
@@ -192,19 +231,17 @@ async fn set(
         Ok(version) => int(&version),
         // Another client may have changed the policy between the two calls.
         Err(error) => {
-            let now = read_policy(node, &name).await?.map(|(policy, _)| policy.version);
-            return Err(if now == setting.version { error } else { conflict(&server, &name).await? });
+            let now = read_policy(node, name).await?.map(|(policy, _)| policy.version);
+            return Err(if now == replaced { error } else { conflict(server, name).await? });
         }
     };
-    let Some((after, counts)) = read_policy(node, &name).await? else { return Err(conflict(&server, &name).await?) };
+    let Some((after, counts)) = read_policy(node, name).await? else { return Err(conflict(server, name).await?) };
     let same = |specs: &str| canonical(specs).map(|specs| specs == after.specs);
-    if Some(after.version) != version || (setting.version.is_none() && same(&setting.specs) == Ok(false)) {
-        return Err(conflict(&server, &name).await?);
+    if Some(after.version) != version || (replaced.is_none() && same(specs) == Ok(false)) {
+        return Err(conflict(server, name).await?);
     }
-    let before = before.map(|policy| policy.specs);
-    log_change!(actor, "policy set", name = text::shown(&name), ?before, after = ?after.specs, version);
-    let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Json(after.json(counts))).into_response())
+    let before = before.as_ref().map(Policy::limits);
+    Ok((Change::of_policy(Kind::PolicySet, name, before, Some(after.limits())), after.json(counts)))
 }
 
 /// Returns limits in the server's canonical form.
@@ -216,7 +253,7 @@ fn canonical(specs: &str) -> Result<String, String> {
 }
 
 /// Returns the error for a policy that has changed since the client read it, with its current state.
-async fn conflict(server: &Server, name: &[u8]) -> Result<Failure, Failure> {
+pub async fn conflict(server: &Server, name: &[u8]) -> Result<Failure, Failure> {
     let current = policy_json(server, name).await?;
     let message = if current.is_some() { "somebody has changed the policy meanwhile" } else { "the policy is gone" };
     Ok(Failure::Conflict(message.to_owned(), current.unwrap_or_default()))
@@ -226,33 +263,42 @@ async fn conflict(server: &Server, name: &[u8]) -> Result<Failure, Failure> {
 #[derive(Deserialize)]
 struct DeleteQuery {
     version: Option<i64>,
+    #[serde(default)]
+    why: Why,
 }
 
 async fn delete(
     State(console): State<Arc<Console>>,
     uri: Uri,
     actor: Actor,
-    axum::extract::Query(query): axum::extract::Query<DeleteQuery>,
+    Query(query): Query<DeleteQuery>,
 ) -> Result<Json<Json_>, Failure> {
     let name = policy_name(&uri);
     let server = console.upstream()?.server().await?;
+    let change = delete_policy(&server, &name, query.version).await?;
+    change.record(&server, &actor, query.why).await;
+    Ok(Json(json!({ "deleted": 1 })))
+}
+
+/// Deletes a version of a policy, or the current one.
+///
+/// # Errors
+/// If the policy does not exist, or if another version stands.
+pub async fn delete_policy(server: &Server, name: &[u8], version: Option<i64>) -> Result<Change, Failure> {
     let node = server.first()?;
-    let Some((before, _)) = read_policy(node, &name).await? else { return Err(missing(&name)) };
-    if query.version.is_some_and(|version| version != before.version) {
-        return Err(conflict(&server, &name).await?);
+    let Some((before, _)) = read_policy(node, name).await? else { return Err(missing(name)) };
+    if version.is_some_and(|version| version != before.version) {
+        return Err(conflict(server, name).await?);
     }
     let mut command = redis::cmd("RL.POLICYDEL");
-    command.arg(&name).arg("VERSION").arg(before.version);
+    command.arg(name).arg("VERSION").arg(before.version);
     if let Err(error) = node.send(&command).await {
         // Another client may have changed the policy between the two calls.
-        let now = read_policy(node, &name).await?.map(|(policy, _)| policy.version);
-        return Err(if now == Some(before.version) { error } else { conflict(&server, &name).await? });
+        let now = read_policy(node, name).await?.map(|(policy, _)| policy.version);
+        return Err(if now == Some(before.version) { error } else { conflict(server, name).await? });
     }
-    log_change!(
-        actor, "policy deleted", name = text::shown(&name), before = ?before.specs,
-        version = before.version
-    );
-    Ok(Json(json!({ "deleted": 1 })))
+    let before = Values { specs: before.limits().specs, ..before.factor() };
+    Ok(Change::of_policy(Kind::PolicyDeleted, name, Some(before), None))
 }
 
 /// Body of a request that scales a policy, for a duration or until it is changed.
@@ -262,6 +308,8 @@ struct ScaleRequest {
     factor: f64,
     #[serde(rename = "for")]
     duration: Option<String>,
+    #[serde(default)]
+    why: Why,
 }
 
 async fn scale(
@@ -272,20 +320,42 @@ async fn scale(
 ) -> Result<Json<Json_>, Failure> {
     let name = policy_name(&uri);
     let server = console.upstream()?.server().await?;
+    let change = scale_policy(&server, &name, scaling.factor, scaling.duration.as_deref()).await?;
+    change.record(&server, &actor, scaling.why).await;
+    Ok(Json(policy_json(&server, &name).await?.ok_or_else(|| missing(&name))?))
+}
+
+/// Scales a policy for a duration, or until it is changed.
+///
+/// # Errors
+/// If the policy does not exist, or if an argument is malformed.
+pub async fn scale_policy(
+    server: &Server,
+    name: &[u8],
+    factor: f64,
+    duration: Option<&str>,
+) -> Result<Change, Failure> {
+    let before = current(server, name).await?.ok_or_else(|| missing(name))?;
     let mut command = redis::cmd("RL.POLICYSCALE");
-    command.arg(&name).arg(scaling.factor.to_string());
-    let duration = scaling.duration.as_deref().filter(|duration| !duration.is_empty());
-    if let Some(duration) = duration {
+    command.arg(name).arg(factor.to_string());
+    if let Some(duration) = duration.filter(|duration| !duration.is_empty()) {
         command.arg("FOR").arg(duration);
     }
-    let before = read_policy(server.first()?, &name).await?.ok_or_else(|| missing(&name))?.0.scale;
-    server.first()?.send(&command).await?;
-    let lasting = duration.unwrap_or("until changed");
-    log_change!(
-        actor, "policy scaled", name = text::shown(&name), ?before, after = ?scaling.factor.to_string(),
-        ?lasting
-    );
-    Ok(Json(policy_json(&server, &name).await?.ok_or_else(|| missing(&name))?))
+    let reply = server.first()?.send(&command).await?;
+    let [version, scale, scale_ms] = items(&reply) else { return Err(Failure::Server("malformed scale".to_owned())) };
+    let scale = text_of(scale).and_then(|scale| scale.parse().ok());
+    let after = Values { version: int(version), scale, scale_ms: int(scale_ms), ..Values::default() };
+    let before = Values { specs: None, ..before };
+    Ok(Change::of_policy(Kind::PolicyScaled, name, Some(before), Some(after)))
+}
+
+/// Returns the limits, the version and the scale of a policy, or `None` if it does not exist.
+///
+/// # Errors
+/// If the server does not reply.
+pub async fn current(server: &Server, name: &[u8]) -> Result<Option<Values>, Failure> {
+    let found = read_policy(server.first()?, name).await?;
+    Ok(found.map(|(policy, _)| Values { specs: policy.limits().specs, ..policy.factor() }))
 }
 
 /// Body of a request that checks limits.

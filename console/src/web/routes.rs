@@ -2,7 +2,7 @@
 
 use super::access::{Guard, guard_requests};
 use super::tokens::User;
-use super::{Console, assets, key_search, keys, policies, top};
+use super::{Console, assets, bans, key_search, keys, policies, top, undo};
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::failure::Failure;
 
 /// Views of a console with a server.
-pub const VIEWS: &[&str] = &["now", "policies", "key", "playground", "replay"];
+pub const VIEWS: &[&str] = &["now", "policies", "key", "changes", "playground", "replay"];
 
 /// Returns all routes.
 pub fn router(console: Console, guard: Guard) -> Router {
@@ -37,6 +37,8 @@ fn api(console: Arc<Console>) -> Router {
         .route("/api/{*other}", get(not_found))
         .merge(policies::routes())
         .merge(keys::routes())
+        .merge(undo::routes())
+        .merge(bans::routes())
         .merge(key_search::routes())
         .merge(top::routes())
         .layer(forget)
