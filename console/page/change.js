@@ -2,6 +2,7 @@
 import { field, noteField, segmented, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
 import { duration, number, visible } from "./format.js";
+import { guard, parametersOf } from "./guard.js";
 import { ALGORITHMS, consequences, describe, describeFlag, difference, lines, parse, scaled, write } from "./specs.js";
 
 const SIGN = { gone: "−", new: "+", same: "" };
@@ -82,6 +83,9 @@ export function editDialog(context, policy, proposed = "") {
   const apply = h("button", { class: "button primary" }, fresh ? "Set policy" : "Apply");
   const [note, why] = noteField();
   const words = () => (asText ? text.value.trim().replaceAll(/\s+/g, " ") : write(model));
+  const scale = policy.scale ?? 1;
+  const [denials, drawDenials] = fresh ? [null, () => {}]
+    : guard(context, policy.name, closed.signal, () => parametersOf(base.specs ?? "", scale), () => parametersOf(words(), scale));
 
   let checkTimer = 0;
   function changed() {
@@ -89,6 +93,7 @@ export function editDialog(context, policy, proposed = "") {
     put(warnings, words() === "" ? null : consequences(base.specs, words()).map((line) => h("p", { class: "notice" }, line)));
     // A policy with a sketch has no other limit and no ban.
     more.hidden = asText || model?.limits.some(({ algorithm }) => algorithm === "SKETCH") === true;
+    drawDenials();
     apply.disabled = !changes || words() === "" || (fresh && name.value === "");
     clearTimeout(checkTimer);
     checkTimer = setTimeout(check, 250);
@@ -149,7 +154,7 @@ export function editDialog(context, policy, proposed = "") {
     title: fresh ? "New policy" : `Edit ${visible(policy.name)}`,
     body: h("div", { class: "stack" }, fresh && field("Name", name, "by which callers name it; it cannot be changed later"),
       h("div", { class: "row spread" }, h("h3", {}, "Limits"), form), area),
-    aside: h("div", { class: "stack tight" }, h("h3", {}, "What changes"), stale, change, warnings,
+    aside: h("div", { class: "stack tight" }, h("h3", {}, "What changes"), stale, change, denials, warnings,
       h("p", { class: "muted small" }, "It applies to every caller at once. Usage is kept."), note),
     actions: [apply],
     submit: async () => {
@@ -179,7 +184,9 @@ export function editDialog(context, policy, proposed = "") {
 }
 
 /** Scales a policy, with a preview of the scaled limits. */
-export function scaleDialog({ api, dialog }, policy) {
+export function scaleDialog(context, policy) {
+  const { api, dialog } = context;
+  const closed = new AbortController();
   const model = parse(policy.specs);
   let factor = policy.scale === 1 ? 1.5 : policy.scale;
   const slider = h("input", { class: "slider", type: "range", min: "0", max: "3", step: "0.05", value: String(factor), "aria-label": "Factor", oninput: () => set(Number(slider.value)) });
@@ -187,6 +194,7 @@ export function scaleDialog({ api, dialog }, policy) {
   const lasting = h("select", { class: "select", onchange: () => draw() }, [["5m", "5 minutes"], ["10m", "10 minutes"], ["30m", "30 minutes"], ["1h", "1 hour"], ["6h", "6 hours"], ["1d", "1 day"], ["", "until it is changed"]]
     .map(([value, label]) => h("option", { value, selected: value === "10m" }, label)));
   const change = h("div", { "aria-live": "polite" });
+  const [denials, drawDenials] = guard(context, policy.name, closed.signal, () => parametersOf(policy.specs, policy.scale), () => parametersOf(policy.specs, factor));
   const [note, why] = noteField();
   const presets = [["0.5", "Half"], ["1", "As set"], ["1.5", "Half more"], ["2", "Twice"]];
   function set(value, from) {
@@ -206,13 +214,14 @@ export function scaleDialog({ api, dialog }, policy) {
     });
     put(change, h("div", { class: "stack tight" }, rows.length > 0 && h("div", { class: "difference" }, rows),
       factor === 0 && h("p", { class: "notice error" }, "A factor of 0 denies every call."), h("p", { class: "muted small" }, until, " Costs and windows are not scaled.")));
+    drawDenials();
   }
   const done = dialog({
     title: `Scale ${visible(policy.name)}`,
     body: h("div", { class: "stack" },
       policy.scale !== 1 && h("p", { class: "notice" }, `It is scaled by ${number(policy.scale)} now${policy.scale_ms < 0 ? "" : `, for ${duration(policy.scale_ms)} more`}.`),
       h("div", { class: "row" }, quick), h("div", { class: "scale" }, field("Factor", slider), field("Exactly", exact), field("For", lasting)), h("h3", {}, "What changes"), change),
-    aside: note,
+    aside: h("div", { class: "stack tight" }, denials, note),
     actions: [h("button", { class: "button primary" }, "Apply")],
     submit: async () => {
       const scaledNow = await api.post(`api/policies/${api.segment(policy.name)}/scale`, { factor, for: factor === 1 ? null : lasting.value || null, ...why() });
@@ -221,7 +230,7 @@ export function scaleDialog({ api, dialog }, policy) {
     },
   });
   draw();
-  return done;
+  return done.finally(() => closed.abort());
 }
 
 /** Deletes a policy. Resolves to "deleted", or undefined if cancelled. */

@@ -4,8 +4,8 @@
 //! servers ([`upstream`]) and errors ([`failure`]); samples of the counters ([`live`]) and their
 //! [`history`]; reads that viewers share ([`shared_reads`]); the [`most_denied`] keys, by minute ([`denied_minutes`]) and
 //! for the page ([`top`]); the search for keys ([`key_search`]); the list of [`changes`] and their clients ([`audit`]);
-//! [`policies`] and [`keys`], their [`undo`], and current [`bans`]; permissions ([`access`], [`tokens`]); the page
-//! ([`assets`]) and all routes ([`routes`]).
+//! [`policies`] and [`keys`], their [`undo`], current [`bans`] and a sample of their [`usage`]; permissions ([`access`],
+//! [`tokens`]); the page ([`assets`]) and all routes ([`routes`]).
 
 mod access;
 mod assets;
@@ -31,6 +31,7 @@ mod tokens;
 mod top;
 mod undo;
 mod upstream;
+mod usage;
 
 pub use access::Guard;
 use axum::Router;

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Prefixes of the paths whose POST requests change nothing.
-const READ_ONLY_POSTS: [&str; 3] = ["/api/check", "/api/playground", "/api/replay"];
+const READ_ONLY_POSTS: [&str; 4] = ["/api/check", "/api/playground", "/api/replay", "/api/usage"];
 
 /// Access control of the console: its tokens and its host names.
 pub struct Guard {

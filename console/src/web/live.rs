@@ -156,6 +156,16 @@ impl Sampler {
         self.with_samples(|samples| samples.history.json(now_ms(), minutes.clamp(1, MAX_MINUTES)))
     }
 
+    /// Returns the counts of a policy in the last five minutes, and for how many seconds there are counts.
+    #[must_use]
+    pub fn recent(&self, policy: &str) -> (f64, Counts) {
+        self.with_samples(|samples| {
+            let seconds = samples.ticks.iter().map(|tick| tick.seconds).sum();
+            let counts = samples.ticks.iter().filter_map(|tick| tick.policies.get(policy));
+            (seconds, counts.fold(Counts::default(), |sum, counts| sum.plus(*counts)))
+        })
+    }
+
     /// Returns the current state as JSON, with the ticks after `since`.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::access::{Guard, guard_requests};
 use super::tokens::User;
-use super::{Console, assets, bans, key_search, keys, policies, top, undo};
+use super::{Console, assets, bans, key_search, keys, policies, top, undo, usage};
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
@@ -42,6 +42,7 @@ fn api(console: Arc<Console>) -> Router {
         .merge(key_search::routes())
         .merge(top::routes())
         .layer(forget)
+        .merge(usage::routes())
         .with_state(console)
         .merge(crate::playground::routes())
         .merge(crate::replay::routes())

@@ -126,7 +126,7 @@ impl<'a> Undo<'a> {
             (factor, ..0) => Some((factor, None)),
             (factor, ms) => Some((factor, Some(row.at.saturating_add(ms).saturating_sub(now)))),
         });
-        let scale = scale.filter(|(factor, left)| *factor != 1.0 && left.is_none_or(|left| left > 0));
+        let scale = scale.filter(|(factor, left)| factor.total_cmp(&1.0).is_ne() && left.is_none_or(|left| left > 0));
         let version = after.and_then(|after| after.version);
         match row.change.what {
             Kind::PolicySet => match (specs, version) {

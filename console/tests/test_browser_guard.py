@@ -1,0 +1,160 @@
+"""Warning before an edit that would have denied many calls, by real traffic on a real server."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from asking import Console
+from browsing import MILLISECONDS, NEEDED, Visit, browser, expect, process, visit
+from redis import Redis
+from running import ConsoleProcess
+
+from support import poll
+from support.clock import Clock
+
+pytestmark = [pytest.mark.browser, NEEDED]
+__all__ = ["browser", "process", "visit"]
+
+PHONE = {"width": 360, "height": 740}
+
+
+@pytest.fixture
+def calls(process: ConsoleProcess, redis: Redis) -> Callable[..., None]:
+    """Makes calls that the console's samples have."""
+    console = Console(process)
+    # The first sample, to which others are compared.
+    assert console("/api/now").status == 200
+
+    def admitted(policy: str) -> int:
+        answer = console("/api/usage", "POST", {"policy": policy})
+        return answer.json["counts"]["admitted"]
+
+    def make(policy: str, keys: int, each: int) -> None:
+        pipeline = redis.pipeline(transaction=False)
+        for key in range(keys):
+            for _ in range(each):
+                pipeline.execute_command("RL.LIMIT", f"{policy}:{key}", policy)
+        count = sum(reply[0] for reply in pipeline.execute())
+        poll.until(lambda: admitted(policy) == count, "the calls are sampled", timeout=30)
+
+    return make
+
+
+def edit(page: object, policy: str) -> tuple[object, object]:
+    """Opens the dialog of an edit, and returns it with its warning."""
+    page.get_by_role("button", name=f"Edit… {policy}").click()
+    dialog = page.get_by_role("dialog")
+    return dialog, dialog.get_by_text(re.compile("have denied"))
+
+
+@pytest.mark.parametrize("algorithm", ["FIXED", "SLIDING", "SLIDINGLOG"])
+def test_limit_cut_to_a_tenth_warns_before_apply(
+    visit: Callable[..., Visit],
+    calls: Callable[..., None],
+    clock: Clock,
+    policy: Callable[..., int],
+    algorithm: str,
+) -> None:
+    policy("login", f"{algorithm} 1000 1m")
+    calls("login", keys=5, each=250)
+    clock.advance("30s")
+    opened = visit(color_scheme="dark", viewport=PHONE)
+    dialog, warning = edit(opened.open("policies/login"), "login")
+    limit = dialog.get_by_label("Limit", exact=False).first
+    limit.fill("100")
+    # 500 calls a minute and key, or 250 in any minute.
+    denied = "80" if algorithm == "FIXED" else "60"
+    expect(warning).to_have_text(
+        re.compile(f"^Would have denied {denied} % of the 1,250 calls that it admitted in the last")
+    )
+    expect(dialog).to_contain_text("by the usage of 5 keys")
+    expect(dialog.get_by_role("button", name="Apply")).to_be_enabled()
+    opened.assert_accessible()
+    for harmless in ("600", "1000", "5000"):
+        limit.fill("1")
+        expect(warning).to_have_count(1)
+        limit.fill(harmless)
+        expect(warning).to_have_count(0)
+
+
+def test_limit_far_above_the_usage_of_many_keys_does_not_warn(
+    visit: Callable[..., Visit],
+    calls: Callable[..., None],
+    clock: Clock,
+    policy: Callable[..., int],
+) -> None:
+    policy("web", "FIXED 1000 1m")
+    # Together they call more often than the new limit lets a single one.
+    calls("web", keys=150, each=5)
+    clock.advance("30s")
+    page = visit().open("policies/web")
+    dialog, warning = edit(page, "web")
+    limit = dialog.get_by_label("Limit", exact=False).first
+    limit.fill("5")
+    expect(warning).to_contain_text("Would have denied 50 % of the 750 calls")
+    limit.fill("500")
+    expect(warning).to_have_count(0)
+    limit.fill("9")
+    # 10 %, and not more.
+    expect(warning).to_have_count(0)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Scale… web").click()
+    scale = dialog.get_by_label("Exactly")
+    scale.fill("0.005")
+    expect(warning).to_contain_text("Would have denied 50 % of the 750 calls")
+    scale.fill("0.5")
+    expect(warning).to_have_count(0)
+
+
+def test_enforcing_a_shadow_limit_warns_by_its_count(
+    visit: Callable[..., Visit], calls: Callable[..., None], policy: Callable[..., int]
+) -> None:
+    policy("web", "FIXED 1000 1m FIXED 10 1m AS new SHADOW")
+    calls("web", keys=2, each=20)
+    dialog, warning = edit(visit().open("policies/web"), "web")
+    dialog.get_by_label("Shadow", exact=False).last.uncheck()
+    expect(warning).to_contain_text("Would have denied 50 % of the 40 calls")
+    expect(dialog).to_contain_text("Counted by its limits in shadow mode")
+
+
+@contextmanager
+def steady(redis: Redis, clock: Clock) -> Iterator[None]:
+    """20 keys that call 5 times a second of the server's clock, one after another."""
+    stopped = threading.Event()
+
+    def run() -> None:
+        while not stopped.is_set():
+            for key in range(20):
+                redis.execute_command("RL.LIMIT", f"web:{key}", "web")
+                clock.advance("10ms")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def test_bucket_is_estimated_by_the_time_in_use(
+    visit: Callable[..., Visit], redis: Redis, clock: Clock, policy: Callable[..., int]
+) -> None:
+    policy("web", "TOKENBUCKET 10 10 1s")
+    with steady(redis, clock):
+        page = visit().open("policies/web")
+        expect(page.get_by_text("admitted").first).to_be_visible()
+        dialog, warning = edit(page, "web")
+        refill = dialog.get_by_label("Refill")
+        refill.fill("1")
+        # 5 calls a second and key: 80 % in the long run.
+        expect(warning).to_have_text(
+            re.compile("^Would have denied [678][0-9] % of the [0-9,]+ calls"),
+            timeout=MILLISECONDS,
+        )
+        refill.fill("8")
+        expect(warning).to_have_count(0)
+        refill.fill("20")
+        expect(warning).to_have_count(0)
