@@ -17,10 +17,8 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     if !redis::policy_persistence::are_persisted() {
         return Err(Error::PoliciesOff);
     }
-    let policies = &redis.global.policies;
-    policies.set_node(redis::bus::node());
-    let most = usize::try_from(MAX_POLICIES.get()).unwrap_or(usize::MAX);
-    let set = policies.set(name, condition, &policy, redis::now(), most)?;
+    let max_policies = usize::try_from(MAX_POLICIES.get()).unwrap_or(usize::MAX);
+    let set = change(redis, |table| table.set(name, condition, &policy, redis::now(), max_policies))?;
     if set.changed {
         redis.propagate_policies_to_cluster(&[name]);
     }
@@ -32,20 +30,27 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn scale(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let scaling = Scaling::read(&mut args)?;
-    let policies = &redis.global.policies;
-    policies.set_node(redis::bus::node());
-    let ScaleOutcome { facts, changed } = policies.scale(name, scaling, redis::now())?;
+    let ScaleOutcome { facts, changed } = change(redis, |table| table.scale(name, scaling, redis::now()))?;
     if changed {
         redis.propagate_policies_to_cluster(&[name]);
     }
     Ok(Reply::scale(&facts))
 }
 
+/// Changes the table of policies. The stamps of the changes name this node.
+fn change<T>(redis: &Redis, change: impl FnOnce(&mut Table) -> T) -> T {
+    redis.global.policies.with(|table| {
+        table.set_node(redis::bus::node());
+        change(table)
+    })
+}
+
 /// `RL.POLICYGET name`
 pub fn get(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     args.end()?;
-    Ok(redis.global.policies.get(name, redis::now()).map_or(Reply::Null, |facts| Reply::policy(&facts)))
+    let facts = redis.global.policies.with(|table| table.get(name, redis::now()));
+    Ok(facts.map_or(Reply::Null, |facts| Reply::policy(&facts)))
 }
 
 const MATCH: Syntax = Syntax { word: "MATCH", arguments: "pattern" };
@@ -61,33 +66,33 @@ pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         }
     };
     args.end()?;
-    let listed = redis.global.policies.list(pattern.as_ref(), redis::now());
+    let listed = redis.global.policies.with(|table| table.list(pattern.as_ref(), redis::now()));
     Ok(Reply::Array(listed.into_iter().map(Reply::listed_policy).collect()))
 }
 
 /// `RL.POLICYDEL name VERSION version | name [name ...]`
 pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (deletion, now) = (DeletionRequest::read(&mut args)?, redis::now());
-    let policies = &redis.global.policies;
-    policies.set_node(redis::bus::node());
     let names = match deletion {
         DeletionRequest::OfNames(names) => names,
         DeletionRequest::OfVersion(name, version) => {
-            policies.delete_version(name, version, now)?;
+            change(redis, |table| table.delete_version(name, version, now))?;
             redis.propagate_policies_to_cluster(&[name]);
             return Ok(Reply::count(1));
         }
     };
     let mut deleted = Vec::new();
-    let done = names.into_iter().try_for_each(|name| {
-        if policies.delete(name, now)? {
-            deleted.push(name);
-        }
-        Ok(())
+    let result = change(redis, |table| {
+        names.into_iter().try_for_each(|name| {
+            if table.delete(name, now)? {
+                deleted.push(name);
+            }
+            Ok(())
+        })
     });
     // Deletions are propagated even if a later one has failed.
     redis.propagate_policies_to_cluster(&deleted);
-    done.map(|()| Reply::count(deleted.len()))
+    result.map(|()| Reply::count(deleted.len()))
 }
 
 /// `RL.POLICYEFFECT record [record ...]`
@@ -107,7 +112,7 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     }
     records.retain(|record| Fencing::read(record).is_none());
     if origin == Origin::Peer {
-        records.iter().try_for_each(|record| policies.check(record, now))?;
+        policies.with(|table| records.iter().try_for_each(|record| table.check(record, now)))?;
     } else if !records.iter().all(|record| Table::name_in(record).is_some()) {
         return Err(Error::InvalidEffect);
     }
@@ -117,7 +122,8 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     }
     let mut changed = Vec::new();
     for record in records {
-        if policies.merge(record, origin, now) == MergeOutcome::Changed && origin == Origin::Peer {
+        let outcome = policies.with(|table| table.merge(record, origin, now));
+        if outcome == MergeOutcome::Changed && origin == Origin::Peer {
             changed.extend(Table::name_in(record));
         }
     }

@@ -19,10 +19,10 @@ use super::clock::now;
 use super::global::global;
 use super::{guard, policy_persistence};
 use crate::server::Global;
-use crate::server::peers::Node;
+use crate::server::peers::{Node, random};
 use crate::server::policy_table::BATCH_SIZE;
 use crate::server::settings::POLICY_GOSSIP;
-use ratelimit_core::policy::{EarlyDigest, GROUPS, MergeOutcome};
+use ratelimit_core::policy::{EarlyDigest, GROUPS, MergeOutcome, Table};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -99,11 +99,6 @@ unsafe fn node_id(id: *const c_char) -> Option<Node> {
     (!id.is_null()).then(|| unsafe { id.cast::<Node>().read_unaligned() })
 }
 
-/// Returns the number of primaries whose most recent digest differs from that of this node.
-pub fn differing(global: &Global) -> usize {
-    global.peers.differing(global.policies.digest())
-}
-
 /// Returns the ids of the other primaries that this node knows.
 ///
 /// # Safety
@@ -159,7 +154,7 @@ pub unsafe fn announce(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
 /// `ctx` is live.
 unsafe fn send_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, primaries: &[CString]) {
     if !global.policies.is_empty() {
-        let body = global.policies.digests().map(u64::to_le_bytes);
+        let body = global.policies.with(|table| table.digests().map(u64::to_le_bytes));
         for id in primaries {
             // SAFETY: the caller guarantees that `ctx` is live.
             unsafe { send(ctx, id, DIGEST, body.as_flattened()) };
@@ -227,7 +222,7 @@ guard::entry_point! {
             global.policies.tick(now());
             if !is_participant() {
                 // A replica receives policies from its primary.
-                global.policies.clear_buffer();
+                global.policies.with(Table::clear_buffer);
                 global.peers.reset();
                 return;
             }
@@ -235,7 +230,8 @@ guard::entry_point! {
             unsafe {
                 merge_buffered(global, ctx);
                 let others = other_primaries(ctx);
-                if global.peers.is_digest_due(others.len().saturating_add(1)) {
+                let primaries = others.len().saturating_add(1);
+                if global.peers.with(|gossip, now| gossip.is_digest_due(primaries, now, random())) {
                     send_digest(global, ctx, &others);
                 }
             }
@@ -258,7 +254,7 @@ guard::entry_point! {
         }
         // SAFETY: the timer's own context.
         unsafe {
-            match global.peers.early(global.policies.has_buffered()) {
+            match global.peers.with(|gossip, now| gossip.early(global.policies.has_buffered(), now)) {
                 EarlyDigest::Send => send_digest(global, ctx, &other_primaries(ctx)),
                 EarlyDigest::Wait(left) => start_timer(ctx, left, send_early_digest),
                 EarlyDigest::Cancelled => {}
@@ -301,12 +297,12 @@ unsafe fn schedule_batch(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 /// `ctx` is live.
 unsafe fn send_answers(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     for _ in 0..ANSWERS_PER_BATCH {
-        let Some((node, mut walk)) = global.peers.next_answer() else { return };
+        let Some((node, mut walk)) = global.peers.with(|gossip, _| gossip.next_answer()) else { return };
         let records = global.policies.next_batch(&mut walk, now());
         let Ok(id) = CString::new(node) else { continue };
         // SAFETY: the caller guarantees that `ctx` is live.
         if unsafe { send_records(ctx, &id, &records) } {
-            global.peers.requeue_answer(node, walk);
+            global.peers.with(|gossip, _| gossip.requeue_answer(node, walk));
         }
     }
     // SAFETY: the caller guarantees that `ctx` is live.
@@ -324,7 +320,7 @@ unsafe fn merge_buffered(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: the caller guarantees that `ctx` is live. Scheduling the batch also sets its budget.
     unsafe { schedule_batch(global, ctx) };
     while let Some(budget) = global.peers.budget.get().checked_sub(1) {
-        let Some((name, merged)) = global.policies.merge_buffered(now()) else { return };
+        let Some((name, merged)) = global.policies.with(|table| table.merge_buffered(now())) else { return };
         global.peers.budget.set(budget);
         if merged == MergeOutcome::Changed
             && let Some(record) = global.policies.record(&name, now())
@@ -360,14 +356,18 @@ guard::entry_point! {
         unsafe {
             match kind {
                 RECORDS => {
-                    global.peers.receive_records(id);
-                    for_each_record(body, |record| global.policies.buffer(record, now()));
+                    global.peers.with(|gossip, now| gossip.receive_records(id, now));
+                    global.policies.with(|table| {
+                        for_each_record(body, |record| {
+                            table.buffer(record, now());
+                        });
+                    });
                     merge_buffered(global, ctx);
                 }
                 DIGEST => compare_digest(global, ctx, &sender, id, body),
                 REQUEST => {
                     let Ok(groups) = body.try_into().map(u64::from_le_bytes) else { return };
-                    global.peers.answer(id, groups);
+                    global.peers.with(|gossip, _| gossip.answer(id, groups));
                     schedule_batch(global, ctx);
                 }
                 _ => {}
@@ -396,7 +396,10 @@ unsafe fn compare_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, sender:
     // A node with records in its buffer would only be sent the same records again.
     let can_merge = !global.policies.has_buffered() && policy_persistence::may_propagate();
     let peer_digests = peer_digests.map(u64::from_le_bytes);
-    let outcome = global.peers.receive_digest(id, &peer_digests, &global.policies.digests(), can_merge);
+    let own_digests = global.policies.with(|table| *table.digests());
+    let outcome = global
+        .peers
+        .with(|gossip, now| gossip.receive_digest(id, &peer_digests, &own_digests, can_merge, now, random()));
     // SAFETY: the caller guarantees that `ctx` is live.
     unsafe {
         if let Some(delay) = outcome.early_digest {

@@ -223,11 +223,12 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Propagates the current records of policies to replicas and the AOF.
-    pub fn propagate_policies(&self, names: &[Box<[u8]>]) {
-        for record in names.iter().filter_map(|name| self.global.policies.record(name, now())) {
-            self.propagate_record(&record);
-        }
+    /// Propagates the current records of policies to replicas and the AOF. Returns the records.
+    pub fn propagate_policies(&self, names: &[impl AsRef<[u8]>]) -> Vec<Vec<u8>> {
+        let (policies, now) = (&self.global.policies, now());
+        let records: Vec<Vec<u8>> = names.iter().filter_map(|name| policies.record(name.as_ref(), now)).collect();
+        records.iter().for_each(|record| self.propagate_record(record));
+        records
     }
 
     /// Propagates a record to replicas and the AOF: that of a policy, or one that is stored with the policies.
@@ -238,12 +239,7 @@ impl<'a> Redis<'a> {
 
     /// Propagates the current records of policies to replicas, the AOF and the other primaries of the cluster.
     pub fn propagate_policies_to_cluster(&self, names: &[&[u8]]) {
-        let now = now();
-        let records: Vec<Vec<u8>> = names.iter().filter_map(|name| self.global.policies.record(name, now)).collect();
-        for record in &records {
-            // SAFETY: `ctx` is that of the current call.
-            unsafe { policy_persistence::propagate_record(self.ctx, record) };
-        }
+        let records = self.propagate_policies(names);
         // SAFETY: `ctx` is that of the current call.
         unsafe { bus::announce(self.ctx, &records) };
     }

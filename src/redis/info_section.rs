@@ -2,7 +2,7 @@
 
 use super::api::{OK, api};
 use super::command::Command;
-use super::{bus, global::global, guard, now};
+use super::{global::global, guard, now};
 use crate::reply;
 use crate::server::Global;
 use crate::server::stats::{self, CommandStats, Counter, KindStats};
@@ -165,11 +165,13 @@ impl Info {
     /// Adds the number of policies, the comparison with other nodes, and the counts of the most used policies.
     fn policies(&self, global: &Global) {
         const SHOWN: usize = 100;
-        self.field(c"policies", global.policies.count());
-        self.text(c"policies_digest", &format!("{:016x}", global.policies.digest()));
-        self.field(c"policy_peers_differ", count(bus::differing(global)));
-        self.field(c"policy_stamps_refused", global.policies.stamps_refused());
-        let shown = global.policies.busiest(SHOWN, now());
+        let (policies, digest, refused, shown) = global
+            .policies
+            .with(|table| (table.len(), table.digest(), table.stamps_refused(), table.busiest(SHOWN, now())));
+        self.field(c"policies", count(policies));
+        self.text(c"policies_digest", &format!("{digest:016x}"));
+        self.field(c"policy_peers_differ", count(global.peers.with(|gossip, now| gossip.differing(digest, now))));
+        self.field(c"policy_stamps_refused", refused);
         self.field(c"policies_shown", count(shown.len()));
         for (place, policy) in shown.into_iter().enumerate() {
             let Ok(field) = CString::new(format!("policy_{place}")) else { continue };

@@ -117,7 +117,7 @@ guard::entry_point! {
 /// Returns all records of policies and deletions, and that of the last fencing token.
 fn records(global: &Global) -> Vec<Vec<u8>> {
     global.policies.tick(now());
-    let mut records = global.policies.records(now());
+    let mut records: Vec<Vec<u8>> = global.policies.with(|table| table.records(now()).collect());
     records.extend(global.fencing.record());
     records
 }
@@ -164,8 +164,10 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
             continue;
         }
         let taken = match &mut *global.policy_load.load.borrow_mut() {
-            Load::Immediate => global.policies.merge(&record, Origin::Disk, now()),
-            Load::Separate { table, origin, .. } => global.policies.load_record(table, &record, *origin, now()),
+            Load::Immediate => global.policies.with(|table| table.merge(&record, Origin::Disk, now())),
+            Load::Separate { table, origin, .. } => {
+                global.policies.with(|replaced| table.load_record(replaced, &record, *origin, now()))
+            }
         };
         if taken == MergeOutcome::Malformed {
             return None;
@@ -214,7 +216,7 @@ pub fn async_load_event(global: &Global, subevent: u64) {
 
 fn begin(global: &Global, load: &mut Load, origin: Origin, is_async: bool) {
     abort(global, load);
-    *load = Load::Separate { table: Box::new(global.policies.successor()), origin, is_async };
+    *load = Load::Separate { table: Box::new(global.policies.with(|table| table.successor())), origin, is_async };
 }
 
 fn abort(global: &Global, load: &mut Load) {
@@ -225,8 +227,8 @@ fn abort(global: &Global, load: &mut Load) {
 
 fn finish_load(global: &Global, load: &mut Load) {
     if let Load::Separate { table, .. } = std::mem::take(load) {
-        let discarded = global.policies.replace(*table);
-        global.policy_load.discarded.borrow_mut().push(discarded);
+        let replaced = global.policies.with(|current| std::mem::replace(current, *table));
+        global.policy_load.discarded.borrow_mut().push(replaced.discard());
     }
 }
 

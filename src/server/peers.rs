@@ -1,6 +1,6 @@
 //! Exchange of policies with the other primaries of a cluster, and the remaining work of the current batch.
 
-use ratelimit_core::policy::{DigestOutcome, EarlyDigest, GROUPS, Gossip, Walk};
+use ratelimit_core::policy::Gossip;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -26,54 +26,9 @@ impl Default for Peers {
 }
 
 impl Peers {
-    fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    /// Returns `true` if the digest is to be sent now, in a cluster with this number of primaries.
-    pub fn is_digest_due(&self, primaries: usize) -> bool {
-        self.gossip.borrow_mut().is_digest_due(primaries, self.now(), random())
-    }
-
-    /// Decides about an early digest once its delay is over.
-    pub fn early(&self, is_behind: bool) -> EarlyDigest {
-        self.gossip.borrow_mut().early(is_behind, self.now())
-    }
-
-    /// Records the digest of a peer. Returns the groups to request from it and the delay of an early digest, if any.
-    pub fn receive_digest(
-        &self,
-        from: Node,
-        peer_digests: &[u64; GROUPS],
-        own: &[u64; GROUPS],
-        can_merge: bool,
-    ) -> DigestOutcome {
-        self.gossip.borrow_mut().receive_digest(from, peer_digests, own, can_merge, self.now(), random())
-    }
-
-    /// Records that a peer has sent records, which may be an answer.
-    pub fn receive_records(&self, from: Node) {
-        self.gossip.borrow_mut().receive_records(from, self.now());
-    }
-
-    /// Returns the number of primaries whose most recent digest differs from `own`. Old digests are ignored.
-    pub fn differing(&self, own: u64) -> usize {
-        self.gossip.borrow().differing(own, self.now())
-    }
-
-    /// Queues an answer to a peer with the records of these groups of names, a bit for each.
-    pub fn answer(&self, to: Node, groups: u64) {
-        self.gossip.borrow_mut().answer(to, groups);
-    }
-
-    /// Returns the peer whose answer is to be sent next, and the progress of the answer.
-    pub fn next_answer(&self) -> Option<(Node, Walk)> {
-        self.gossip.borrow_mut().next_answer()
-    }
-
-    /// Appends an unfinished answer to the queue again.
-    pub fn requeue_answer(&self, to: Node, walk: Walk) {
-        self.gossip.borrow_mut().requeue_answer(to, walk);
+    /// Runs `run` on the state of the exchange, at the time since this server started.
+    pub fn with<T>(&self, run: impl FnOnce(&mut Gossip<Node>, Duration) -> T) -> T {
+        run(&mut self.gossip.borrow_mut(), self.began.elapsed())
     }
 
     /// Resets the exchange, as this server no longer takes part in it.
@@ -83,6 +38,6 @@ impl Peers {
 }
 
 /// Returns a random number.
-fn random() -> u64 {
+pub fn random() -> u64 {
     RandomState::new().hash_one(())
 }
