@@ -17,7 +17,7 @@ use crate::server::stats::CommandStats;
 use crate::version;
 use crate::waiting;
 use redis_module::raw;
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, c_int};
 
 #[cfg(not(test))]
 #[global_allocator]
@@ -270,7 +270,7 @@ unsafe fn start(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleS
     };
     if let Err(reason) = &loaded {
         // SAFETY: the caller guarantees the context.
-        unsafe { log(ctx, c"warning", &format!("module ratelimit not loaded: {reason}")) };
+        unsafe { api::log(ctx, c"warning", &format!("module ratelimit not loaded: {reason}")) };
     }
     if loaded.is_ok() { api::OK } else { api::ERR }
 }
@@ -290,16 +290,8 @@ unsafe fn log_missing_features(ctx: *mut raw::RedisModuleCtx) {
     let missing: Vec<&str> = features.into_iter().filter_map(|(is_missing, name)| is_missing.then_some(name)).collect();
     if !missing.is_empty() {
         // SAFETY: the caller guarantees the context.
-        unsafe { log(ctx, c"notice", &format!("this server lacks, for modules: {}", missing.join(", "))) };
+        unsafe { api::log(ctx, c"notice", &format!("this server lacks, for modules: {}", missing.join(", "))) };
     }
-}
-
-/// # Safety
-/// `ctx` is that of the module's load.
-unsafe fn log(ctx: *mut raw::RedisModuleCtx, level: &CStr, text: &str) {
-    let text = CString::new(text).unwrap_or_default();
-    // SAFETY: the caller guarantees the context; the server copies the text.
-    unsafe { api::call!(RedisModule_Log(ctx, level.as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
 }
 
 /// # Safety
@@ -311,8 +303,8 @@ unsafe fn load(
 ) -> Result<(), String> {
     // SAFETY: the caller guarantees it (see the function's contract).
     unsafe {
-        redis::config::with_arguments(argv, length, settings::read_arguments)
-            .map_err(|error| error.to_string().replacen("ERR ", "", 1))?;
+        let arguments: Vec<&[u8]> = guard::strings(argv, length).iter().map(|word| guard::bytes(*word)).collect();
+        settings::read_arguments(&arguments).map_err(|error| error.to_string().replacen("ERR ", "", 1))?;
         native_type::set_options(ctx);
         for row in &KINDS {
             (row.register)(ctx)?;

@@ -1,12 +1,14 @@
 //! Functions of the module API. Those that every supported server has are in a table, filled at load; those that a
 //! server may lack are looked up at each use.
 
+use ratelimit_core::Timestamp;
 use redis_module::{Context, RedisValue, raw};
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_longlong, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Calls a function of the module API that every supported server has: one load and an indirect call. A call through a
 /// pointer of the SDK takes four instructions, of which two check that the server has the function.
@@ -154,7 +156,7 @@ pub fn server_is(flag: u32) -> bool {
 }
 
 /// Returns the result of `read` for a section of the server's INFO; `None` if it cannot be queried.
-pub fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
+fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
     let (get, free) = (api!(RedisModule_GetServerInfo)?, api!(RedisModule_FreeServerInfo)?);
     // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
     unsafe {
@@ -173,6 +175,18 @@ pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
         // SAFETY: the data is live while it is read.
         let value = unsafe { field(info, name.as_ptr(), &raw mut failed) };
         (failed == OK).then_some(value)
+    })
+}
+
+/// Returns a text of the server's INFO; `None` if it cannot be queried or has no such field.
+pub fn info_text(section: &CStr, name: &CStr) -> Option<String> {
+    let field = api!(RedisModule_ServerInfoGetFieldC)?;
+    in_info(section, |info| {
+        // SAFETY: the data, and the text in it, is live while it is read.
+        unsafe {
+            let text = field(info, name.as_ptr());
+            (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+        }
     })
 }
 
@@ -206,16 +220,103 @@ pub unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx, id: u64, callback: Callba
 
 /// Returns the version of Valkey as two numbers; `None` for Redis.
 pub fn valkey_version() -> Option<(u32, u32)> {
-    let field = api!(RedisModule_ServerInfoGetFieldC)?;
-    let version = in_info(c"server", |info| {
-        // SAFETY: the data, and the text in it, is live while it is read.
-        unsafe {
-            let text = field(info, c"valkey_version".as_ptr());
-            (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
-        }
-    })?;
+    let version = info_text(c"server", c"valkey_version")?;
     let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
     Some((numbers.next()?, numbers.next().unwrap_or(0)))
+}
+
+/// Returns the id of this node; `None` outside a cluster.
+pub fn own_node_id() -> Option<&'static [u8; 40]> {
+    // SAFETY: called with the server's lock held. The id is null outside a cluster, else it has 40 characters and lives
+    // as long as the process.
+    unsafe { api!(RedisModule_GetMyClusterID)?().cast::<[u8; 40]>().as_ref() }
+}
+
+/// Logs a warning as one line of the server's log.
+pub fn warn(text: &str) {
+    // SAFETY: a null context is allowed.
+    unsafe { log(null_mut(), c"warning", text) };
+}
+
+/// Logs a line at a level.
+///
+/// # Safety
+/// `ctx` is live or null.
+pub unsafe fn log(ctx: *mut raw::RedisModuleCtx, level: &CStr, text: &str) {
+    let text = CString::new(text).unwrap_or_default();
+    // SAFETY: the caller guarantees the context; the format has one string, which the server copies.
+    unsafe { call!(RedisModule_Log(ctx, level.as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
+}
+
+/// Callback of a timer.
+pub type TimerCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
+
+/// Starts a timer. Returns its identity; `None` if the server has no timers.
+///
+/// # Safety
+/// `ctx` is live.
+pub unsafe fn start_timer(
+    ctx: *mut raw::RedisModuleCtx,
+    delay: Duration,
+    callback: TimerCallback,
+) -> Option<raw::RedisModuleTimerID> {
+    let delay = delay.as_millis().try_into().ok()?;
+    // SAFETY: the caller guarantees that `ctx` is live; the callback is a plain function.
+    Some(unsafe { api!(RedisModule_CreateTimer)?(ctx, delay, Some(callback), null_mut()) })
+}
+
+/// Returns the instant of this call on the server's clock. To be read once per call and passed on.
+///
+/// On Redis 7.2, Valkey 8 and later, it is the instant at which the command began: TIME, scripts and key expiry use the
+/// same instant, which does not advance within a MULTI or a script. Older servers do not give modules this instant;
+/// there it is the real-time clock, read at each call.
+pub fn now() -> Timestamp {
+    let micros = match api!(RedisModule_CachedMicroseconds) {
+        // SAFETY: the function has no arguments and only reads the server's cached clock.
+        Some(cached) => unsafe { cached() },
+        None => real_time_micros(),
+    };
+    Timestamp::from_clock(micros)
+}
+
+/// Returns the real-time clock in microseconds since the epoch.
+fn real_time_micros() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the function writes only to `time`. It cannot fail, as the clock exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    // Less than a second, so it fits 32 bits, for which the division is faster.
+    let micros = u32::try_from(time.tv_nsec).unwrap_or(0) / 1000;
+    time.tv_sec.saturating_mul(1_000_000).saturating_add(i64::from(micros))
+}
+
+/// Outcome of a dry run of a call, which Redis 7.2 and later, and Valkey, support.
+pub enum DryRun {
+    /// The call would have been executed.
+    Accepted,
+    /// The call would have been rejected, with this `errno`.
+    Rejected(i32),
+    /// The server does not support dry runs.
+    Unknown,
+}
+
+/// Runs a call with the flag `D`, which servers without it treat as an invalid format.
+///
+/// # Safety
+/// `run` calls `RedisModule_Call`, on the server's thread.
+pub unsafe fn dry_run(run: impl FnOnce() -> *mut raw::RedisModuleCallReply) -> DryRun {
+    // SAFETY: the error number is that of this thread. It is reset first, as the server does not set it on success.
+    unsafe { *libc::__errno_location() = 0 };
+    let reply = run();
+    let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    if !reply.is_null() {
+        // SAFETY: the reply is freed once.
+        unsafe { call!(RedisModule_FreeCallReply(reply)) };
+    }
+    match number {
+        0 => DryRun::Accepted,
+        libc::EBADF => DryRun::Unknown,
+        number => DryRun::Rejected(number),
+    }
 }
 
 /// Result of the module API for success (`REDISMODULE_OK`).

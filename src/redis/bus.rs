@@ -14,9 +14,8 @@
 //! paused nothing may be propagated, so received records stay in the buffer. A server whose buffer is not empty, or
 //! that waits for an answer, sends no requests, and only one node is asked at a time.
 
-use super::api::{OK, api, has_flag, server_is};
-use super::clock::now;
-use super::global::global;
+use super::api::{OK, api, has_flag, now, own_node_id, server_is, start_timer};
+use super::server_entry::global;
 use super::{guard, policy_persistence};
 use crate::server::Global;
 use crate::server::peers::{Node, random};
@@ -25,7 +24,7 @@ use crate::server::settings::POLICY_GOSSIP;
 use ratelimit_core::policy::{EarlyDigest, GROUPS, MergeOutcome, Table};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::time::Duration;
 
 /// Message of records, each preceded by its length.
@@ -84,11 +83,7 @@ fn is_participant() -> bool {
 
 /// Returns the number of this node in stamps: the first 16 digits of its id, or 0 outside a cluster.
 pub fn node() -> u64 {
-    // SAFETY: called with the server's lock held. The id is null outside a cluster, else a string of 40 characters.
-    let id = api!(RedisModule_GetMyClusterID).map_or(null(), |id| unsafe { id() });
-    // SAFETY: `id` is null or has 40 characters.
-    let id = unsafe { node_id(id) };
-    let digits = id.as_ref().and_then(|id| std::str::from_utf8(id.get(..16)?).ok());
+    let digits = own_node_id().and_then(|id| std::str::from_utf8(id.get(..16)?).ok());
     digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
 
@@ -199,20 +194,6 @@ unsafe fn send(ctx: *mut raw::RedisModuleCtx, to: &CStr, kind: u8, body: &[u8]) 
     unsafe { send(ctx, to.as_ptr(), kind, message.as_ptr().cast(), length) == OK }
 }
 
-/// Callback of a timer.
-type Timer = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
-
-/// Starts a timer.
-///
-/// # Safety
-/// `ctx` is live.
-unsafe fn start_timer(ctx: *mut raw::RedisModuleCtx, delay: Duration, callback: Timer) {
-    if let (Some(create), Ok(delay)) = (api!(RedisModule_CreateTimer), delay.as_millis().try_into()) {
-        // SAFETY: the caller guarantees that `ctx` is live; the callback is a plain function.
-        unsafe { create(ctx, delay, Some(callback), null_mut()) };
-    }
-}
-
 guard::entry_point! {
     /// Merges buffered records and sends a digest if one is due, about once a second.
     unsafe fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
@@ -256,7 +237,7 @@ guard::entry_point! {
         unsafe {
             match global.peers.with(|gossip, now| gossip.early(global.policies.has_buffered(), now)) {
                 EarlyDigest::Send => send_digest(global, ctx, &other_primaries(ctx)),
-                EarlyDigest::Wait(left) => start_timer(ctx, left, send_early_digest),
+                EarlyDigest::Wait(left) => drop(start_timer(ctx, left, send_early_digest)),
                 EarlyDigest::Cancelled => {}
             }
         }

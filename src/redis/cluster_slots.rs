@@ -2,8 +2,7 @@
 //! nor for a timer: a key that a timer writes in a slot that was migrated would have two owners.
 
 use super::Redis;
-use super::api::{api, call, server_is, valkey_version};
-use super::dry_run::{DryRun, dry_run};
+use super::api::{DryRun, call, dry_run, own_node_id, server_is, valkey_version};
 use super::server_entry::{ServerEntry, with_name};
 use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
@@ -133,7 +132,7 @@ fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
         _ => None,
     })?;
     match node.as_slice() {
-        [host, RedisValue::Integer(port), id, ..] if text(id)? != own_id()? => {
+        [host, RedisValue::Integer(port), id, ..] if text(id)? != own_node_id()? => {
             Some(format!("MOVED {slot} {}:{port}", String::from_utf8_lossy(text(host)?)))
         }
         _ => None,
@@ -149,14 +148,4 @@ fn text(value: &RedisValue) -> Option<&[u8]> {
         RedisValue::Null => Some(b""),
         _ => None,
     }
-}
-
-/// Returns the id of this node.
-fn own_id() -> Option<&'static [u8]> {
-    const LENGTH: usize = 40;
-    // SAFETY: called with the server's lock held. The id is null outside a cluster, else a permanent string of 40
-    // characters.
-    let id = unsafe { api!(RedisModule_GetMyClusterID)?() };
-    // SAFETY: the id is not null, so it has 40 characters and lives as long as the process.
-    (!id.is_null()).then(|| unsafe { std::slice::from_raw_parts(id.cast(), LENGTH) })
 }

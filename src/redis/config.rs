@@ -100,17 +100,3 @@ guard::entry_point! {
         unsafe { set_number(name, c_longlong::from(value), data, error) }
     }
 }
-
-/// Calls `run` with the arguments of the module.
-///
-/// # Safety
-/// `argv` and `length` are those of the module's load.
-pub unsafe fn with_arguments<T>(
-    argv: *mut *mut raw::RedisModuleString,
-    length: c_int,
-    run: impl FnOnce(&[&[u8]]) -> T,
-) -> T {
-    // SAFETY: the caller guarantees it (see the function's contract).
-    let words: Vec<&[u8]> = unsafe { guard::strings(argv, length).iter().map(|word| guard::bytes(*word)).collect() };
-    run(&words)
-}

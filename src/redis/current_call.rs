@@ -1,12 +1,12 @@
 //! State of one call of a command: access to the server, and the work left for the end of the call.
 
+use super::api::now;
 use super::api::{api, call, has_flag};
-use super::clock::now;
 use super::debug_round_trip::RoundTripCheck;
-use super::global::global;
 use super::outgoing::{self, RecordedEffects};
 use super::replies::Replies;
 use super::server_entry::ServerEntry;
+use super::server_entry::global;
 use super::{bus, guard, policy_persistence};
 use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;

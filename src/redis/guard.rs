@@ -4,7 +4,7 @@
 //! [`entry_point!`](crate::redis::guard::entry_point), whose body runs inside `catch_unwind`. A command that panics
 //! before its reply has begun also replies an error (`dispatch.rs`).
 
-use super::api::call;
+use super::api::{call, warn};
 use redis_module::raw;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -116,9 +116,7 @@ pub fn catch_panic<T>(failed: T, run: impl FnOnce() -> T) -> T {
 /// Logs each panic as one line of the server's log.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let text = std::ffi::CString::new(panic.to_string().replace('\0', "")).unwrap_or_default();
-        // SAFETY: a null context is allowed, and the formats are constants.
-        unsafe { call!(RedisModule_Log(std::ptr::null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
+        warn(&panic.to_string().replace('\0', ""));
     }));
 }
 

@@ -2,7 +2,8 @@
 
 use super::api::{OK, api};
 use super::command::Command;
-use super::{global::global, guard, now};
+use super::server_entry::global;
+use super::{guard, now};
 use crate::reply;
 use crate::server::Global;
 use crate::server::stats::{self, CommandStats, Counter, KindStats};

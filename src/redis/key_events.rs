@@ -1,9 +1,9 @@
 //! Subscription to keyspace events, for calls that wait for room in a key.
 
 use super::api::{self, OK, api};
-use super::global::global;
 use super::guard;
 use super::server_entry::ServerEntry;
+use super::server_entry::global;
 use super::waiting_callbacks::call_waiting;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};

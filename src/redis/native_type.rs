@@ -3,11 +3,11 @@
 //! The pointer to the native type identifies the kind, so a value is exactly its usage, and checking the type of a key
 //! is one comparison. A value is equivalent to a `Box`, in memory of the server's allocator.
 
-use super::api::{api, call, has_flag};
-use super::clock::now;
+use super::api::{call, has_flag, now, valkey_version, warn};
 use super::debug_round_trip::check_stored;
 use super::rdb::{Rdb, load_usage, save_usage};
-use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_persistence};
+use super::server_entry::global;
+use super::{defragmentation, guard, lazy_free, memory, outgoing, policy_persistence};
 use crate::server::Global;
 use ratelimit_core::effect::EncodedText;
 use ratelimit_core::wire::codec::Encoder;
@@ -25,21 +25,11 @@ fn slot(kind: UsageKind) -> Option<&'static AtomicPtr<raw::RedisModuleType>> {
     TYPES.get(kind.index())
 }
 
-/// Native type of the server for a usage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Native(*mut raw::RedisModuleType);
-
-impl Native {
-    /// Returns the server's pointer; null for a type that is not registered.
-    pub fn pointer(self) -> *mut raw::RedisModuleType {
-        self.0
-    }
-}
-
-/// Returns the native type whose values are of type `U`: no other usage has its kind (see [`Usage`]).
+/// Returns the server's pointer to the native type whose values are of type `U`: no other usage has its kind (see
+/// [`Usage`]). Returns null for a type that is not registered.
 #[inline(always)]
-pub fn of<U: Usage>() -> Native {
-    Native(slot(U::KIND).map_or(null_mut(), |native| native.load(Relaxed)))
+pub fn of<U: Usage>() -> *mut raw::RedisModuleType {
+    slot(U::KIND).map_or(null_mut(), |native| native.load(Relaxed))
 }
 
 /// Returns the kind of a native type of this module.
@@ -52,7 +42,7 @@ pub fn kind(native: *mut raw::RedisModuleType) -> Option<UsageKind> {
 /// kind, of which no key exists.
 #[inline(always)]
 pub fn is<U: Usage>(native: *mut raw::RedisModuleType) -> bool {
-    native == of::<U>().pointer()
+    native == of::<U>()
 }
 
 /// Registers the native type of `U`. Returns `Err` if the server rejects it.
@@ -70,18 +60,11 @@ pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'
         mem_usage: Some(mem_usage::<U>),
         digest: Some(digest::<U>),
         free: Some(free::<U>),
-        aux_load: None,
-        aux_save: None,
-        aux_save_triggers: 0,
         free_effort: Some(free_effort::<U>),
-        unlink: None,
         copy: Some(copy::<U>),
         defrag: Some(defrag::<U>),
-        mem_usage2: None,
-        free_effort2: None,
-        unlink2: None,
-        copy2: None,
-        aux_save2: None,
+        // SAFETY: a plain C struct of optional functions, for which zeros mean "none".
+        ..unsafe { std::mem::zeroed() }
     };
     // SAFETY: the caller guarantees that `ctx` is that of the module's load; the server copies the methods and the
     // name.
@@ -134,9 +117,7 @@ fn log_refused_version<U: Usage>(version: c_int) {
     let reason = format!(
         "{kind}: cannot read a payload of format {version}, written by {by} of the module; this one reads format {known}"
     );
-    let reason = CString::new(reason).unwrap_or_default();
-    // SAFETY: a null context is allowed; the format has one string.
-    unsafe { call!(RedisModule_Log(null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), reason.as_ptr())) }
+    warn(&reason);
 }
 
 guard::entry_point! {
@@ -301,30 +282,10 @@ pub unsafe fn set_options(ctx: *mut raw::RedisModuleCtx) {
     let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+    if valkey_version().is_some() {
+        // VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION (Valkey 9); unknown bits are ignored by older ones.
+        options |= 1 << 5;
+    }
     // SAFETY: the caller guarantees that `ctx` is that of the module's load.
-    unsafe {
-        if server_is_valkey(ctx) {
-            // VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION (Valkey 9); unknown bits are ignored by older ones.
-            options |= 1 << 5;
-        }
-        call!(RedisModule_SetModuleOptions(ctx, options.cast_signed()));
-    }
-}
-
-/// # Safety
-/// `ctx` is live.
-unsafe fn server_is_valkey(ctx: *mut raw::RedisModuleCtx) -> bool {
-    let (Some(get), Some(field), Some(free)) =
-        (api!(RedisModule_GetServerInfo), api!(RedisModule_ServerInfoGetFieldC), api!(RedisModule_FreeServerInfo))
-    else {
-        return false;
-    };
-    // SAFETY: the caller guarantees that `ctx` is live; the data is freed once and not used after.
-    unsafe {
-        let data = get(ctx, c"server".as_ptr());
-        let name = field(data, c"server_name".as_ptr());
-        let is_valkey = !name.is_null() && std::ffi::CStr::from_ptr(name) == c"valkey";
-        free(ctx, data);
-        is_valkey
-    }
+    unsafe { call!(RedisModule_SetModuleOptions(ctx, options.cast_signed())) };
 }

@@ -18,11 +18,10 @@
 //!   the first key of this module, in case the parent does not get that far. In a cluster it does not: the keys that it
 //!   writes may be those of a slot that is migrated to another node.
 
-use super::api::{ERR, OK, api, call, has_flag, info_number};
-use super::clock::now;
-use super::global::global;
+use super::api::{ERR, OK, api, call, has_flag, info_number, now, start_timer, warn};
 use super::guard;
 use super::rdb::Rdb;
+use super::server_entry::global;
 use crate::server::Global;
 use crate::server::fencing::Fencing;
 use crate::server::policy_load::{Load, PolicyLoad};
@@ -33,6 +32,7 @@ use redis_module::raw;
 use redis_module::server_events::LoadingSubevent;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
+use std::time::Duration;
 
 /// Command that propagates records.
 pub const COMMAND: &CStr = c"RL.POLICYEFFECT";
@@ -66,23 +66,13 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
     let mut methods = raw::RedisModuleTypeMethods {
         version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
         rdb_load: Some(load_key),
-        rdb_save: None,
-        aof_rewrite: None,
-        mem_usage: None,
-        digest: None,
         free: Some(free_key),
         aux_load: Some(load),
         aux_save: (!omits_empty && are_persisted()).then_some(save),
         aux_save_triggers: c_int::try_from(raw::REDISMODULE_AUX_BEFORE_RDB).unwrap_or(1),
-        free_effort: None,
-        unlink: None,
-        copy: None,
-        defrag: None,
-        mem_usage2: None,
-        free_effort2: None,
-        unlink2: None,
-        copy2: None,
-        aux_save2: omits_empty.then_some(save_if_any),
+        aux_save2: omits_empty.then_some(save),
+        // SAFETY: a plain C struct of optional functions, for which zeros mean "none".
+        ..unsafe { std::mem::zeroed() }
     };
     // SAFETY: the caller guarantees that `ctx` is that of the module's load; the server copies the methods and the
     // name.
@@ -106,11 +96,14 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Saves policies, even if there are none, on servers that cannot omit empty aux data.
+    /// Saves policies. Writes nothing if there are none and the server can omit empty aux data.
     unsafe fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
         // SAFETY: the server saves with its lock held; the handle is that of the callback.
         let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
-        write(&mut rdb, &records);
+        if !records.is_empty() || !omits_empty_aux_data() {
+            Encoder::integer(&mut rdb, u64::try_from(records.len()).unwrap_or(u64::MAX));
+            records.iter().for_each(|record| Encoder::bytes(&mut rdb, record));
+        }
     }
 }
 
@@ -120,24 +113,6 @@ fn records(global: &Global) -> Vec<Vec<u8>> {
     let mut records: Vec<Vec<u8>> = global.policies.with(|table| table.records(now()).collect());
     records.extend(global.fencing.record());
     records
-}
-
-fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
-    to.integer(u64::try_from(records.len()).unwrap_or(u64::MAX));
-    for record in records {
-        to.bytes(record);
-    }
-}
-
-guard::entry_point! {
-    /// Saves policies, if there are any.
-    unsafe fn save_if_any(io: *mut raw::RedisModuleIO, _when: c_int) {
-        // SAFETY: the server saves with its lock held; the handle is that of the callback.
-        let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
-        if !records.is_empty() {
-            write(&mut rdb, &records);
-        }
-    }
 }
 
 guard::entry_point! {
@@ -179,9 +154,9 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
 /// Logs a warning, once, that policies from elsewhere will not be in the snapshots of this server.
 pub fn warn_if_not_persisted(state: &PolicyLoad) {
     if !are_persisted() && !state.warned.replace(true) {
-        let text = c"policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'";
-        // SAFETY: a null context is allowed, and the texts are constants.
-        unsafe { call!(RedisModule_Log(null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
+        warn(
+            "policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'",
+        );
     }
 }
 
@@ -256,16 +231,7 @@ pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     global.policy_load.pending.set(Walk::ALL);
     // The timer runs before the child can have exited.
     // SAFETY: the caller guarantees that `ctx` is that of the event.
-    unsafe { schedule_propagation(ctx) };
-}
-
-/// # Safety
-/// `ctx` is live.
-unsafe fn schedule_propagation(ctx: *mut raw::RedisModuleCtx) {
-    if let Some(create) = api!(RedisModule_CreateTimer) {
-        // SAFETY: the caller guarantees that `ctx` is live; the callback is a plain function.
-        unsafe { create(ctx, 0, Some(propagate_in_timer), null_mut()) };
-    }
+    unsafe { start_timer(ctx, Duration::ZERO, propagate_in_timer) };
 }
 
 guard::entry_point! {
@@ -274,7 +240,7 @@ guard::entry_point! {
         // SAFETY: a timer runs with the server's lock held, in a context of its own.
         unsafe {
             if propagate_pending(global(), ctx) {
-                schedule_propagation(ctx);
+                start_timer(ctx, Duration::ZERO, propagate_in_timer);
             }
         }
     }

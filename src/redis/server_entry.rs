@@ -1,11 +1,31 @@
-//! Entry from the server into the module: a call of a command, a timer, an event, or a disconnected client.
+//! Entry from the server into the module (a call of a command, a timer, an event, or a disconnected client), and the
+//! state of the module.
 
 use super::api::{api, call};
-use super::global::global;
 use crate::server::Global;
 use redis_module::raw;
 use std::ffi::c_int;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+/// Single [`Global`] of this process.
+struct Shared(OnceLock<Global>);
+
+// SAFETY: `OnceLock` creates it once, from any thread. Afterwards it is accessed only through `global`, whose callers
+// hold the server's lock, so one thread at a time accesses it and sees the writes of the previous one.
+unsafe impl Sync for Shared {}
+
+static GLOBAL: Shared = Shared(OnceLock::new());
+
+/// Returns the state of the module.
+///
+/// # Safety
+/// The caller holds the server's lock for `'a`. The server holds it when it calls commands, events, timers and the
+/// callbacks of types, except `free`, which it may call from a background thread.
+#[inline(always)]
+pub unsafe fn global<'a>() -> &'a Global {
+    GLOBAL.0.get_or_init(Global::default)
+}
 
 /// Entry from the server. While it lasts, the server's lock is held and the context is live.
 #[derive(Clone, Copy)]

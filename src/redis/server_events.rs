@@ -4,7 +4,7 @@
 //! other events, to which [`watch`] subscribes. A module has one subscription to each event.
 
 use super::api::{api, subscribe};
-use super::global::global;
+use super::server_entry::global;
 use super::waiting_callbacks::call_waiting;
 use super::{effect_demand, guard, policy_persistence};
 use redis_module::server_events::{FlushSubevent, LoadingSubevent, ServerRole, register_server_events};

@@ -1,7 +1,7 @@
 //! Callbacks from the interface to the server to `src/waiting/`, which is above it, and the timer of waiting calls.
 
 use super::Redis;
-use super::api::api;
+use super::api::{api, start_timer};
 use super::guard;
 use super::server_entry::ServerEntry;
 use crate::reply::Reply;
@@ -12,6 +12,7 @@ use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Functions of `src/waiting/` for events of the server.
 #[derive(Clone, Copy)]
@@ -60,10 +61,10 @@ pub(super) unsafe fn call_waiting(ctx: *mut raw::RedisModuleCtx, call: impl FnOn
     }
 }
 
-/// Arms a timer that is due after `wait` milliseconds.
-pub fn set_timer(entry: ServerEntry, wait: i64) -> Option<TimerId> {
-    // SAFETY: the context is one of this module; the callback is a plain function.
-    api!(RedisModule_CreateTimer).map(|create| unsafe { create(entry.ctx, wait, Some(on_timer), null_mut()) })
+/// Arms a timer that is due after `delay`.
+pub fn set_timer(entry: ServerEntry, delay: Duration) -> Option<TimerId> {
+    // SAFETY: the entry's own context.
+    unsafe { start_timer(entry.ctx, delay, on_timer) }
 }
 
 /// Disarms a timer that was not due yet.

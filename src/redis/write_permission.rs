@@ -4,12 +4,10 @@
 //! could not be written. Redis 7.2 and later, and Valkey, can check a call without executing it. On earlier servers the
 //! module reads INFO and CONFIG.
 
-use super::api::{api, call, config, in_info, info_number, server_is};
+use super::api::{DryRun, call, config, dry_run, info_number, info_text, server_is};
 use super::cluster_slots;
-use super::dry_run::{DryRun, dry_run};
 use super::server_entry::ServerEntry;
 use redis_module::{Context, raw};
-use std::ffi::CStr;
 
 /// Returns `true` if this server may propagate writes now.
 pub fn may_propagate_now() -> bool {
@@ -46,10 +44,12 @@ unsafe fn has_no_write_failure(ctx: *mut raw::RedisModuleCtx) -> bool {
     if server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE) {
         return true;
     }
-    let (saved, aof) = last_writes_succeeded();
+    let is = |field, value| info_text(c"persistence", field).as_deref() == Some(value);
+    let aof_failed = is(c"aof_enabled", "1") && is(c"aof_last_write_status", "err");
+    let snapshot_failed = is(c"rdb_last_bgsave_status", "err");
     // If CONFIG is not available, the server's default applies.
-    if !aof
-        || !saved
+    if aof_failed
+        || snapshot_failed
             && config("stop-writes-on-bgsave-error").as_deref() != Some("no")
             && config("save").as_deref() != Some("")
     {
@@ -63,21 +63,4 @@ unsafe fn has_no_write_failure(ctx: *mut raw::RedisModuleCtx) -> bool {
         Some(good) => good >= config("min-replicas-to-write").and_then(|least| least.parse().ok()).unwrap_or(1),
         None => true,
     }
-}
-
-/// Returns `true` if the last snapshot could be written, and if the AOF could.
-fn last_writes_succeeded() -> (bool, bool) {
-    let Some(field) = api!(RedisModule_ServerInfoGetFieldC) else { return (true, true) };
-    let read = |info| {
-        let is = |name: &CStr, value: &CStr| {
-            // SAFETY: the data, and the text in it, is live while it is read.
-            unsafe {
-                let text = field(info, name.as_ptr());
-                !text.is_null() && CStr::from_ptr(text) == value
-            }
-        };
-        let aof_failed = is(c"aof_enabled", c"1") && is(c"aof_last_write_status", c"err");
-        Some((!is(c"rdb_last_bgsave_status", c"err"), !aof_failed))
-    };
-    in_info(c"persistence", read).unwrap_or((true, true))
 }

@@ -2,7 +2,7 @@
 //! progress of a load of policies and of their exchange in a cluster, settings, and counters.
 //!
 //! Other modules call this one, and change keys, from threads of their own that hold the server's lock. So no state is
-//! thread-local. All of it is in a single `Global` (`redis/global.rs`). An entry from the server creates a reference to
+//! thread-local. All of it is in a single `Global` (`redis/server_entry.rs`). An entry from the server creates a reference to
 //! it, as the server calls the module with its lock held. `Global` is not `Sync`, so such a reference cannot be sent to
 //! another thread.
 

@@ -8,6 +8,10 @@ use crate::redis::server_entry::ServerEntry;
 use crate::redis::{now, waiting_callbacks};
 use crate::server::Global;
 use ratelimit_core::Timestamp;
+use std::time::Duration;
+
+/// Maximum delay of the timer.
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Returns the instant of the next work; `None` if none is scheduled.
 fn due(global: &Global) -> Option<Timestamp> {
@@ -17,7 +21,7 @@ fn due(global: &Global) -> Option<Timestamp> {
 /// Arms the timer for the next work, or disarms it if there is none.
 pub fn arm(entry: ServerEntry) {
     match due(entry.global) {
-        Some(due) => arm_for(entry, due, wait_for(due, now())),
+        Some(due) => arm_for(entry, due, delay_until(due, now())),
         None => disarm(entry),
     }
 }
@@ -26,7 +30,7 @@ pub fn arm(entry: ServerEntry) {
 pub fn rearm(entry: ServerEntry, now: Timestamp) {
     if due(entry.global).is_some_and(|due| due <= now) {
         disarm(entry);
-        arm_for(entry, Timestamp::EPOCH, 0);
+        arm_for(entry, Timestamp::EPOCH, Duration::ZERO);
     }
 }
 
@@ -35,21 +39,20 @@ pub fn fired(entry: ServerEntry) {
     entry.global.schedule.armed.set(None);
 }
 
-/// Returns the milliseconds for which to arm the timer, at most a minute. A timer for a later instant is
-/// armed again when it fires, because Redis 6.2 and 7.0 compute microseconds in 32 bits: a timer beyond them fires
+/// Returns the delay for which to arm the timer, in whole milliseconds and at most a minute. A timer for a later instant
+/// is armed again when it fires, because Redis 6.2 and 7.0 compute microseconds in 32 bits: a timer beyond them fires
 /// without pause.
-fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
-    const MAX_MILLISECONDS: i64 = 60_000;
-    i64::try_from(due.since(now).ceil_millis()).unwrap_or(MAX_MILLISECONDS).min(MAX_MILLISECONDS)
+fn delay_until(due: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_millis(due.since(now).ceil_millis()).min(MAX_DELAY)
 }
 
-fn arm_for(entry: ServerEntry, due: Timestamp, wait: i64) {
+fn arm_for(entry: ServerEntry, due: Timestamp, delay: Duration) {
     let armed = &entry.global.schedule.armed;
     if armed.get().is_some_and(|(_, armed)| armed == due) {
         return;
     }
     disarm(entry);
-    if let Some(timer) = waiting_callbacks::set_timer(entry, wait) {
+    if let Some(timer) = waiting_callbacks::set_timer(entry, delay) {
         armed.set(Some((timer, due)));
     }
 }
@@ -68,10 +71,10 @@ mod tests {
     #[test]
     fn timer_delay_is_bounded() {
         let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
-        for (micros, wait) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (60_000_000, 60_000), (60_001_000, 60_000)] {
-            assert_eq!(wait_for(now.plus(Span::from_micros(micros)), now), wait);
+        for (micros, millis) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (60_000_000, 60_000), (60_001_000, 60_000)] {
+            assert_eq!(delay_until(now.plus(Span::from_micros(micros)), now), Duration::from_millis(millis));
         }
-        assert_eq!(wait_for(Timestamp::MAX, now), 60_000);
-        assert_eq!(wait_for(Timestamp::EPOCH, now), 0);
+        assert_eq!(delay_until(Timestamp::MAX, now), Duration::from_millis(60_000));
+        assert_eq!(delay_until(Timestamp::EPOCH, now), Duration::ZERO);
     }
 }

@@ -113,7 +113,7 @@ impl Handle {
         now: Timestamp,
     ) -> Handle {
         let value = native_type::into_raw(usage);
-        let native = native_type::of::<U>().pointer();
+        let native = native_type::of::<U>();
         // The server notifies modules while it creates the key.
         // SAFETY: the handle is open for writing, and the value is of the type that is named.
         let made = unsafe { call!(RedisModule_ModuleTypeSetValue(self.0, native, value.cast())) } == OK;
