@@ -9,7 +9,6 @@ use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Span, Timestamp, Usage, UsageKind, with_usage_type};
-use std::marker::PhantomData;
 
 /// Bans a key for a duration, with a limiter of any kind, or creates a key with only a ban. Never shortens a ban; a
 /// duration of 0 lifts it. Returns the remaining duration of the ban.
@@ -59,26 +58,72 @@ impl Apply for Ban {
     }
 }
 
-/// Releases the leases of holders in a key of any type. Returns the number of released leases.
-pub fn release(redis: &mut Redis, index: KeyIndex, holders: &[&[u8]], now: Timestamp) -> Result<usize, Error> {
-    change_leases(redis, index, holders, None, now)
-}
-
-/// Releases the lease of a holder if it still has this expiry. Returns the number of released leases.
-pub fn release_if_unchanged(
+/// Releases the leases of holders in a key of any type. If `expires_at` is given, releases none unless each of them has
+/// that expiry. Returns the number of released leases.
+pub fn release(
     redis: &mut Redis,
     index: KeyIndex,
-    holder: &[u8],
-    expires_at: Timestamp,
+    holders: &[&[u8]],
+    expires_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<usize, Error> {
-    change_leases(redis, index, &[holder], Some(expires_at), now)
+    let key = match redis.open(index)?.typed::<ConcurrencyUsage>() {
+        Ok(key) => {
+            let (lease_until, release) = (ConcurrencyUsage::lease_until, ConcurrencyUsage::release);
+            let reset = ConcurrencyUsage::time_to_last_expiry;
+            return Ok(commit(key, &Release { holders, expires_at, lease_until, release, reset }, true, now));
+        }
+        Err(key) => key,
+    };
+    match key.typed::<CompositeUsage>() {
+        Ok(key) => {
+            let (lease_until, release) = (CompositeUsage::lease_until, CompositeUsage::release);
+            let reset = CompositeUsage::reset;
+            Ok(commit(key, &Release { holders, expires_at, lease_until, release, reset }, true, now))
+        }
+        Err(key) => Err(key.contents().stored().wrong_type(UsageKind::Concurrency.name())),
+    }
+}
+
+/// Release of leases in a plain or composite key.
+struct Release<'h, U> {
+    holders: &'h [&'h [u8]],
+    /// Expiry that all of the leases must have; `None` for any expiry.
+    expires_at: Option<Timestamp>,
+    /// Function that returns the expiry of the lease of a holder.
+    lease_until: fn(&U, &[u8], Timestamp) -> Option<Timestamp>,
+    /// Function that releases the leases of holders, and returns their number.
+    release: fn(&mut U, &[&[u8]], Timestamp) -> usize,
+    /// Function that returns the time until the usage has recovered.
+    reset: fn(&U, Timestamp) -> Span,
+}
+
+impl<U: Usage> Apply for Release<'_, U> {
+    type Usage = U;
+    type Answer = usize;
+
+    fn apply(&self, usage: &mut U, now: Timestamp) -> Option<Applied<usize>> {
+        let has_other_expiry = |holder: &&[u8]| (self.lease_until)(usage, holder, now) != self.expires_at;
+        if self.expires_at.is_some() && self.holders.iter().any(has_other_expiry) {
+            return None;
+        }
+        let released = (self.release)(usage, self.holders, now);
+        (released > 0).then(|| Applied { answer: released, reset: (self.reset)(usage, now) })
+    }
+
+    fn answer(&self, _usage: &U, _now: Timestamp) -> usize {
+        0
+    }
+
+    fn reset(&self, usage: &U, now: Timestamp) -> Span {
+        (self.reset)(usage, now)
+    }
 }
 
 /// Shifts the leases of a key back if the clock moved backwards, like a denied call.
 pub fn follow_clock(redis: &mut Redis, index: KeyIndex, now: Timestamp) {
     // An error means that the key has a type without leases.
-    drop(change_leases(redis, index, &[], None, now));
+    drop(release(redis, index, &[], None, now));
 }
 
 /// Returns the expiry of a holder's lease of a key; `None` if it has none.
@@ -98,92 +143,4 @@ pub fn lease_token(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Times
         Err(_) => key.usage::<CompositeUsage>().ok().and_then(|usage| usage.lease_token(holder, now)),
     };
     token.map_or(0, Token::get)
-}
-
-fn change_leases(
-    redis: &mut Redis,
-    index: KeyIndex,
-    holders: &[&[u8]],
-    only: Option<Timestamp>,
-    now: Timestamp,
-) -> Result<usize, Error> {
-    let key = match redis.open(index)?.typed::<ConcurrencyUsage>() {
-        Ok(key) => return Ok(commit(key, &Release::new(holders, only), true, now)),
-        Err(key) => key,
-    };
-    match key.typed::<CompositeUsage>() {
-        Ok(key) => Ok(commit(key, &Release::new(holders, only), true, now)),
-        Err(key) => Err(key.contents().stored().wrong_type(UsageKind::Concurrency.name())),
-    }
-}
-
-/// Release of leases in a plain or composite key.
-struct Release<'h, U> {
-    holders: &'h [&'h [u8]],
-    /// Expiry of the only lease to release; `None` for any expiry.
-    only: Option<Timestamp>,
-    usage: PhantomData<U>,
-}
-
-impl<'h, U> Release<'h, U> {
-    fn new(holders: &'h [&'h [u8]], only: Option<Timestamp>) -> Release<'h, U> {
-        Release { holders, only, usage: PhantomData }
-    }
-}
-
-impl<U: Leases> Apply for Release<'_, U> {
-    type Usage = U;
-    type Answer = usize;
-
-    fn apply(&self, usage: &mut U, now: Timestamp) -> Option<Applied<usize>> {
-        let is_other = |holder: &&[u8]| self.only.is_some() && usage.lease_until(holder, now) != self.only;
-        if self.holders.iter().any(is_other) {
-            return None;
-        }
-        let released = usage.release(self.holders, now);
-        (released > 0).then(|| Applied { answer: released, reset: usage.reset(now) })
-    }
-
-    fn answer(&self, _usage: &U, _now: Timestamp) -> usize {
-        0
-    }
-
-    fn reset(&self, usage: &U, now: Timestamp) -> Span {
-        usage.reset(now)
-    }
-}
-
-/// Usage that may hold leases.
-trait Leases: Usage {
-    fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp>;
-    fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize;
-    fn reset(&self, now: Timestamp) -> Span;
-}
-
-impl Leases for ConcurrencyUsage {
-    fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
-        self.lease_until(holder, now)
-    }
-
-    fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
-        self.release(holders, now)
-    }
-
-    fn reset(&self, now: Timestamp) -> Span {
-        self.time_to_last_expiry(now)
-    }
-}
-
-impl Leases for CompositeUsage {
-    fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
-        self.lease_until(holder, now)
-    }
-
-    fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
-        self.release(holders, now)
-    }
-
-    fn reset(&self, now: Timestamp) -> Span {
-        self.reset(now)
-    }
 }

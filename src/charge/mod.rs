@@ -30,6 +30,6 @@ mod one_key;
 mod one_limit;
 mod several_limits;
 
-pub use leases_and_bans::{ban, follow_clock, lease_token, lease_until, release, release_if_unchanged};
+pub use leases_and_bans::{ban, follow_clock, lease_token, lease_until, release};
 pub use many_keys::{KeysAnswer, charge_keys, peek_keys};
 pub use one_key::{charge, charge_one, charge_or_migrate, charge_several, peek, peek_one};

@@ -7,7 +7,7 @@ use super::key_evaluation::{KeyEvaluation, check_room_and_memory, count_call, co
 use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
 use crate::redis::Redis;
-use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, replace};
+use crate::redis::key::{Key, OpenKey, PeekedKey, Stored, replace};
 use crate::server::policy_table::EffectivePolicy;
 use ratelimit_core::AnyLimit;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
@@ -255,7 +255,7 @@ pub fn charge_or_migrate(
         Err(key) => key,
     };
     let stored = key.contents().stored();
-    if stored != Stored::Foreign(ForeignType::String) {
+    if stored != Stored::STRING {
         let spec = Spec::of(AnyLimit::Bucket(*bucket), request);
         return charge_other_kind(key, spec, None, now).map(|(decision, _)| decision);
     }

@@ -15,7 +15,7 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let to_deny =
         if redis.global.queues.any() { waiting::waiting_without_lease(redis, name, &holders, now) } else { Vec::new() };
-    let released = charge::release(redis, name, &holders, now)?;
+    let released = charge::release(redis, name, &holders, None, now)?;
     for holder in to_deny {
         waiting::deny(redis, name, holder, now);
     }

@@ -50,7 +50,7 @@ fn release_undelivered(run: &mut TimerRun, grant: Grant) {
     if run.may_grant() {
         background_call::run(run.entry, key.db, &key.name, |redis, name| {
             // An error means that the key now holds another type, without this lease.
-            drop(charge::release_if_unchanged(redis, name, holder, *expires_at, run.now));
+            drop(charge::release(redis, name, &[holder], Some(*expires_at), run.now));
         });
     } else {
         let queues = &run.entry.global.queues;

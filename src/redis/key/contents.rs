@@ -1,9 +1,7 @@
-//! Contents of an open key, of any type.
+//! Open key at the server: its handle, and the contents, of any type.
 
-use super::super::Redis;
-use super::super::native_type;
-use super::handle::Handle;
-use super::value::Value;
+use super::super::api::{OK, api, call};
+use super::super::{Redis, native_type};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
@@ -14,6 +12,133 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
 
+/// Mode of a handle that only reads; allowed on a read-only replica.
+pub(super) const READ: u32 = raw::REDISMODULE_READ;
+/// Mode of a handle that may write.
+pub(super) const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
+
+/// Server's handle of a key. Closed when dropped.
+pub(in crate::redis) struct Handle(pub(super) *mut raw::RedisModuleKey);
+
+impl Handle {
+    /// Opens a key of a call. Other modules may run meanwhile if the key is missing or has expired.
+    ///
+    /// # Errors
+    /// The call has no such word.
+    #[inline(always)]
+    pub(super) fn open(redis: &Redis, index: KeyIndex, mode: u32) -> Result<Handle, Error> {
+        let string = redis.string(index)?;
+        // SAFETY: `ctx` and the string are those of the current call.
+        Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, string, mode.cast_signed())) }))
+    }
+
+    /// Returns a closed handle, of no key.
+    pub(super) fn closed() -> Handle {
+        Handle(null_mut())
+    }
+
+    /// Returns the type of the value if a module has defined it; otherwise null.
+    #[inline(always)]
+    fn native(&self) -> *mut raw::RedisModuleType {
+        // SAFETY: the handle is open or null, and the server accepts null.
+        unsafe { call!(RedisModule_ModuleTypeGetType(self.0)) }
+    }
+
+    /// Returns the value, whose type a module has defined.
+    #[inline(always)]
+    fn value(&self) -> *mut c_void {
+        // SAFETY: as in `native`.
+        unsafe { call!(RedisModule_ModuleTypeGetValue(self.0)) }
+    }
+
+    /// Returns the server's number of the value's type.
+    #[inline(always)]
+    fn key_type(&self) -> c_int {
+        // SAFETY: as in `native`.
+        unsafe { call!(RedisModule_KeyType(self.0)) }
+    }
+
+    /// Returns the length of the value; of a string, in bytes.
+    pub(super) fn length(&self) -> usize {
+        // SAFETY: as in `native`.
+        unsafe { call!(RedisModule_ValueLength(self.0)) }
+    }
+
+    /// Returns the expiry in milliseconds since the epoch; `None` if the key never expires.
+    #[inline(always)]
+    pub(super) fn expires_at(&self, now: Timestamp) -> Option<u64> {
+        // SAFETY: the handle is open.
+        unsafe {
+            match api!(RedisModule_GetAbsExpire) {
+                Some(get) => u64::try_from(get(self.0)).ok(),
+                // Relative to a clock that may have moved since `now`: good to a millisecond or two.
+                None => self.expires_in_ms().map(|left| left.saturating_add(now.ceil_millis())),
+            }
+        }
+    }
+
+    /// Returns the remaining time to live in milliseconds; `None` if the key never expires.
+    pub(super) fn expires_in_ms(&self) -> Option<u64> {
+        // SAFETY: the handle is open.
+        u64::try_from(unsafe { call!(RedisModule_GetExpire(self.0)) }).ok()
+    }
+
+    /// Creates the missing key with `usage` and sets its expiry. Other modules may run meanwhile; returns a handle of
+    /// the key as it is afterwards.
+    #[inline(always)]
+    pub(super) fn make_key<U: Usage>(
+        self,
+        redis: &Redis,
+        index: KeyIndex,
+        usage: U,
+        at: u64,
+        now: Timestamp,
+    ) -> Handle {
+        let value = native_type::into_raw(usage);
+        let native = native_type::of::<U>();
+        // The server notifies modules while it creates the key.
+        // SAFETY: the handle is open for writing, and the value is of the type that is named.
+        let made = unsafe { call!(RedisModule_ModuleTypeSetValue(self.0, native, value.cast())) } == OK;
+        if !made {
+            // SAFETY: the server did not take ownership of `value`.
+            drop(unsafe { native_type::from_raw(value) });
+            return self;
+        }
+        // A notified module may have replaced or deleted the key, and the server crashes if the expiry of a missing key
+        // is set: so the key is opened again. (Servers that notify before they have stored the key crash if a module
+        // deletes it then, for any module that creates keys.)
+        let Ok(handle) = Handle::open(redis, index, WRITE) else { return self };
+        // The previous handle is closed first: Valkey 9 moves a key when its expiry is set, and reads the key when a
+        // handle is closed.
+        drop(self);
+        if native_type::is::<U>(handle.native()) && handle.value() == value.cast() && handle.expires_in_ms().is_none() {
+            handle.set_expiry(at, now);
+        }
+        handle
+    }
+
+    /// Sets the expiry of an existing key. The handle must be open for writing.
+    pub(super) fn set_expiry(&self, at: u64, now: Timestamp) {
+        let at = i64::try_from(at).unwrap_or(i64::MAX);
+        // SAFETY: the handle is open, and the key exists.
+        unsafe {
+            if let Some(set) = api!(RedisModule_SetAbsExpire) {
+                set(self.0, at);
+            } else {
+                let now = i64::try_from(now.ceil_millis()).unwrap_or(i64::MAX);
+                call!(RedisModule_SetExpire(self.0, at.saturating_sub(now).max(1)));
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: the handle was opened by `open` and is closed only here; null is allowed.
+        unsafe { call!(RedisModule_CloseKey(self.0)) };
+    }
+}
+
 /// Type of the value that a key stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
@@ -23,30 +148,14 @@ pub enum Stored {
     Plain(UsageKind),
     /// Usages of several limits, idempotency keys and a ban.
     Composite,
-    /// Value of a type that this module does not define.
-    Foreign(ForeignType),
-}
-
-/// Type of a value that this module does not define.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForeignType {
-    /// A string.
-    String,
-    /// A list.
-    List,
-    /// A hash.
-    Hash,
-    /// A set.
-    Set,
-    /// A sorted set.
-    SortedSet,
-    /// A stream.
-    Stream,
-    /// Type of another module, or one that this version does not know.
-    Other,
+    /// Value of a type that this module does not define, with the name of the type.
+    Foreign(&'static str),
 }
 
 impl Stored {
+    /// String of the server.
+    pub const STRING: Stored = Stored::Foreign("string");
+
     /// Returns the error of a call that needs another type.
     #[cold]
     pub fn wrong_type(self, needs: &'static str) -> Error {
@@ -67,28 +176,21 @@ impl Stored {
             Stored::Missing => "nothing",
             Stored::Plain(kind) => kind.name(),
             Stored::Composite => UsageKind::Limits.name(),
-            Stored::Foreign(ForeignType::String) => "string",
-            Stored::Foreign(ForeignType::List) => "list",
-            Stored::Foreign(ForeignType::Hash) => "hash",
-            Stored::Foreign(ForeignType::Set) => "set",
-            Stored::Foreign(ForeignType::SortedSet) => "zset",
-            Stored::Foreign(ForeignType::Stream) => "stream",
-            Stored::Foreign(ForeignType::Other) => "another module's type",
+            Stored::Foreign(name) => name,
         }
     }
-}
 
-impl ForeignType {
-    /// Returns the type with this number of the module API (`REDISMODULE_KEYTYPE_*`).
-    fn of(key_type: c_int) -> ForeignType {
+    /// Returns the type with this number of the module API (`REDISMODULE_KEYTYPE_*`), which this module does not define.
+    fn foreign(key_type: c_int) -> Stored {
         match isize::try_from(key_type).unwrap_or_default() {
-            raw::REDISMODULE_KEYTYPE_STRING => ForeignType::String,
-            raw::REDISMODULE_KEYTYPE_LIST => ForeignType::List,
-            raw::REDISMODULE_KEYTYPE_HASH => ForeignType::Hash,
-            raw::REDISMODULE_KEYTYPE_SET => ForeignType::Set,
-            raw::REDISMODULE_KEYTYPE_ZSET => ForeignType::SortedSet,
-            raw::REDISMODULE_KEYTYPE_STREAM => ForeignType::Stream,
-            _ => ForeignType::Other,
+            raw::REDISMODULE_KEYTYPE_STRING => Stored::STRING,
+            raw::REDISMODULE_KEYTYPE_LIST => Stored::Foreign("list"),
+            raw::REDISMODULE_KEYTYPE_HASH => Stored::Foreign("hash"),
+            raw::REDISMODULE_KEYTYPE_SET => Stored::Foreign("set"),
+            raw::REDISMODULE_KEYTYPE_ZSET => Stored::Foreign("zset"),
+            raw::REDISMODULE_KEYTYPE_STREAM => Stored::Foreign("stream"),
+            // Also a type that this version does not know.
+            _ => Stored::Foreign("another module's type"),
         }
     }
 }
@@ -109,13 +211,15 @@ impl Contents {
     /// Opens a key. The server deletes a key that has expired. Other modules may run if the key is missing.
     #[inline(always)]
     pub(super) fn open(redis: &mut Redis, index: KeyIndex, mode: u32) -> Result<Contents, Error> {
+        /// Number of the type of a missing key (`REDISMODULE_KEYTYPE_EMPTY`).
+        const EMPTY: c_int = 0;
         let handle = Handle::open(redis, index, mode)?;
         let native = handle.native();
         if !native.is_null() {
             let value = handle.value();
             return Ok(Contents { handle, native, value, missing: false });
         }
-        let missing = handle.is_missing();
+        let missing = handle.key_type() == EMPTY;
         if missing {
             redis.other_modules_may_run();
         }
@@ -134,7 +238,7 @@ impl Contents {
             Some(UsageKind::Limits) => Stored::Composite,
             Some(kind) => Stored::Plain(kind),
             None if self.missing => Stored::Missing,
-            None => Stored::Foreign(ForeignType::of(self.handle.key_type())),
+            None => Stored::foreign(self.handle.key_type()),
         }
     }
 
@@ -203,5 +307,42 @@ impl PeekedKey<'_> {
     /// Returns the usage, or an error if the key holds anything but a `U`.
     pub fn usage<U: Usage>(&self) -> Result<View<'_, U>, Error> {
         self.contents.usage().ok_or_else(|| self.contents.stored().wrong_type(U::KIND.name()))
+    }
+}
+
+/// Pointer to the usage in an open key, or the new usage of a missing key.
+pub enum Value<U> {
+    /// Usage in the key.
+    Present(NonNull<U>),
+    /// New usage of a missing key.
+    Missing(U),
+}
+
+impl<U: Usage> Value<U> {
+    /// Returns the usage.
+    #[inline(always)]
+    pub fn get(&self) -> &U {
+        match self {
+            // SAFETY: the pointer is to a `U` in a key of the server. The key is open, or no other module has run since
+            // it was closed: the holder of a `Value` borrows the call, so no other code runs.
+            Value::Present(value) => unsafe { value.as_ref() },
+            Value::Missing(unused) => unused,
+        }
+    }
+
+    /// Returns the usage for changing it.
+    #[inline(always)]
+    pub fn get_mut(&mut self) -> &mut U {
+        match self {
+            // SAFETY: as in `get`, and `self` is borrowed exclusively.
+            Value::Present(value) => unsafe { value.as_mut() },
+            Value::Missing(unused) => unused,
+        }
+    }
+
+    /// Returns `true` if the key is missing.
+    #[inline(always)]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Value::Missing(_))
     }
 }

@@ -20,15 +20,11 @@
 
 mod closed;
 mod contents;
-mod convert;
-mod handle;
 mod open;
 mod takeover;
-mod value;
 
 pub use closed::{ClosedKey, ResumedKey};
-pub use contents::{Contents, ForeignType, PeekedKey, Stored};
-pub use open::{Key, OpenKey};
+pub use contents::{Contents, PeekedKey, Stored};
+pub use open::{Key, OpenKey, Writable};
 pub(super) use takeover::put;
 pub use takeover::{replace, short_string};
-pub use value::Writable;

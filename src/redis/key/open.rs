@@ -1,12 +1,10 @@
 //! Open keys: reading, changing and committing them.
 
-use super::super::api::call;
+use super::super::api::{api, call};
 use super::super::current_call::Event;
 use super::super::debug_round_trip::{RoundTripCheck, check_stored};
 use super::super::{Redis, now};
-use super::contents::{Contents, PeekedKey};
-use super::handle::{Handle, READ, WRITE};
-use super::value::{Value, Writable};
+use super::contents::{Contents, Handle, PeekedKey, READ, Value, WRITE};
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
@@ -14,6 +12,24 @@ use ratelimit_core::{Timestamp, Usage};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::thread::panicking;
+
+/// Key whose usage can be changed in place and then committed once. A key dropped without a commit is unchanged.
+pub trait Writable {
+    /// Type of the usage.
+    type Usage: Usage;
+
+    /// Returns the usage for changing it; of a missing key, an unused one.
+    fn usage_mut(&mut self) -> &mut Self::Usage;
+
+    /// Returns `true` if other modules may have changed the key since the call evaluated it.
+    fn may_have_changed(&self) -> bool {
+        false
+    }
+
+    /// Propagates the change and applies it to the key. A key whose usage is now unused is deleted; any other exists
+    /// with the expiry that `expiry` computes from its current one, in milliseconds since the epoch.
+    fn commit(self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp);
+}
 
 /// Open key of any type, for reading and writing.
 pub struct OpenKey<'r, 'a> {
@@ -210,8 +226,14 @@ impl<'a> Redis<'a> {
 
     /// Makes the server delete an expired key before a call on several keys opens any of them, so that no other module
     /// runs when an existing key is opened.
+    ///
+    /// Redis 6.2 looks a key up again after it has notified other modules of its expiry. If a module has put another
+    /// value there meanwhile (for example by renaming a key that was evaluated before), that value is found although a
+    /// module has run. No key expires later in the call: the server's clock stands still until the call ends.
+    #[inline(always)]
     pub fn delete_if_expired(&mut self, index: KeyIndex) -> Result<(), Error> {
-        Handle::delete_if_expired(self, index)
+        let looks_up_again = api!(RedisModule_KeyExists).is_none();
+        if looks_up_again { Handle::open(self, index, WRITE).map(drop) } else { Ok(()) }
     }
 
     /// Opens a key for reading and writing; returns an error if it holds anything but a `U`.

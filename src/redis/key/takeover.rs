@@ -1,13 +1,15 @@
-//! Replacement of keys that hold another value: strings of redis-cell, and limiters of another kind.
+//! Replacement of the value of a key: of a string of redis-cell, of a limiter of another kind, and of a plain usage by a
+//! composite one.
 
-use super::super::Redis;
 use super::super::api::{OK, call};
 use super::super::current_call::Event;
-use super::contents::{Contents, ForeignType, Stored};
-use super::handle::{Handle, READ, WRITE};
-use super::value::Writable;
+use super::super::{Redis, guard};
+use super::contents::{Contents, Handle, READ, Stored, WRITE};
+use super::open::{Key, Writable};
+use ratelimit_core::composite::CompositeUsage;
+use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyIndex;
-use ratelimit_core::{Timestamp, Usage};
+use ratelimit_core::{PlainUsage, Timestamp, Usage};
 
 /// String in a key as redis-cell writes it: short, and with an expiry.
 pub struct ShortString {
@@ -21,7 +23,7 @@ pub struct ShortString {
 /// API's `StringDMA` would convert the encoding of an integer or a short string in the key.
 pub fn short_string(redis: &mut Redis, index: KeyIndex, max_length: usize) -> Option<ShortString> {
     let contents = Contents::open(redis, index, READ).ok()?;
-    let is_short = contents.stored() == Stored::Foreign(ForeignType::String) && contents.handle.length() <= max_length;
+    let is_short = contents.stored() == Stored::STRING && contents.handle.length() <= max_length;
     let expires_in_ms = if is_short { contents.handle.expires_in_ms() } else { None };
     drop(contents);
     redis.other_modules_may_run();
@@ -98,5 +100,25 @@ fn create_if_missing<U: Usage>(
             None
         }
         _ => Some(usage),
+    }
+}
+
+impl<U: PlainUsage> Key<'_, '_, U> {
+    /// Converts the key to a composite one and applies `change` to it; returns the result of `change`. The usage is
+    /// moved, not copied, and only the change is propagated, so that the cost does not depend on the size of the usage.
+    pub fn convert<T>(mut self, now: Timestamp, change: impl FnOnce(&mut CompositeUsage) -> T) -> T {
+        let (plain_expiry, before) = (self.expires_at(now), self.before.take());
+        let (mut composite, result) = CompositeUsage::convert(self.usage_mut(), plain_expiry, now, |composite| {
+            let result = change(composite);
+            before.check_conversion(composite, plain_expiry);
+            guard::panic_test_point();
+            result
+        });
+        let expires_at = Expiry::of(now, composite.reset(now)).after_charge(None, false);
+        let (redis, index) = self.close();
+        redis.effects.record_conversion::<U>(index, &mut composite, plain_expiry, expires_at);
+        redis.propagate();
+        put(redis, index, composite, expires_at, now);
+        result
     }
 }
