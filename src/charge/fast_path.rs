@@ -3,8 +3,8 @@
 
 use super::commit::{Applied, Apply};
 use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
-use crate::redis::effect_demand;
 use crate::redis::key::Contents;
+use crate::redis::outgoing;
 use ratelimit_core::composite::{Answer, CompositeUsage, FastEvaluation};
 use ratelimit_core::syntax::CompositeRequest;
 use ratelimit_core::wire::error::Error;
@@ -54,7 +54,7 @@ impl FastPath<'_, '_> {
     #[inline(always)]
     fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
         // A debug build checks the effect even without a consumer.
-        let records_effect = cfg!(debug_assertions) || effect_demand::exists();
+        let records_effect = cfg!(debug_assertions) || outgoing::effects_are_needed();
         let decision = usage.charge_fast(self.request, &self.evaluation, records_effect, now);
         (decision, usage.reset(now))
     }

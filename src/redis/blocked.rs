@@ -5,9 +5,10 @@
 //! reply. The timeout callback is used for CLIENT UNBLOCK.
 
 use super::api::{OK, api, call, config, has_flag};
+use super::current_call::BACKGROUND_STATS;
 use super::server_entry::ServerEntry;
 use super::waiting_callbacks::{call_waiting, callbacks};
-use super::{Redis, acl, background_call, guard};
+use super::{Redis, guard, permissions};
 use crate::server::queues::{Answer, BlockedClient, Caller, ClientId, WaitingClient};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
@@ -47,7 +48,7 @@ pub fn block(redis: &Redis) -> Option<WaitingClient> {
     let (block_client, unblock_client) = (api!(RedisModule_BlockClient)?, api!(RedisModule_UnblockClient)?);
     let set_disconnect_callback = api!(RedisModule_SetDisconnectCallback)?;
     // SAFETY: `ctx` is that of the current call.
-    let user = unsafe { acl::user_of(redis.ctx) };
+    let user = unsafe { permissions::user_of(redis.ctx) };
     let timeout_callback: Option<ReplyCallback> =
         if allows_client_unblock(redis.entry()) { Some(on_client_unblock) } else { None };
     // SAFETY: `ctx` is that of the current call, which may block; the callbacks are plain functions. 0: the server sets
@@ -147,7 +148,7 @@ guard::entry_point! {
         let (Some(id), Some(callbacks)) = (id, callbacks()) else { return OK };
         // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which
         // live until it is answered.
-        let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &background_call::STATS) };
+        let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &BACKGROUND_STATS) };
         if let Some((blocked, reply)) = (callbacks.client_unblocked)(&mut redis, id) {
             redis.replies().send(reply);
             blocked.hand_back(None);

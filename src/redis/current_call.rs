@@ -5,8 +5,7 @@ use super::api::{api, call, has_flag};
 use super::debug_round_trip::RoundTripCheck;
 use super::outgoing::{self, RecordedEffects};
 use super::replies::Replies;
-use super::server_entry::ServerEntry;
-use super::server_entry::global;
+use super::server_entry::{ServerEntry, global, with_name};
 use super::{bus, guard, policy_persistence};
 use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;
@@ -19,6 +18,7 @@ use redis_module::raw;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 /// Current call of a command: the server's context, the words of the call, and the effects and events that are still to
@@ -48,6 +48,9 @@ pub struct Redis<'a> {
 
 type Pending = Box<dyn FnOnce(&mut Redis)>;
 
+/// Counters of work that belongs to no client's call.
+pub(super) static BACKGROUND_STATS: CommandStats = CommandStats::new();
+
 impl<'a> Redis<'a> {
     /// # Safety
     /// `ctx` and `argv` are those of a call that lasts at least as long as `'a` and holds the server's lock.
@@ -69,6 +72,29 @@ impl<'a> Redis<'a> {
             events: SmallVec::new(),
             effects: RecordedEffects::default(),
         }
+    }
+
+    /// Runs `run` on a key from a timer, like a call. Returns `true` if it completed without a panic.
+    pub fn in_background(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Redis, KeyIndex)) -> bool {
+        let as_a_call = |name| {
+            let argv = [name];
+            // SAFETY: the entry's own context; the string lives as long as it is used.
+            let mut redis = unsafe { Redis::new(entry.ctx, &argv, &BACKGROUND_STATS) };
+            // Without a client's call there is no command to replicate verbatim, which would count a change.
+            outgoing::with_effects(|| {
+                let ran = catch_unwind(AssertUnwindSafe(|| {
+                    run(&mut redis, KeyIndex(0));
+                    redis.finish();
+                }));
+                if ran.is_err() {
+                    // After a panic, the changes made before it are still propagated.
+                    drop(catch_unwind(AssertUnwindSafe(|| redis.finish())));
+                }
+                ran.is_ok()
+            })
+        };
+        // The closure catches panics, so it returns a result.
+        with_name(entry, db, name, as_a_call).unwrap_or(false)
     }
 
     /// Returns the server's context of this call, with the module's state.
@@ -101,7 +127,8 @@ impl<'a> Redis<'a> {
     /// itself, or by evictions that it has deferred. It may evict a key that a call creates like any other key.
     pub fn out_of_memory(&self) -> bool {
         // SAFETY: `ctx` is that of the current call.
-        unsafe { is_out_of_memory(self.ctx) }
+        let flags = unsafe { call!(RedisModule_GetContextFlags(self.ctx)) };
+        has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
     }
 
     /// Records that a key, or its `item`, denied the call. `policy` is the policy that sets the limits of the key, if
@@ -249,16 +276,6 @@ impl<'a> Redis<'a> {
         let Some(string) = self.argv.get(index.0) else { return Err(Error::WrongArity) };
         Ok(*string)
     }
-}
-
-/// Returns `true` if the server is over its memory limit and its policy is `noeviction` (see [`Redis::out_of_memory`]).
-///
-/// # Safety
-/// `ctx` is that of the current call.
-pub(super) unsafe fn is_out_of_memory(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the caller guarantees that `ctx` is that of the current call.
-    let flags = unsafe { call!(RedisModule_GetContextFlags(ctx)) };
-    has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
 }
 
 /// Name of the event of a key that was written.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | entry of commands, events, timers | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
 //! | opening and committing keys, expiries | `key/` |
-//! | effects to and from replicas and the AOF | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
+//! | effects to and from replicas and the AOF | `outgoing.rs`, `incoming_effect.rs` |
 //! | saving, loading, moving and freeing values | `native_type.rs`, `rdb.rs`, `defragmentation.rs`, `lazy_free.rs` |
 //! | blocking and answering clients | `blocked.rs`, `waiting_callbacks.rs` |
 //! | persistence of policies, and their exchange in a cluster | `policy_persistence.rs`, `bus.rs` |
@@ -18,9 +18,7 @@
 
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 
-pub mod acl;
 pub mod api;
-pub mod background_call;
 pub mod blocked;
 pub mod bus;
 pub mod cluster_slots;
@@ -30,7 +28,6 @@ mod current_call;
 mod debug_round_trip;
 mod defragmentation;
 pub mod dispatch;
-pub mod effect_demand;
 pub mod guard;
 pub mod incoming_effect;
 pub mod info_section;
@@ -41,14 +38,14 @@ pub mod lazy_free;
 #[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;
-mod outgoing;
+pub mod outgoing;
+pub mod permissions;
 pub mod policy_persistence;
 mod rdb;
 mod replies;
 pub mod server_entry;
 pub mod server_events;
 pub mod waiting_callbacks;
-pub mod write_permission;
 
 pub use api::now;
 pub use current_call::Redis;

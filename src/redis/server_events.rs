@@ -6,7 +6,7 @@
 use super::api::{api, subscribe};
 use super::server_entry::global;
 use super::waiting_callbacks::call_waiting;
-use super::{effect_demand, guard, policy_persistence};
+use super::{guard, outgoing, policy_persistence};
 use redis_module::server_events::{FlushSubevent, LoadingSubevent, ServerRole, register_server_events};
 use redis_module::{Context, raw};
 use std::ffi::c_void;
@@ -19,8 +19,8 @@ pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
     let handled =
         api!(RedisModule_SubscribeToServerEvent).is_some() && register_server_events(&Context::new(ctx)).is_ok();
     // SAFETY: the caller guarantees the context.
-    let subscribed = effect_demand::RAW_EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, on_event) });
-    effect_demand::enable_queries(handled && subscribed);
+    let subscribed = outgoing::DEMAND_EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, on_event) });
+    outgoing::enable_demand_queries(handled && subscribed);
     for id in [raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, raw::REDISMODULE_EVENT_SWAPDB] {
         // SAFETY: the caller guarantees the context. Before 7.0 nothing is loaded asynchronously.
         unsafe { subscribe(ctx, id, on_event) };
@@ -39,14 +39,14 @@ guard::event_handler! {
 guard::event_handler! {
     /// Handles a change of the server's role.
     role_changed_event_handler fn role_changed(_context, _role: ServerRole) {
-        effect_demand::on_change(false);
+        outgoing::on_demand_change(false);
     }
 }
 
 guard::event_handler! {
     /// Handles the start and the end of a load.
     loading_event_handler fn loading(context, event: LoadingSubevent) {
-        effect_demand::on_change(false);
+        outgoing::on_demand_change(false);
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
             policy_persistence::load_event(global(), event);
@@ -75,13 +75,13 @@ guard::entry_point! {
         match event.id {
             raw::REDISMODULE_EVENT_FORK_CHILD => {
                 let forked = subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
-                effect_demand::on_change(forked);
+                outgoing::on_demand_change(forked);
                 if forked {
                     // SAFETY: the event's own context.
                     unsafe { policy_persistence::forked(global, ctx) };
                 }
             }
-            raw::REDISMODULE_EVENT_REPLICA_CHANGE => effect_demand::on_change(false),
+            raw::REDISMODULE_EVENT_REPLICA_CHANGE => outgoing::on_demand_change(false),
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_persistence::async_load_event(global, subevent),
             // SAFETY: the event's own context.
             raw::REDISMODULE_EVENT_SWAPDB => unsafe {

@@ -7,7 +7,7 @@
 use super::timer_run::TimerRun;
 use super::{fencing, queue_order};
 use crate::charge;
-use crate::redis::{Redis, acl, write_permission};
+use crate::redis::{Redis, permissions};
 use crate::reply::Reply;
 use crate::server::Global;
 use crate::server::queues::{Caller, Grant, QueueKey, WaitingCall};
@@ -101,7 +101,7 @@ fn decide(
     }
     // A denial writes too if it shifts timestamps after the clock moved backwards.
     let writes = passes || redis.global.queues.is_behind_clock(key);
-    if !(if writes { run.may_grant() } else { write_permission::may_propagate_now() }) {
+    if !(if writes { run.may_grant() } else { permissions::may_propagate_now() }) {
         redis.stats.decided(false);
         let denied = deny(redis, index, call, now);
         return end_wait(redis.global, key, call, denied, None, true, now);
@@ -171,7 +171,7 @@ pub fn deny(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timesta
 
 /// Returns `true` if the user of a waiting call may still run RL.ACQUIRE on its key.
 fn may_acquire(redis: &Redis, index: KeyIndex, caller: &Caller) -> bool {
-    caller.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, index))
+    caller.user.as_deref().is_none_or(|user| permissions::may_acquire(redis, user, index))
 }
 
 /// Returns the decision on a call without charging it.

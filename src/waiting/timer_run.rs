@@ -8,7 +8,7 @@
 //! polled meanwhile: the cron event checks if the server accepts writes again, and then all keys are evaluated.
 
 use crate::redis::server_entry::ServerEntry;
-use crate::redis::{now, write_permission};
+use crate::redis::{now, permissions};
 use ratelimit_core::Timestamp;
 
 /// Maximum work of one run of the timer: evaluations of queues, and answers. Granting a lease takes about 25
@@ -56,7 +56,7 @@ impl<'a> TimerRun<'a> {
     /// queried at most once a run, and only if a lease could be granted.
     pub fn may_grant(&mut self) -> bool {
         let entry = self.entry;
-        write_permission::may_propagate_now()
-            && *self.accepts_writes.get_or_insert_with(|| write_permission::accepts_writes(entry))
+        permissions::may_propagate_now()
+            && *self.accepts_writes.get_or_insert_with(|| permissions::accepts_writes(entry))
     }
 }

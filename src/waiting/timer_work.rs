@@ -8,7 +8,7 @@ use super::timer_run::{MAX_WORK, TimerRun};
 use super::{serve, timer};
 use crate::charge;
 use crate::redis::server_entry::ServerEntry;
-use crate::redis::{background_call, cluster_slots, guard};
+use crate::redis::{Redis, cluster_slots, guard};
 use crate::server::Global;
 use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
@@ -48,7 +48,7 @@ fn hand_back_answered(global: &Global) -> usize {
 fn release_undelivered(run: &mut TimerRun, grant: Grant) {
     let Grant { key, holder, expires_at } = &grant;
     if run.may_grant() {
-        background_call::run(run.entry, key.db, &key.name, |redis, name| {
+        Redis::in_background(run.entry, key.db, &key.name, |redis, name| {
             // An error means that the key now holds another type, without this lease.
             drop(charge::release(redis, name, &[holder], Some(*expires_at), run.now));
         });
@@ -64,7 +64,7 @@ fn evaluate_queue(run: &mut TimerRun, key: &QueueKey) {
     let (entry, mut redirection) = (run.entry, None);
     let queues = &entry.global.queues;
     queues.evaluations.count();
-    let served = background_call::run(entry, key.db, &key.name, |redis, name| {
+    let served = Redis::in_background(entry, key.db, &key.name, |redis, name| {
         redirection = cluster_slots::redirection(redis, name);
         if redirection.is_none() {
             serve::serve(redis, name, key, run);
