@@ -4,13 +4,12 @@
 
 use crate::command::usage_kinds::KINDS;
 use crate::command::{
-    docs, rl_acquire, rl_ban, rl_effect, rl_info, rl_limit, rl_mtake, rl_policies, rl_release, rl_sketch, rl_take,
-    rl_throttle, rl_top,
+    docs, rl_effect, rl_info, rl_leases_and_bans, rl_limit, rl_mtake, rl_policies, rl_take, rl_throttle,
 };
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
-use crate::redis::dispatch::{self, Calls};
+use crate::redis::dispatch::{self, CommandProperties};
 use crate::redis::{self, api, command, guard, lazy_free, native_type};
 use crate::server::settings;
 use crate::server::stats::CommandStats;
@@ -35,8 +34,11 @@ macro_rules! command {
         $complexity:literal
     ) => {{
         static STATS: CommandStats = CommandStats::new();
-        const CALLS: Calls =
-            Calls { arity: $arity, getkeys_access: Keys::$keys.getkeys_access(Access::$access), stats: &STATS };
+        const PROPERTIES: CommandProperties = CommandProperties {
+            arity: $arity,
+            getkeys_access: Keys::$keys.getkeys_access(Access::$access),
+            stats: &STATS,
+        };
         guard::entry_point! {
             unsafe fn entry(
                 ctx: *mut raw::RedisModuleCtx,
@@ -44,7 +46,7 @@ macro_rules! command {
                 length: c_int,
             ) -> c_int, or api::OK => {
                 // SAFETY: called by the server, with what `enter` asks for.
-                unsafe { dispatch::enter(ctx, argv, length, CALLS, $handler) }
+                unsafe { dispatch::enter(ctx, argv, length, PROPERTIES, $handler) }
             }
         }
         Command {
@@ -83,12 +85,12 @@ static ALGORITHMS: &[Command] = rl_take::command_lines!(commands, {});
 /// All other commands.
 static COMMANDS: &[Command] = &[
     command! {
-        c"rl.acquire" = rl_acquire::acquire, TakeOrWait on First, arity -5, ACQUIRE,
+        c"rl.acquire" = rl_leases_and_bans::acquire, TakeOrWait on First, arity -5, ACQUIRE,
         c"Acquires or renews a lease of a concurrency limit, which expires after ttl.",
         c"O(log N) with N the number of leases, amortized; if denied, O(log N + K) with K leases that expire first"
     },
     command! {
-        c"rl.release" = rl_release::release, Take on First, arity -3, RELEASE,
+        c"rl.release" = rl_leases_and_bans::release, Take on First, arity -3, RELEASE,
         c"Releases leases of a concurrency limit; returns how many were held.",
         c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
@@ -103,7 +105,7 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
     command! {
-        c"rl.sketch" = rl_sketch::sketch, Take on First, arity -6, SKETCH,
+        c"rl.sketch" = rl_take::sketch, Take on First, arity -6, SKETCH,
         c"Takes from the token bucket of an item, of any number in a key of a fixed size; a few may be denied too early.",
         c"O(1)"
     },
@@ -113,7 +115,7 @@ static COMMANDS: &[Command] = &[
         c"O(1)"
     },
     command! {
-        c"rl.ban" = rl_ban::ban, Take on First, arity 3, BAN,
+        c"rl.ban" = rl_leases_and_bans::ban, Take on First, arity 3, BAN,
         c"Bans a key for a duration, unless a longer ban stands; 0 lifts the ban. Returns the milliseconds until it ends.",
         c"O(1)"
     },
@@ -123,7 +125,7 @@ static COMMANDS: &[Command] = &[
         c"O(1), and O(N) with N up to 100 leases"
     },
     command! {
-        c"rl.top" = rl_top::top, ReadStatistics on None, arity -1, TOP,
+        c"rl.top" = rl_info::top, ReadStatistics on None, arity -1, TOP,
         c"Lists the keys that this server has denied most, in all or recently; RESET forgets the denials.",
         c"O(N + M log M) with N the number of remembered keys and M the number of returned ones"
     },

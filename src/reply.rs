@@ -5,7 +5,6 @@ use ratelimit_core::algorithm::leases::Token;
 use ratelimit_core::policy::{EffectivePolicy, PolicyFacts};
 use ratelimit_core::space_saving::Heavy;
 use ratelimit_core::{Amount, Decision, InfoField, Span, Timestamp, UsageKind, Verdict};
-use redis_module_macros::RedisValue;
 
 /// Reply to a call, other than an error.
 #[derive(Clone, Debug)]
@@ -20,8 +19,8 @@ pub enum Reply {
     Bytes(Box<[u8]>),
     /// Array of replies.
     Array(Vec<Reply>),
-    /// Rows of fields, which the SDK sends.
-    Table(Vec<Vec<Field>>),
+    /// Rows of RL.TOP.
+    Heaviest(Vec<HeavyRow>),
     /// Pairs of name and reply, in this order; a flat array in RESP2. The SDK would sort a map by name.
     Map(Vec<(&'static str, Reply)>),
     /// Null.
@@ -32,15 +31,15 @@ pub enum Reply {
     Later,
 }
 
-/// Field of a table.
-#[derive(Clone, Debug, RedisValue)]
-pub enum Field {
-    /// Integer.
-    Integer(i64),
-    /// String of bytes.
-    Bytes(Vec<u8>),
-    /// Null.
-    Null(()),
+/// Row of RL.TOP.
+#[derive(Clone, Debug)]
+pub struct HeavyRow {
+    /// Name of the key.
+    pub key: Vec<u8>,
+    /// Number of denials, and the maximum by which it is too large.
+    pub counts: [i64; 2],
+    /// Name of the policy, and item; `None` without one.
+    pub names: [Option<Vec<u8>>; 2],
 }
 
 /// Row of up to six integers.
@@ -148,8 +147,9 @@ impl Reply {
 
     /// Returns 0 if the call is granted, else the milliseconds after which it may be, or -1 if never. Does not contain
     /// the hold of a granted call, because clients interpret a positive number as a denial.
+    #[inline(always)]
     pub fn delay(verdict: Verdict) -> Reply {
-        Reply::Integer(delay_ms(verdict))
+        Reply::Integer(if verdict.allowed() { 0 } else { wait_ms(verdict) })
     }
 
     /// Returns the reply of redis-cell: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
@@ -181,13 +181,12 @@ impl Reply {
 
     /// Returns `[[key, denied, error, policy, item], ...]`; `denied` is too large by at most `error`.
     pub fn heaviest(keys: &[Heavy]) -> Reply {
-        let row = |key: &Heavy| {
-            let counts = [key.denied, key.error].map(|count| Field::Integer(integer(count)));
-            let names =
-                [key.policy, key.item].map(|name| name.map_or(Field::Null(()), |name| Field::Bytes(name.into())));
-            [Field::Bytes(key.name.into())].into_iter().chain(counts).chain(names).collect()
+        let row = |key: &Heavy| HeavyRow {
+            key: key.name.into(),
+            counts: [key.denied, key.error].map(integer),
+            names: [key.policy, key.item].map(|name| name.map(Into::into)),
         };
-        Reply::Table(keys.iter().map(row).collect())
+        Reply::Heaviest(keys.iter().map(row).collect())
     }
 
     /// `[holder, cost, waited_ms, left_ms]` of a call that waits for a lease; -1 if it waits without a timeout.
@@ -242,12 +241,6 @@ impl Reply {
     }
 }
 
-/// Returns 0 if a call is granted, else [`wait_ms`].
-#[inline(always)]
-fn delay_ms(verdict: Verdict) -> i64 {
-    if verdict.allowed() { 0 } else { wait_ms(verdict) }
-}
-
 /// Returns the milliseconds to wait before acting on the decision; -1 if that is never possible.
 fn wait_ms(verdict: Verdict) -> i64 {
     match verdict {
@@ -287,21 +280,6 @@ fn duration(span: Span) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redis_module::RedisValue::{self as Value, OrderedMap};
-    use redis_module::redisvalue::RedisValueKey;
-
-    /// RL.INFO and RL.POLICYGET begin with what matters most, so they are not derived.
-    #[test]
-    fn derived_map_is_sorted_by_name() {
-        #[derive(RedisValue)]
-        struct Policy {
-            version: i64,
-            set_at: i64,
-        }
-        let OrderedMap(map) = Value::from(Policy { version: 1, set_at: 2 }) else { unreachable!() };
-        let names: Vec<_> = map.into_keys().collect();
-        assert_eq!(names, ["set_at", "version"].map(RedisValueKey::from));
-    }
 
     #[test]
     fn durations_are_formatted_as_arguments() {

@@ -1,8 +1,7 @@
 //! Evaluation of any request at any contents of a key. It chooses the form of the evaluation by the request and the
 //! type of the key.
 
-use super::commit::Target;
-use super::key_evaluation::KeyEvaluation;
+use super::commit::{KeyEvaluation, Target};
 use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
 use crate::redis::key::{Contents, Stored};
@@ -145,23 +144,30 @@ impl EvaluatedRequest<'_, '_> {
     }
 
     /// Applies the change of the call to its key if `changes_key` is `true`. In either case, moves timestamps back if
-    /// the clock has moved backwards. Returns the decision, and the outcome for the counts of its policy.
+    /// the clock has moved backwards. `count` receives the outcome for the counts of a policy.
     #[inline(always)]
     pub fn commit<'r, 'c: 'r>(
         self,
         target: impl Target<'r, 'c>,
         changes_key: bool,
+        count: Option<impl FnOnce(CountedOutcome)>,
         now: Timestamp,
-    ) -> (Decision, CountedOutcome) {
+    ) -> Decision {
         match self {
             EvaluatedRequest::One(evaluation, spec) => {
                 let decision =
                     with_limit!(spec, limit => commit_one(target, evaluation, limit, spec, changes_key, now));
-                (decision, CountedOutcome::of(&decision, Purpose::of(spec.request)))
+                if let Some(count) = count {
+                    count(CountedOutcome::of(&decision, Purpose::of(spec.request)));
+                }
+                decision
             }
             EvaluatedRequest::Several(evaluation) => {
                 let answer = evaluation.commit(target, changes_key, now);
-                (answer.decision, outcome(&answer, evaluation.request().purpose))
+                if let Some(count) = count {
+                    count(outcome(&answer, evaluation.request().purpose));
+                }
+                answer.decision
             }
         }
     }

@@ -1,14 +1,13 @@
 //! Limits whose usage has a fixed size (no log, no leases) at a composite key, with an idempotency key or without: the
 //! most common composite calls.
 
-use super::commit::{Applied, Apply};
-use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
+use super::commit::{Applied, Apply, KeyEvaluation, check_entries, count_limits};
 use crate::redis::key::Contents;
 use crate::redis::outgoing;
 use ratelimit_core::composite::{Answer, CompositeUsage, FastEvaluation};
 use ratelimit_core::syntax::CompositeRequest;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Decision, Span, Timestamp, UsageKind};
+use ratelimit_core::{Span, Timestamp, UsageKind};
 
 /// Limits whose usage has a fixed size (no log, no leases), evaluated at a composite key that has a component for each.
 /// The charge adds no component, and nothing else but an idempotency key.
@@ -49,34 +48,19 @@ impl KeyEvaluation for FastPath<'_, '_> {
     }
 }
 
-impl FastPath<'_, '_> {
-    /// Charges the limits. Returns the decision, and the time until the key has recovered.
-    #[inline(always)]
-    fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
-        // A debug build checks the effect even without a consumer.
-        let records_effect = cfg!(debug_assertions) || outgoing::effects_are_needed();
-        let decision = usage.charge_fast(self.request, &self.evaluation, records_effect, now);
-        (decision, usage.reset(now))
-    }
-
-    /// Returns the decision of a call that changes nothing.
-    #[inline(always)]
-    fn unchanged_decision(&self, usage: &CompositeUsage, now: Timestamp) -> Decision {
-        usage.deny_fast(self.request, &self.evaluation, now)
-    }
-}
-
 impl Apply for FastPath<'_, '_> {
     type Usage = CompositeUsage;
     type Answer = Answer;
 
     fn apply(&self, usage: &mut CompositeUsage, now: Timestamp) -> Option<Applied<Answer>> {
-        let (decision, reset) = self.charge(usage, now);
-        Some(Applied { answer: Answer::of(decision), reset })
+        // A debug build checks the effect even without a consumer.
+        let records_effect = cfg!(debug_assertions) || outgoing::effects_are_needed();
+        let decision = usage.charge_fast(self.request, &self.evaluation, records_effect, now);
+        Some(Applied { answer: Answer::of(decision), reset: usage.reset(now) })
     }
 
     fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Answer {
-        Answer::of(self.unchanged_decision(usage, now))
+        Answer::of(usage.deny_fast(self.request, &self.evaluation, now))
     }
 
     fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {

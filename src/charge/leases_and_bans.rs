@@ -1,7 +1,6 @@
 //! Changes and queries without a limit: bans, released leases, and the expiry and token of a lease.
 
-use super::commit::{Applied, Apply, commit, convert};
-use super::key_evaluation::reject_growth;
+use super::commit::{Applied, Apply, commit, convert, reject_growth};
 use crate::redis::Redis;
 use crate::redis::key::Stored;
 use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};

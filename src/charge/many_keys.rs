@@ -4,9 +4,8 @@
 //! opened one after another: other modules may run when a later one is opened, and change an earlier one. If that may
 //! have happened, all keys are evaluated again.
 
-use super::commit::Closed;
+use super::commit::{ClosedTarget, KeyEvaluation, check_room_and_memory, count_call, count_key};
 use super::evaluate::{EvaluatedRequest, evaluate};
-use super::key_evaluation::{KeyEvaluation, check_room_and_memory, count_call, count_key_and_report_denial};
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;
 use crate::reply::Row;
@@ -115,19 +114,23 @@ pub fn charge_keys(
         check_room_and_memory(redis, evaluations())?;
     }
     count_call(redis, allowed, is_denied_peek);
-    for (place, EvaluatedKey { closed, evaluated }) in keys.drain(..).enumerate() {
-        let policy = policies.get(place).and_then(Option::as_deref);
+    for (position, EvaluatedKey { closed, evaluated }) in keys.drain(..).enumerate() {
+        let policy = policies.get(position).and_then(Option::as_deref);
         let denies = evaluated.denies();
-        if count_key_and_report_denial(&evaluated, allowed, is_denied_peek) {
+        let records_denial = count_key(&evaluated, allowed, is_denied_peek);
+        if records_denial {
             redis.record_denial(closed.index(), evaluated.item(), policy.map(|policy| &policy.name), now);
         }
         let changes_key = evaluated.changes_key(allowed);
-        let (decision, outcome) = evaluated.commit(Closed { redis, key: &closed }, changes_key, now);
-        if let Some(policy) = policy {
-            // If only other keys denied the call, this policy neither admitted nor denied it: it counts as a call only.
-            let charges = outcome.charges && (allowed || denies);
-            policy.counts.count(&CountedOutcome { charges, ..outcome });
-        }
+        let count = policy.map(|policy| {
+            move |outcome: CountedOutcome| {
+                // If only other keys denied the call, this policy neither admitted nor denied it: it counts as a call
+                // only.
+                let charges = outcome.charges && (allowed || denies);
+                policy.counts.count(&CountedOutcome { charges, ..outcome });
+            }
+        });
+        let decision = evaluated.commit(ClosedTarget { redis, key: &closed }, changes_key, count, now);
         answer.push(request, denies, decision);
     }
     Ok(answer)

@@ -12,7 +12,7 @@
 //!   usage has a fixed size at a composite key (`fast_path.rs`), or everything else at a composite key
 //!   (`several_limits.rs`).
 //! * If every key grants the call but the call exceeds a maximum per key or needs memory that the server lacks, it is
-//!   rejected with an error. Otherwise it is counted, as granted or denied (`key_evaluation.rs`).
+//!   rejected with an error. Otherwise it is counted, as granted or denied (`commit.rs`).
 //! * The usage moves back if the clock did, and is changed (`commit.rs`). The effect is propagated and the key gets its
 //!   expiry (`redis/key/open.rs`); the event follows when all keys are closed.
 //!
@@ -23,7 +23,6 @@
 mod commit;
 mod evaluate;
 mod fast_path;
-mod key_evaluation;
 mod leases_and_bans;
 mod many_keys;
 mod one_key;

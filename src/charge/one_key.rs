@@ -1,9 +1,8 @@
 //! Calls on one key, which stays open from the evaluation to the commit.
 
-use super::commit::{Applied, commit_to};
+use super::commit::{Applied, KeyEvaluation, check_room_and_memory, commit_to, count_call, count_key};
 use super::evaluate::{composite_of_one, outcome, stored_usage};
 use super::fast_path::FastPath;
-use super::key_evaluation::{KeyEvaluation, check_room_and_memory, count_call, count_key_and_report_denial};
 use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
 use crate::redis::Redis;
@@ -230,7 +229,8 @@ fn check_and_count(
     }
     let is_denied_peek = !allowed && is_peek();
     count_call(key.redis(), allowed, is_denied_peek);
-    if count_key_and_report_denial(evaluation, allowed, is_denied_peek) {
+    let records_denial = count_key(evaluation, allowed, is_denied_peek);
+    if records_denial {
         key.record_denial(item, policy.map(|policy| &policy.name), now);
     }
     Ok(evaluation.changes_key(allowed))
@@ -288,7 +288,8 @@ fn migrate_string(
     let allowed = evaluation.allows();
     let is_denied_peek = !allowed && request.is_peek();
     count_call(redis, allowed, is_denied_peek);
-    if count_key_and_report_denial(&evaluation, allowed, is_denied_peek) {
+    let records_denial = count_key(&evaluation, allowed, is_denied_peek);
+    if records_denial {
         redis.record_denial(index, None, None, now);
     }
     Ok(Some(decision))

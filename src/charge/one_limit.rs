@@ -1,7 +1,6 @@
 //! Evaluation of a single limit at a plain key or a missing one.
 
-use super::commit::{Applied, Apply, commit};
-use super::key_evaluation::{KeyEvaluation, check_entries, count_limit};
+use super::commit::{Applied, Apply, KeyEvaluation, check_entries, commit, count_limit};
 use crate::redis::guard;
 use crate::redis::key::Writable;
 use ratelimit_core::expiry::Expiry;

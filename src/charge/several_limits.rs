@@ -1,7 +1,6 @@
 //! Evaluation of several limits at a composite key, or at a plain or missing key that may have to become composite.
 
-use super::commit::{Applied, Apply, Target, commit, commit_to, convert};
-use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
+use super::commit::{Applied, Apply, KeyEvaluation, Target, check_entries, commit, commit_to, convert, count_limits};
 use crate::redis::guard;
 use crate::redis::key::{Contents, Writable};
 use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, MAX_COMPONENTS, StoredUsage};

@@ -1,18 +1,14 @@
 //! Commands, with a file per family. Each handler parses the arguments, calls the charge path, and returns the reply.
 
 pub mod docs;
-pub mod rl_acquire;
-pub mod rl_ban;
 pub mod rl_effect;
 pub mod rl_info;
+pub mod rl_leases_and_bans;
 pub mod rl_limit;
 pub mod rl_mtake;
 pub mod rl_policies;
-pub mod rl_release;
-pub mod rl_sketch;
 pub mod rl_take;
 pub mod rl_throttle;
-pub mod rl_top;
 pub mod usage_kinds;
 
 use crate::reply::{Reply, Row};

@@ -1,7 +1,7 @@
 //! `RL.EFFECT`: applies effects that were propagated to replicas and the AOF. See `core/src/effect.rs` for the format.
 
 use super::usage_kinds::KINDS;
-use crate::redis::incoming_effect::Applier;
+use crate::redis::kind_operations::KindOperations;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::stats;
@@ -17,19 +17,19 @@ pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let effects = read(args)?;
     let mut checked = Vec::with_capacity(effects.len());
-    for (key, text, applier) in &effects {
-        checked.push((applier.check)(redis, *key, text)?);
+    for (key, text, kind) in &effects {
+        checked.push((kind.check_effect)(redis, *key, text)?);
     }
-    for ((key, text, applier), checked) in effects.iter().zip(&mut checked) {
+    for ((key, text, kind), checked) in effects.iter().zip(&mut checked) {
         if checked.may_have_changed(redis) {
-            *checked = (applier.check)(redis, *key, text)?;
+            *checked = (kind.check_effect)(redis, *key, text)?;
         }
     }
     // Propagated before any effect is applied: modules that are notified may make further changes, which must follow.
     redis.propagate_verbatim();
     let mut applied = Ok(Reply::Ok);
-    for ((key, text, applier), checked) in effects.iter().zip(checked) {
-        if let Err(error) = (applier.apply)(redis, *key, text, checked, now) {
+    for ((key, text, kind), checked) in effects.iter().zip(checked) {
+        if let Err(error) = (kind.apply_effect)(redis, *key, text, checked, now) {
             applied = Err(error);
         }
     }
@@ -39,8 +39,8 @@ pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     applied
 }
 
-/// Key, text of an effect on it, and its applier.
-type Effect<'a> = (KeyIndex, &'a [u8], Applier);
+/// Key, text of an effect on it, and the operations of the kind that the effect names.
+type Effect<'a> = (KeyIndex, &'a [u8], &'static KindOperations);
 
 /// Parses keys and an effect for each. A duplicate key is an error, as its second effect would be checked against a
 /// state that the first is about to change.
@@ -50,7 +50,7 @@ fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
     loop {
         let key = args.key()?;
         let text = args.word()?;
-        effects.push((key, text, applier(text)?));
+        effects.push((key, text, kind(text)?));
         names.push(args.name(key));
         if args.is_empty() {
             break;
@@ -59,9 +59,8 @@ fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
     if duplicate(names.into_iter()).is_some() { Err(Error::InvalidEffect) } else { Ok(effects) }
 }
 
-/// Returns the applier for the kind in an effect.
-fn applier(text: &[u8]) -> Result<Applier, Error> {
+/// Returns the operations of the kind that an effect names.
+fn kind(text: &[u8]) -> Result<&'static KindOperations, Error> {
     let name = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-    let kind = KINDS.iter().find(|row| row.kind.name().as_bytes() == name).ok_or(Error::InvalidEffect)?;
-    Ok(kind.applier)
+    KINDS.iter().find(|row| row.kind.name().as_bytes() == name).ok_or(Error::InvalidEffect)
 }

@@ -1,10 +1,11 @@
-//! `RL.INFO`: human-readable state of a key.
+//! Descriptions for humans: the state of a key, `RL.INFO`, and the keys that are denied most, `RL.TOP`.
 
 use super::usage_kinds::KINDS;
 use crate::redis::key::Stored;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use ratelimit_core::Timestamp;
+use ratelimit_core::syntax::top_query::Query;
 use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
 
@@ -38,4 +39,19 @@ fn with_queue(redis: &Redis, index: KeyIndex, reply: Reply, now: Timestamp) -> R
         }
         (_, reply) => reply,
     }
+}
+
+/// `RL.TOP [COUNT count] [SINCE duration] [RESET]`
+pub fn top(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+    let query = Query::read(&mut args)?;
+    Ok(redis.global.heavy_hitters.with(|top| {
+        let reply = Reply::heaviest(&match query.minutes {
+            Some(minutes) => top.heaviest_since(query.count, minutes, redis::now()),
+            None => top.heaviest(query.count),
+        });
+        if query.reset {
+            top.clear();
+        }
+        reply
+    }))
 }

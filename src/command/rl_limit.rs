@@ -23,7 +23,7 @@ pub fn limit(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         let policy = redis.global.policies.named(name, now)?;
         return charge_named(redis, key, &policy, now).map(|decision| Reply::decision(&decision));
     }
-    charge(redis, key, &PolicyRequest::after_first_name(name, &mut args)?, now)
+    charge_by_policy(redis, key, &PolicyRequest::after_first_name(name, &mut args)?, now)
 }
 
 /// `RL.DELAY key name [OR name ...] [options]`
@@ -46,7 +46,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 }
 
 /// Charges a call under a policy if that permits; returns the reply.
-pub fn charge(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
+pub fn charge_by_policy(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
     let policy = redis.global.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
     queue_order::place_take(redis, key, &mut request);
@@ -55,7 +55,7 @@ pub fn charge(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timesta
 }
 
 /// Returns the reply to a call under a policy without charging it.
-pub fn peek(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
+pub fn peek_by_policy(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
     let policy = redis.global.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
     queue_order::place_peek(redis, key, &mut request);

@@ -51,9 +51,9 @@ macro_rules! command_lines {
                 c"Takes from a sliding window, exact: every admitted call's time is kept.",
                 c"O(log N) with N the number of entries, amortized"
             };
-            // RL.ACQUIRE can also wait, and is in `rl_acquire.rs`.
+            // RL.ACQUIRE can also wait, and is in `rl_leases_and_bans.rs`.
             concurrency = c"concurrency" c"CONCURRENCY", [LIMIT, TTL] lease, {};
-            // RL.SKETCH has its item before the numbers, and is in `rl_sketch.rs`.
+            // RL.SKETCH has its item before the numbers, and is below.
             sketch = c"sketch" c"SKETCH", [CAPACITY, REFILL, PERIOD] item, {};
         }
     };
@@ -70,12 +70,17 @@ macro_rules! commands {
             $(#[doc = $syntax])+
             #[inline(always)]
             pub fn $read<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
-                charge(redis, args, Spec::$read)
+                parse_and_charge(redis, args, Spec::$read)
             }
         )?)+
     };
 }
 command_lines!(commands, {});
+
+/// `RL.SKETCH key item capacity refill period [COST amount] [UPTO | FORCE] [KEEP amount] [SIZE size]`
+pub fn sketch<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
+    parse_and_charge(redis, args, Spec::sketch_of_item)
+}
 
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
@@ -96,13 +101,13 @@ pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Erro
         KeyRequest::Composite(_) => {
             charge::peek(redis, key, &request, now).map(|answer| reply(&request, &answer, None))
         }
-        KeyRequest::Policy(by) => rl_limit::peek(redis, key, by, now),
+        KeyRequest::Policy(by) => rl_limit::peek_by_policy(redis, key, by, now),
     }
 }
 
 /// Parses and charges a spec of one algorithm.
 #[inline(always)]
-pub fn charge<'a>(
+fn parse_and_charge<'a>(
     redis: &mut Redis<'a>,
     mut args: Args<'a>,
     read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
@@ -123,7 +128,7 @@ fn charge_with_options(redis: &mut Redis, key: KeyIndex, request: &KeyRequest) -
         KeyRequest::Composite(call) => {
             charge_several(redis, key, call, None, redis::now()).map(|answer| reply(request, &answer, None))
         }
-        KeyRequest::Policy(by) => rl_limit::charge(redis, key, by, redis::now()),
+        KeyRequest::Policy(by) => rl_limit::charge_by_policy(redis, key, by, redis::now()),
     }
 }
 

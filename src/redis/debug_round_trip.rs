@@ -5,17 +5,14 @@
 //! change and panics if that fails, which the guard replies to with an internal error. A release build has no such
 //! checks.
 
-#[cfg(debug_assertions)]
+#![cfg_attr(not(debug_assertions), allow(unused_imports, unused_variables, reason = "a release build checks nothing"))]
+
 use super::memory;
-use ratelimit_core::PlainUsage;
-use ratelimit_core::Usage;
 use ratelimit_core::composite::CompositeUsage;
-#[cfg(debug_assertions)]
 use ratelimit_core::effect::EncodedText;
-#[cfg(debug_assertions)]
 use ratelimit_core::round_trip::{self, RoundTripError};
+use ratelimit_core::{PlainUsage, Usage};
 use std::marker::PhantomData;
-#[cfg(debug_assertions)]
 use std::thread::panicking;
 
 /// Copy of the usage before a change, for the checks. Empty in a release build.
@@ -30,8 +27,6 @@ impl<U: Usage> RoundTripCheck<U> {
     /// Copies the usage before it is changed.
     #[inline(always)]
     pub fn of(usage: &U) -> RoundTripCheck<U> {
-        #[cfg(not(debug_assertions))]
-        let _ = usage;
         RoundTripCheck {
             #[cfg(debug_assertions)]
             usage: is_checked(usage).then(|| memory::uncounted(|| usage.clone())),
@@ -51,8 +46,6 @@ impl<U: Usage> RoundTripCheck<U> {
     /// Checks the change to `after`, whose effect has not been taken yet.
     #[inline(always)]
     pub fn check_change(&self, after: &U) {
-        #[cfg(not(debug_assertions))]
-        let _ = after;
         #[cfg(debug_assertions)]
         if let Some(before) = self.usage.as_ref().filter(|_| is_checked(after)) {
             check(|| {
@@ -69,8 +62,6 @@ impl<U: PlainUsage> RoundTripCheck<U> {
     /// `plain_expiry`.
     #[inline(always)]
     pub fn check_conversion(&self, components: &CompositeUsage, plain_expiry: Option<u64>) {
-        #[cfg(not(debug_assertions))]
-        let _ = (components, plain_expiry);
         #[cfg(debug_assertions)]
         if let Some(before) = self.usage.as_ref().filter(|_| is_checked(components)) {
             check(|| {
@@ -86,8 +77,6 @@ impl<U: PlainUsage> RoundTripCheck<U> {
 /// Checks a usage before it is stored in a key.
 #[inline(always)]
 pub fn check_stored<U: Usage>(usage: &U) {
-    #[cfg(not(debug_assertions))]
-    let _ = usage;
     #[cfg(debug_assertions)]
     if is_checked(usage) {
         check(|| round_trip::check_stored(usage));

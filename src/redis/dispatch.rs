@@ -12,9 +12,9 @@ use redis_module::raw;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Properties common to all calls of a command.
+/// Properties of a command that its calls need.
 #[derive(Clone, Copy)]
-pub struct Calls {
+pub struct CommandProperties {
     /// Number of words, including the command's name; negative for a lower bound.
     pub arity: c_int,
     /// Access of a call to its keys, if the server has to ask each call for them.
@@ -34,7 +34,7 @@ pub unsafe fn enter(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
-    Calls { arity, getkeys_access, stats }: Calls,
+    CommandProperties { arity, getkeys_access, stats }: CommandProperties,
     handler: impl for<'a> FnOnce(&mut Redis<'a>, Args<'a>) -> Result<Reply, Error>,
 ) -> c_int {
     // SAFETY: the caller guarantees that the words live as long as this call.
@@ -90,14 +90,14 @@ fn finish_after_panic(redis: &mut Redis) {
 /// Reports which arguments of a call with numbered keys are keys. Errors are ignored, as no client waits for a reply.
 fn answer_keys(redis: &Redis, mut args: Args, access: Access) {
     let flags = access.key_flags().cast_signed();
-    for name in args.numbered_keys().into_iter().flatten() {
-        let place = c_int::try_from(name.0).unwrap_or(0);
+    for index in args.numbered_keys().into_iter().flatten() {
+        let position = c_int::try_from(index.0).unwrap_or(0);
         // SAFETY: `ctx` is that of the current call, which asks for keys.
         unsafe {
             match api!(RedisModule_KeyAtPosWithFlags) {
                 // Without flags, a user would need write permission for a call that only reads.
-                Some(answer) => answer(redis.ctx, place, flags),
-                None => call!(RedisModule_KeyAtPos(redis.ctx, place)),
+                Some(answer) => answer(redis.ctx, position, flags),
+                None => call!(RedisModule_KeyAtPos(redis.ctx, position)),
             }
         }
     }
@@ -119,8 +119,8 @@ impl Words for Strings<'_> {
         self.0.len()
     }
 
-    fn word(&self, place: usize) -> Option<&[u8]> {
+    fn word(&self, index: usize) -> Option<&[u8]> {
         // SAFETY: the caller of `new` guarantees that the strings live, unchanged, for `'a`.
-        self.0.get(place).map(|string| unsafe { bytes(*string) })
+        self.0.get(index).map(|string| unsafe { bytes(*string) })
     }
 }

@@ -152,8 +152,8 @@ impl Info {
         self.field(c"timed_out", global.queues.timed_out.get());
         self.field(c"looks", global.queues.evaluations.get());
         self.field(c"busiest_turn", global.queues.max_work.get());
-        for (place, queue) in queues.into_iter().enumerate() {
-            let Ok(field) = CString::new(format!("blocked_{place}")) else { continue };
+        for (position, queue) in queues.into_iter().enumerate() {
+            let Ok(field) = CString::new(format!("blocked_{position}")) else { continue };
             self.dict_of(&field, || {
                 self.text(c"key", &escaped(&queue.key.name));
                 self.field(c"db", u64::try_from(queue.key.db).unwrap_or(0));
@@ -174,8 +174,8 @@ impl Info {
         self.field(c"policy_peers_differ", count(global.peers.with(|gossip, now| gossip.differing(digest, now))));
         self.field(c"policy_stamps_refused", refused);
         self.field(c"policies_shown", count(shown.len()));
-        for (place, policy) in shown.into_iter().enumerate() {
-            let Ok(field) = CString::new(format!("policy_{place}")) else { continue };
+        for (position, policy) in shown.into_iter().enumerate() {
+            let Ok(field) = CString::new(format!("policy_{position}")) else { continue };
             self.dict_of(&field, || {
                 self.text(c"name", &escaped(&policy.name));
                 self.field(c"version", policy.version);

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | entry of commands, events, timers | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
 //! | opening and committing keys, expiries | `key/` |
-//! | effects to and from replicas and the AOF | `outgoing.rs`, `incoming_effect.rs` |
+//! | effects to and from replicas and the AOF | `outgoing.rs`, `kind_operations.rs` |
 //! | saving, loading, moving and freeing values | `native_type.rs`, `rdb.rs`, `defragmentation.rs`, `lazy_free.rs` |
 //! | blocking and answering clients | `blocked.rs`, `waiting_callbacks.rs` |
 //! | persistence of policies, and their exchange in a cluster | `policy_persistence.rs`, `bus.rs` |
@@ -29,7 +29,6 @@ mod debug_round_trip;
 mod defragmentation;
 pub mod dispatch;
 pub mod guard;
-pub mod incoming_effect;
 pub mod info_section;
 pub mod key;
 pub mod key_events;

@@ -1,9 +1,10 @@
 //! Replies on their way to a client.
 
 use super::api::{api, call};
-use crate::reply::{Reply, Row};
+use crate::reply::{HeavyRow, Reply, Row};
 use ratelimit_core::wire::error::Error;
 use redis_module::{Context, raw};
+use redis_module_macros::RedisValue;
 use std::ffi::{CString, c_long};
 
 /// Sink for the reply to a call.
@@ -49,7 +50,8 @@ impl Replies {
                     self.reply(reply);
                 }
             }
-            Reply::Table(rows) => {
+            Reply::Heaviest(rows) => {
+                let rows: Vec<Vec<Field>> = rows.into_iter().map(fields).collect();
                 Context::new(self.ctx).reply(Ok(rows.into()));
             }
             Reply::Map(pairs) => {
@@ -125,5 +127,38 @@ impl Replies {
         let text = CString::new(error.to_string()).unwrap_or_default();
         // SAFETY: `ctx` is that of the current call, and the server copies the text.
         unsafe { call!(RedisModule_ReplyWithError(self.ctx, text.as_ptr())) };
+    }
+}
+
+/// Field of a row of RL.TOP, which the SDK sends.
+#[derive(RedisValue)]
+enum Field {
+    Integer(i64),
+    Bytes(Vec<u8>),
+    Null(()),
+}
+
+fn fields(row: HeavyRow) -> Vec<Field> {
+    let names = row.names.map(|name| name.map_or(Field::Null(()), Field::Bytes));
+    [Field::Bytes(row.key)].into_iter().chain(row.counts.map(Field::Integer)).chain(names).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use redis_module::RedisValue::{self as Value, OrderedMap};
+    use redis_module::redisvalue::RedisValueKey;
+    use redis_module_macros::RedisValue;
+
+    /// RL.INFO and RL.POLICYGET begin with what matters most, so they are not derived.
+    #[test]
+    fn derived_map_is_sorted_by_name() {
+        #[derive(RedisValue)]
+        struct Policy {
+            version: i64,
+            set_at: i64,
+        }
+        let OrderedMap(map) = Value::from(Policy { version: 1, set_at: 2 }) else { unreachable!() };
+        let names: Vec<_> = map.into_keys().collect();
+        assert_eq!(names, ["set_at", "version"].map(RedisValueKey::from));
     }
 }

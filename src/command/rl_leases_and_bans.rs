@@ -1,13 +1,13 @@
-//! Acquisition and renewal of leases of a concurrency limit: `RL.ACQUIRE`.
+//! Leases of a concurrency limit, `RL.ACQUIRE` and `RL.RELEASE`, and manual bans, `RL.BAN`.
 //!
-//! A call with BLOCK that would be denied waits in the queue of its key instead (`src/waiting/`).
+//! A call of RL.ACQUIRE with BLOCK that would be denied waits in the queue of its key instead (`src/waiting/`).
 
 use super::rl_take;
 use crate::charge;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::waiting::{self, fencing, queue_order};
-use ratelimit_core::syntax::{AcquireOptions, KeyRequest, Spec, SpecOptions};
+use ratelimit_core::syntax::{self, AcquireOptions, KeyRequest, Spec, SpecOptions};
 use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
 
@@ -38,4 +38,26 @@ fn acquire_in_turn(
     }
     let decision = charge::charge(redis, index, &request, None, now)?.decision;
     Ok(fencing::reply(redis, index, &request, &decision, now))
+}
+
+/// `RL.RELEASE key holder [holder ...]`
+pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+    let name = args.key()?;
+    let holders = syntax::holders(&mut args)?;
+    let now = redis::now();
+    let to_deny =
+        if redis.global.queues.any() { waiting::waiting_without_lease(redis, name, &holders, now) } else { Vec::new() };
+    let released = charge::release(redis, name, &holders, None, now)?;
+    for holder in to_deny {
+        waiting::deny(redis, name, holder, now);
+    }
+    Ok(Reply::count(released))
+}
+
+/// `RL.BAN key duration`
+pub fn ban(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+    let key = args.key()?;
+    let duration = syntax::ban_duration(&mut args)?;
+    let now = redis::now();
+    charge::ban(redis, key, duration, now).map(Reply::millis)
 }
