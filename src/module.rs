@@ -65,12 +65,12 @@ macro_rules! command {
 
 /// Returns the commands to register.
 fn commands() -> impl Iterator<Item = &'static Command> + Clone {
-    let of_their_own = ALGORITHMS.iter().chain(COMMANDS);
-    of_their_own.chain((settings::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
+    let always_registered = ALGORITHMS.iter().chain(COMMANDS);
+    always_registered.chain((settings::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
 }
 
 macro_rules! commands {
-    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
+    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
         $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         &[$($(command! {
@@ -247,7 +247,7 @@ guard::entry_point! {
 }
 
 /// # Safety
-/// All are those of the module's load.
+/// `ctx`, `argv` and `length` are those of the module's load.
 unsafe fn start(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleString, length: c_int) -> c_int {
     // SAFETY: the caller guarantees the context. Before the table of functions is filled nothing may be allocated.
     let (started, filled) = unsafe {
@@ -265,16 +265,15 @@ unsafe fn start(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleS
     let loaded = if started == api::OK {
         guard::log_panics();
         lazy_free::loaded();
-        // SAFETY: the caller guarantees that all are those of the load.
+        // SAFETY: the caller guarantees that all three are those of the load.
         guard::catch_panic(Err("internal error".to_owned()), || unsafe { load(ctx, argv, length) })
     } else {
         Err("a module of that name is loaded already".to_owned())
     };
-    if let Err(reason) = &loaded {
-        // SAFETY: the caller guarantees the context.
-        unsafe { api::log(ctx, c"warning", &format!("module ratelimit not loaded: {reason}")) };
-    }
-    if loaded.is_ok() { api::OK } else { api::ERR }
+    let Err(reason) = loaded else { return api::OK };
+    // SAFETY: the caller guarantees the context.
+    unsafe { api::log(ctx, c"warning", &format!("module ratelimit not loaded: {reason}")) };
+    api::ERR
 }
 
 /// Logs the features that this server lacks, in one line.
@@ -297,7 +296,7 @@ unsafe fn log_missing_features(ctx: *mut raw::RedisModuleCtx) {
 }
 
 /// # Safety
-/// All are those of the module's load.
+/// `ctx`, `argv` and `length` are those of the module's load.
 unsafe fn load(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,

@@ -50,12 +50,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// The integers, in order.
+    /// Returns the integers, in order.
     pub fn integers(&self) -> &[i64] {
         self.integers.get(..self.length).unwrap_or(&self.integers)
     }
 
-    /// `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
+    /// Creates `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
     pub fn decision(decision: &Decision) -> Row {
         let [allowed, limit, remaining, wait_ms, reset_ms] = Row::five(decision);
         let granted = integer(decision.granted.unwrap_or_default().whole_units());
@@ -65,7 +65,7 @@ impl Row {
         }
     }
 
-    /// `[allowed, limit, remaining, wait_ms, reset_ms]`
+    /// Returns `[allowed, limit, remaining, wait_ms, reset_ms]`.
     #[inline(always)]
     pub fn five(decision: &Decision) -> [i64; 5] {
         [
@@ -79,24 +79,24 @@ impl Row {
 }
 
 impl Reply {
-    /// `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
+    /// Creates `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
     pub fn decision(decision: &Decision) -> Reply {
         Reply::Row(Row::decision(decision))
     }
 
-    /// `[allowed, limit, remaining, wait_ms, reset_ms, token]`
+    /// Creates `[allowed, limit, remaining, wait_ms, reset_ms, token]`.
     pub fn fenced(decision: &Decision, token: u64) -> Reply {
         let [allowed, limit, remaining, wait_ms, reset_ms] = Row::five(decision);
         Reply::Row(Row { integers: [allowed, limit, remaining, wait_ms, reset_ms, integer(token)], length: 6 })
     }
 
-    /// `[allowed, wait_ms, [decision, ...]]`
+    /// Creates `[allowed, wait_ms, [decision, ...]]`.
     pub fn decisions(allowed: bool, wait: Option<Verdict>, decisions: Vec<Row>) -> Reply {
         Reply::Rows([i64::from(allowed), wait.map_or(0, wait_ms)], decisions)
     }
 
-    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name and version of their policy.
-    /// If a limit of the policy has FORCE, that word is last, because a denial may have been charged.
+    /// Creates `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name and version of their
+    /// policy. If a limit of the policy has FORCE, that word is last, because a denial may have been charged.
     pub fn each(verdict: Verdict, decisions: Vec<Reply>, policy: Option<&EffectivePolicy>) -> Reply {
         let allowed = Reply::Integer(i64::from(verdict.allowed()));
         let mut replies = vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)];
@@ -107,32 +107,32 @@ impl Reply {
         Reply::Array(replies)
     }
 
-    /// Decision, followed by the name of its limit.
+    /// Creates a decision, followed by the name of its limit.
     pub fn named(decision: Row, name: Option<&[u8]>) -> Reply {
         let Some(name) = name else { return Reply::Row(decision) };
         let integers = decision.integers().iter().copied().map(Reply::Integer);
         Reply::Array(integers.chain([Reply::Bytes(name.into())]).collect())
     }
 
-    /// Version of a policy.
+    /// Creates the version of a policy.
     pub fn version(version: u64) -> Reply {
         Reply::Integer(integer(version))
     }
 
-    /// `[version, factor, milliseconds left or -1]`
+    /// Creates `[version, factor, milliseconds left or -1]`.
     pub fn scale(facts: &PolicyFacts) -> Reply {
         let factor = Reply::text(&facts.scale.to_string());
         Reply::Array(vec![Reply::version(facts.version), factor, Reply::Integer(scale_ms(facts))])
     }
 
-    /// `[name, version, specs, factor, milliseconds left or -1]`
+    /// Creates `[name, version, specs, factor, milliseconds left or -1]`.
     pub fn listed_policy(facts: PolicyFacts) -> Reply {
         let (version, factor) = (Reply::version(facts.version), Reply::text(&facts.scale.to_string()));
         let left = Reply::Integer(scale_ms(&facts));
         Reply::Array(vec![Reply::Bytes(facts.name), version, Reply::Bytes(facts.specs), factor, left])
     }
 
-    /// Returns the description of a policy.
+    /// Creates the description of a policy.
     pub fn policy(facts: &PolicyFacts) -> Reply {
         let counts = facts.counts.all().map(|(name, count)| (name, Reply::Integer(integer(count))));
         Reply::Map(vec![
@@ -145,14 +145,14 @@ impl Reply {
         ])
     }
 
-    /// Returns 0 if the call is granted, else the milliseconds after which it may be, or -1 if never. Does not contain
+    /// Creates 0 if the call is granted, else the milliseconds after which it may be, or -1 if never. Does not contain
     /// the hold of a granted call, because clients interpret a positive number as a denial.
     #[inline(always)]
     pub fn delay(verdict: Verdict) -> Reply {
         Reply::Integer(if verdict.allowed() { 0 } else { wait_ms(verdict) })
     }
 
-    /// Returns the reply of redis-cell: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
+    /// Creates the reply of redis-cell: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
     pub fn throttled(decision: &Decision) -> Reply {
         let retry_after = match decision.verdict {
             Verdict::Allowed(_) | Verdict::Never => -1,
@@ -169,17 +169,17 @@ impl Reply {
         Reply::Row(Row { integers, length: 5 })
     }
 
-    /// Duration in milliseconds, rounded up.
+    /// Creates a duration in milliseconds, rounded up.
     pub fn millis(span: Span) -> Reply {
         Reply::Integer(millis(span))
     }
 
-    /// Count.
+    /// Creates a count.
     pub fn count(count: usize) -> Reply {
         Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// Returns `[[key, denied, error, policy, item], ...]`; `denied` is too large by at most `error`.
+    /// Creates `[[key, denied, error, policy, item], ...]`; `denied` is too large by at most `error`.
     pub fn heaviest(keys: &[Heavy]) -> Reply {
         let row = |key: &Heavy| HeavyRow {
             key: key.name.into(),
@@ -189,7 +189,8 @@ impl Reply {
         Reply::Heaviest(keys.iter().map(row).collect())
     }
 
-    /// `[holder, cost, waited_ms, left_ms]` of a call that waits for a lease; -1 if it waits without a timeout.
+    /// Creates `[holder, cost, waited_ms, left_ms]` of a call that waits for a lease; `left_ms` is -1 if it waits without
+    /// a timeout.
     pub fn waiter(holder: Box<[u8]>, cost: Amount, waited: Span, left: Option<Span>) -> Reply {
         Reply::Array(vec![
             Reply::Bytes(holder),
@@ -199,7 +200,7 @@ impl Reply {
         ])
     }
 
-    /// Returns the description of a key.
+    /// Creates the description of a key.
     pub fn facts(kind: UsageKind, facts: Vec<(&'static str, InfoField)>) -> Reply {
         let kind = ("kind", InfoField::Word(kind.name()));
         Reply::map_of(std::iter::once(kind).chain(facts).collect())
@@ -231,7 +232,7 @@ impl Reply {
         }
     }
 
-    /// Milliseconds since the epoch, like PEXPIRETIME.
+    /// Creates an instant in milliseconds since the epoch, like PEXPIRETIME.
     fn instant(instant: Timestamp) -> Reply {
         Reply::Integer(integer(instant.floor_millis()))
     }

@@ -34,11 +34,11 @@ pub trait KeyEvaluation {
     /// Returns `true` if the charge creates a key, a component or an entry.
     fn grows(&self) -> bool;
 
-    /// Returns `true` if the commit changes the key. `allowed` is the outcome of the whole call; a denied call may be a
-    /// strike.
+    /// Returns `true` if the commit changes the key. `allowed` is `true` if the call as a whole is granted;
+    /// a denied call may be a strike.
     fn changes_key(&self, allowed: bool) -> bool;
 
-    /// Counts the limits. `allowed` is the outcome of the whole call.
+    /// Counts the limits of this key, by kind. `allowed` is `true` if the call as a whole is granted.
     fn count(&self, allowed: bool);
 }
 
@@ -76,7 +76,7 @@ pub fn check_entries(kind: UsageKind, entries: usize) -> Result<(), Error> {
 #[inline(always)]
 pub fn count_call(redis: &Redis, allowed: bool, is_denied_peek: bool) {
     if !is_denied_peek {
-        redis.stats.decided(allowed);
+        redis.stats.count_decision(allowed);
     }
 }
 
@@ -122,7 +122,7 @@ pub trait Apply {
     /// Answer to the call.
     type Answer;
 
-    /// Changes the usage, which is not ahead of `now`. Returns `None` if there is nothing to change.
+    /// Changes the usage, none of whose timestamps is later than `now`. Returns `None` if there is nothing to change.
     fn apply(&self, usage: &mut Self::Usage, now: Timestamp) -> Option<Applied<Self::Answer>>;
 
     /// Returns the answer of a call that changes nothing.
@@ -132,7 +132,7 @@ pub trait Apply {
     fn reset(&self, usage: &Self::Usage, now: Timestamp) -> Span;
 }
 
-/// Change that was made.
+/// Result of an applied change.
 pub struct Applied<A> {
     /// Answer to the call.
     pub answer: A,
@@ -179,7 +179,7 @@ fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, back: Span, now: Timestam
     StepBack { now, back, recovery: usage.recovery_source(), before, after }
 }
 
-/// Commits a step back where the call itself changes nothing.
+/// Commits a step back with the clock, for a call that itself changes nothing.
 #[cold]
 #[inline(never)]
 fn commit_step(key: impl Writable, step: &StepBack, now: Timestamp) {
@@ -200,9 +200,9 @@ pub fn commit_to<'r, 'a: 'r, C: Apply>(
     }
 }
 
-/// Key that an evaluated call is committed to.
+/// Key to which an evaluated call is committed: still open, or closed since.
 pub trait Target<'r, 'a: 'r>: Sized {
-    /// A key whose usage is a `U`.
+    /// Key whose usage is a `U`.
     type Writable<U: Usage>: Writable<Usage = U>;
 
     /// Returns the key, to change its usage; `None` if other modules have replaced it.
@@ -225,11 +225,11 @@ impl<'r, 'a: 'r> Target<'r, 'a> for OpenKey<'r, 'a> {
     }
 }
 
-/// ClosedTarget key, and the call that opens it again.
+/// Closed key, and the call that opens it again.
 pub struct ClosedTarget<'k, 'r, 'a> {
-    /// Call.
+    /// Call that has closed the key.
     pub redis: &'r mut Redis<'a>,
-    /// Key.
+    /// Closed key.
     pub key: &'k ClosedKey<'a>,
 }
 
@@ -242,7 +242,7 @@ impl<'r, 'a: 'r> Target<'r, 'a> for ClosedTarget<'_, 'r, 'a> {
     }
 
     fn open(self) -> Option<OpenKey<'r, 'a>> {
-        self.redis.open(self.key.index()).ok()
+        self.redis.open(self.key.index).ok()
     }
 }
 

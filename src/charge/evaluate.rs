@@ -20,26 +20,26 @@ pub enum EvaluatedRequest<'s, 'a> {
     Several(Box<SeveralLimits<'s, 'a>>),
 }
 
-/// Evaluates one key of a call on several keys. `whole` is the call, `key_request` the request of the key.
+/// Evaluates one key of a call on several keys. `key_request` is the part of the call that concerns the key.
 ///
 /// # Errors
 /// Returns an error if the key holds another type.
 #[inline(always)]
 pub fn evaluate<'s, 'a>(
     key: &Contents,
-    whole: &ManyKeysRequest<'a>,
+    call: &ManyKeysRequest<'a>,
     key_request: &'s KeyRequest<'a>,
     now: Timestamp,
     out_of_memory: impl FnOnce() -> bool,
 ) -> Result<EvaluatedRequest<'s, 'a>, Error> {
     if let KeyRequest::One(spec) = key_request
-        && whole.idempotency == Idempotency::Every
+        && call.idempotency == Idempotency::Every
         && spec.name.is_none()
         && let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now))
     {
         return Ok(EvaluatedRequest::One(evaluation, spec));
     }
-    evaluate_several(key, whole, key_request, now, out_of_memory)
+    evaluate_several(key, call, key_request, now, out_of_memory)
 }
 
 /// Evaluates a spec at a key; `None` if the key holds another type.
@@ -57,17 +57,17 @@ fn evaluate_one<L: Limit<Usage: PlainUsage>>(
 #[inline(never)]
 fn evaluate_several<'s, 'a>(
     key: &Contents,
-    whole: &ManyKeysRequest<'a>,
+    call: &ManyKeysRequest<'a>,
     key_request: &'s KeyRequest<'a>,
     now: Timestamp,
     out_of_memory: impl FnOnce() -> bool,
 ) -> Result<EvaluatedRequest<'s, 'a>, Error> {
     let request = match key_request {
-        KeyRequest::One(spec) if whole.idempotency == Idempotency::Every && spec.name.is_none() => {
-            Cow::Owned(composite_of_one(key, spec, whole.purpose)?)
+        KeyRequest::One(spec) if call.idempotency == Idempotency::Every && spec.name.is_none() => {
+            Cow::Owned(composite_of_one(key, spec, call.purpose)?)
         }
         KeyRequest::One(spec) => {
-            Cow::Owned(CompositeRequest { idempotency: whole.idempotency, ..of_purpose(spec, whole.purpose) })
+            Cow::Owned(CompositeRequest { idempotency: call.idempotency, ..composite_request(spec, call.purpose) })
         }
         KeyRequest::Composite(request) => Cow::Borrowed(&**request),
         // Unreachable: the command has replaced the name of a policy by its limits.
@@ -90,7 +90,7 @@ pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -
         Stored::Plain(kind) if spec.by_policy && !alone && !kind.stands_alone() => {}
         stored => return Err(stored.wrong_type(spec.limit.kind().name())),
     }
-    Ok(of_purpose(spec, purpose))
+    Ok(composite_request(spec, purpose))
 }
 
 /// Returns the contents of a key for a composite request; `empty` if the key is missing. A plain key becomes composite
@@ -165,7 +165,7 @@ impl EvaluatedRequest<'_, '_> {
             EvaluatedRequest::Several(evaluation) => {
                 let answer = evaluation.commit(target, changes_key, now);
                 if let Some(count) = count {
-                    count(outcome(&answer, evaluation.request().purpose));
+                    count(counted_outcome(&answer, evaluation.request().purpose));
                 }
                 answer.decision
             }
@@ -199,7 +199,7 @@ fn commit_one<'r, 'c: 'r, L: Limit<Usage: PlainUsage>>(
 }
 
 /// Runs `$body` with `$evaluation` bound to the evaluation of any form.
-macro_rules! of_any {
+macro_rules! with_evaluation {
     ($evaluated:expr, $evaluation:ident => $body:expr) => {
         match $evaluated {
             EvaluatedRequest::One($evaluation, _) => $body,
@@ -211,47 +211,47 @@ macro_rules! of_any {
 impl KeyEvaluation for EvaluatedRequest<'_, '_> {
     #[inline(always)]
     fn denies(&self) -> bool {
-        of_any!(self, evaluation => evaluation.denies())
+        with_evaluation!(self, evaluation => evaluation.denies())
     }
 
     fn allows(&self) -> bool {
-        of_any!(self, evaluation => evaluation.allows())
+        with_evaluation!(self, evaluation => evaluation.allows())
     }
 
     fn has_record(&self) -> bool {
-        of_any!(self, evaluation => evaluation.has_record())
+        with_evaluation!(self, evaluation => evaluation.has_record())
     }
 
     #[inline(always)]
     fn check_room(&self) -> Result<(), Error> {
-        of_any!(self, evaluation => evaluation.check_room())
+        with_evaluation!(self, evaluation => evaluation.check_room())
     }
 
     #[inline(always)]
     fn grows(&self) -> bool {
-        of_any!(self, evaluation => evaluation.grows())
+        with_evaluation!(self, evaluation => evaluation.grows())
     }
 
     #[inline(always)]
     fn changes_key(&self, allowed: bool) -> bool {
-        of_any!(self, evaluation => evaluation.changes_key(allowed))
+        with_evaluation!(self, evaluation => evaluation.changes_key(allowed))
     }
 
     #[inline(always)]
     fn count(&self, allowed: bool) {
-        of_any!(self, evaluation => evaluation.count(allowed));
+        with_evaluation!(self, evaluation => evaluation.count(allowed));
     }
 }
 
 /// Returns the outcome of a call for the counts of its policy.
-pub fn outcome(answer: &Answer, purpose: Purpose) -> CountedOutcome {
+pub fn counted_outcome(answer: &Answer, purpose: Purpose) -> CountedOutcome {
     let Answer { decision, shadow_denied, banned, repeated, .. } = answer;
     let (shadow_denied, banned, repeated) = (*shadow_denied, *banned, *repeated);
     CountedOutcome { shadow_denied, banned, repeated, ..CountedOutcome::of(decision, purpose) }
 }
 
-/// Returns the composite request of one spec in a call on several keys for `purpose`.
-fn of_purpose<'a>(spec: &Spec<'a>, purpose: Purpose) -> CompositeRequest<'a> {
+/// Returns the composite request of one spec, for a call whose purpose is `purpose`.
+fn composite_request<'a>(spec: &Spec<'a>, purpose: Purpose) -> CompositeRequest<'a> {
     let request = CompositeRequest::of_one(*spec);
     let purpose = if purpose == Purpose::Charge { request.purpose } else { purpose };
     CompositeRequest { purpose, ..request }

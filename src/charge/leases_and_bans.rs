@@ -9,8 +9,8 @@ use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Span, Timestamp, Usage, UsageKind, with_usage_type};
 
-/// Bans a key for a duration, with a limiter of any kind, or creates a key with only a ban. Never shortens a ban; a
-/// duration of 0 lifts it. Returns the remaining duration of the ban.
+/// Bans a key for a duration, whatever the kind of its limiter; creates a missing key, which then holds only the ban.
+/// Never shortens a ban; a duration of 0 lifts it. Returns the remaining duration of the ban.
 pub fn ban(redis: &mut Redis, index: KeyIndex, duration: Span, now: Timestamp) -> Result<Span, Error> {
     let (key, ban) = (redis.open(index)?, Ban { duration });
     let key = match key.typed::<CompositeUsage>() {
@@ -70,7 +70,7 @@ pub fn release(
         Ok(key) => {
             let (lease_until, release) = (ConcurrencyUsage::lease_until, ConcurrencyUsage::release);
             let reset = ConcurrencyUsage::time_to_last_expiry;
-            return Ok(commit(key, &Release { holders, expires_at, lease_until, release, reset }, true, now));
+            return Ok(commit(key, &LeaseRelease { holders, expires_at, lease_until, release, reset }, true, now));
         }
         Err(key) => key,
     };
@@ -78,14 +78,14 @@ pub fn release(
         Ok(key) => {
             let (lease_until, release) = (CompositeUsage::lease_until, CompositeUsage::release);
             let reset = CompositeUsage::reset;
-            Ok(commit(key, &Release { holders, expires_at, lease_until, release, reset }, true, now))
+            Ok(commit(key, &LeaseRelease { holders, expires_at, lease_until, release, reset }, true, now))
         }
         Err(key) => Err(key.contents().stored().wrong_type(UsageKind::Concurrency.name())),
     }
 }
 
 /// Release of leases in a plain or composite key.
-struct Release<'h, U> {
+struct LeaseRelease<'h, U> {
     holders: &'h [&'h [u8]],
     /// Expiry that all of the leases must have; `None` for any expiry.
     expires_at: Option<Timestamp>,
@@ -97,7 +97,7 @@ struct Release<'h, U> {
     reset: fn(&U, Timestamp) -> Span,
 }
 
-impl<U: Usage> Apply for Release<'_, U> {
+impl<U: Usage> Apply for LeaseRelease<'_, U> {
     type Usage = U;
     type Answer = usize;
 
@@ -119,7 +119,7 @@ impl<U: Usage> Apply for Release<'_, U> {
     }
 }
 
-/// Shifts the leases of a key back if the clock moved backwards, like a denied call.
+/// Shifts the leases of a key back if the clock moved backwards, as a denied call does.
 pub fn follow_clock(redis: &mut Redis, index: KeyIndex, now: Timestamp) {
     // An error means that the key has a type without leases.
     drop(release(redis, index, &[], None, now));

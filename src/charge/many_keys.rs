@@ -1,6 +1,6 @@
 //! Calls on several keys: all are charged or none is.
 //!
-//! Every key is evaluated before any is charged, in one instant, and the changes are propagated as one effect. Keys are
+//! Every key is evaluated before any is charged, all at the same time, and the changes are propagated as one effect. Keys are
 //! opened one after another: other modules may run when a later one is opened, and change an earlier one. If that may
 //! have happened, all keys are evaluated again.
 
@@ -119,7 +119,7 @@ pub fn charge_keys(
         let denies = evaluated.denies();
         let records_denial = count_key(&evaluated, allowed, is_denied_peek);
         if records_denial {
-            redis.record_denial(closed.index(), evaluated.item(), policy.map(|policy| &policy.name), now);
+            redis.record_denial(closed.index, evaluated.item(), policy.map(|policy| &policy.name), now);
         }
         let changes_key = evaluated.changes_key(allowed);
         let count = policy.map(|policy| {
@@ -145,7 +145,7 @@ struct EvaluatedKey<'s, 'a, 'c> {
 /// Keys of a call. Those of most calls need no allocation.
 type EvaluatedKeys<'s, 'a, 'c> = SmallVec<[EvaluatedKey<'s, 'a, 'c>; 8]>;
 
-/// Evaluates every key.
+/// Opens, evaluates and closes every key of a call.
 #[inline(always)]
 fn evaluate_keys<'s, 'a, 'c>(
     redis: &mut Redis<'c>,
@@ -193,7 +193,7 @@ fn evaluate_again<'s, 'a, 'c>(
 ) -> Result<(), Error> {
     for missing in [true, false] {
         for (key, name_and_request) in keys.iter_mut().zip(&request.keys) {
-            if key.closed.is_missing() == missing {
+            if key.closed.missing == missing {
                 let mut evaluated = SmallVec::new();
                 evaluate_key(redis, request, name_and_request, now, &mut evaluated)?;
                 *key = evaluated.pop().ok_or(Error::Internal)?;

@@ -1,7 +1,7 @@
 //! Calls on one key, which stays open from the evaluation to the commit.
 
 use super::commit::{Applied, KeyEvaluation, check_room_and_memory, commit_to, count_call, count_key};
-use super::evaluate::{composite_of_one, outcome, stored_usage};
+use super::evaluate::{composite_of_one, counted_outcome, stored_usage};
 use super::fast_path::FastPath;
 use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
@@ -36,7 +36,7 @@ pub fn peek(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, now: Times
 /// Decides a call of one spec that changes nothing.
 ///
 /// # Errors
-/// As [`peek`].
+/// Returns an error in the cases of [`peek`].
 #[inline(always)]
 pub fn peek_one(redis: &mut Redis, index: KeyIndex, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
     with_limit!(spec, limit => peek_limit(&redis.peek(index)?, limit, spec, now))
@@ -91,7 +91,7 @@ pub fn charge(
 /// Decides a call of one spec, and charges it if its limit grants it.
 ///
 /// # Errors
-/// As [`charge`].
+/// Returns an error in the cases of [`charge`].
 #[inline(always)]
 pub fn charge_one(
     redis: &mut Redis,
@@ -169,13 +169,13 @@ fn charge_other_kind(
 ) -> Result<(Decision, CountedOutcome), Error> {
     let request = composite_of_one(key.contents(), &spec, Purpose::Charge)?;
     let answer = charge_composite(key, &request, policy, now)?;
-    Ok((answer.decision, outcome(&answer, request.purpose)))
+    Ok((answer.decision, counted_outcome(&answer, request.purpose)))
 }
 
 /// Decides a call over several limits, and charges them if all grant it.
 ///
 /// # Errors
-/// As [`charge`].
+/// Returns an error in the cases of [`charge`].
 #[inline(never)]
 pub fn charge_several(
     redis: &mut Redis,
@@ -186,7 +186,7 @@ pub fn charge_several(
 ) -> Result<Answer, Error> {
     let answer = charge_composite(redis.open(index)?, request, policy, now)?;
     if let Some(policy) = policy {
-        policy.counts.count(&outcome(&answer, request.purpose));
+        policy.counts.count(&counted_outcome(&answer, request.purpose));
     }
     Ok(answer)
 }
@@ -240,7 +240,7 @@ fn check_and_count(
 /// `legacy_usage` reads, a bucket replaces it, even if the call is denied.
 ///
 /// # Errors
-/// As [`charge`].
+/// Returns an error in the cases of [`charge`].
 #[inline(always)]
 pub fn charge_or_migrate(
     redis: &mut Redis,

@@ -28,10 +28,10 @@ pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 /// Adds the calls that wait for a lease of the key to a reply.
 fn with_queue(redis: &Redis, index: KeyIndex, reply: Reply, now: Timestamp) -> Reply {
     const SHOWN: usize = 100;
-    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(index));
-    match (queues.waiting(db, key), reply) {
+    let (queues, db, key) = (&redis.state.queues, redis.db(), redis.key_bytes(index));
+    match (queues.waiter_count(db, key), reply) {
         (waiting @ 1.., Reply::Map(mut pairs)) => {
-            let waiters = queues.list(db, key, SHOWN, now).into_iter();
+            let waiters = queues.first_waiters(db, key, SHOWN, now).into_iter();
             let queue = waiters.map(|waiter| Reply::waiter(waiter.holder, waiter.cost, waiter.waited, waiter.left));
             let queue = queue.collect();
             pairs.extend([("waiting", Reply::count(waiting)), ("queue", Reply::Array(queue))]);
@@ -44,7 +44,7 @@ fn with_queue(redis: &Redis, index: KeyIndex, reply: Reply, now: Timestamp) -> R
 /// `RL.TOP [COUNT count] [SINCE duration] [RESET]`
 pub fn top(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let query = Query::read(&mut args)?;
-    Ok(redis.global.heavy_hitters.with(|top| {
+    Ok(redis.state.heavy_hitters.with(|top| {
         let reply = Reply::heaviest(&match query.minutes {
             Some(minutes) => top.heaviest_since(query.count, minutes, redis::now()),
             None => top.heaviest(query.count),

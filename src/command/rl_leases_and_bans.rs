@@ -6,7 +6,7 @@ use super::rl_take;
 use crate::charge;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::waiting::{self, fencing, queue_order};
+use crate::waiting::{self, queue_order};
 use ratelimit_core::syntax::{self, AcquireOptions, KeyRequest, Spec, SpecOptions};
 use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
@@ -15,7 +15,7 @@ use ratelimit_core::wire::error::Error;
 pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, mut options) = (args.key()?, SpecOptions::default());
     let (parsed, acquire_options) = Spec::acquire(&mut args, &mut options)?;
-    if options.none_given(&args) && acquire_options == AcquireOptions::default() && !redis.global.queues.any() {
+    if options.none_given(&args) && acquire_options == AcquireOptions::default() && !redis.state.queues.has_waiters() {
         return rl_take::charge_spec(redis, key, &Spec::plain(parsed));
     }
     acquire_in_turn(redis, key, KeyRequest::build_single_with_options(&mut args, &parsed, &options)?, acquire_options)
@@ -28,28 +28,27 @@ fn acquire_in_turn(
     mut request: KeyRequest,
     AcquireOptions { block, fence }: AcquireOptions,
 ) -> Result<Reply, Error> {
-    queue_order::place_take(redis, index, &mut request);
+    queue_order::put_behind_waiters(redis, index, &mut request);
     let now = redis::now();
     if fence {
-        fencing::assign_token(redis, &mut request, now);
+        waiting::assign_token(redis, &mut request, now);
     }
     if waiting::wait(redis, index, &mut request, block, now)? {
         return Ok(Reply::Later);
     }
     let decision = charge::charge(redis, index, &request, None, now)?.decision;
-    Ok(fencing::reply(redis, index, &request, &decision, now))
+    Ok(waiting::reply_with_token(redis, index, &request, &decision, now))
 }
 
 /// `RL.RELEASE key holder [holder ...]`
 pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let name = args.key()?;
+    let key = args.key()?;
     let holders = syntax::holders(&mut args)?;
     let now = redis::now();
-    let to_deny =
-        if redis.global.queues.any() { waiting::waiting_without_lease(redis, name, &holders, now) } else { Vec::new() };
-    let released = charge::release(redis, name, &holders, None, now)?;
+    let to_deny = waiting::waiting_without_lease(redis, key, &holders, now);
+    let released = charge::release(redis, key, &holders, None, now)?;
     for holder in to_deny {
-        waiting::deny(redis, name, holder, now);
+        waiting::deny(redis, key, holder, now);
     }
     Ok(Reply::count(released))
 }

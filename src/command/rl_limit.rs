@@ -20,7 +20,7 @@ pub fn limit(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let now = redis::now();
     if args.is_empty() {
-        let policy = redis.global.policies.named(name, now)?;
+        let policy = redis.state.policies.named(name, now)?;
         return charge_named(redis, key, &policy, now).map(|decision| Reply::decision(&decision));
     }
     charge_by_policy(redis, key, &PolicyRequest::after_first_name(name, &mut args)?, now)
@@ -32,33 +32,33 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let now = redis::now();
     if args.is_empty() {
-        let policy = redis.global.policies.named(name, now)?;
+        let policy = redis.state.policies.named(name, now)?;
         policy.limits.reject_longer_reply()?;
         return charge_named(redis, key, &policy, now).map(|decision| Reply::delay(decision.verdict));
     }
     let by = PolicyRequest::after_first_name(name, &mut args)?;
-    let policy = redis.global.policies.find(&by, now)?;
+    let policy = redis.state.policies.find(&by, now)?;
     by.reject_longer_reply(&policy.limits)?;
     let mut request = by.request(&policy.limits)?;
-    queue_order::place_take(redis, key, &mut request);
+    queue_order::put_behind_waiters(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&policy), now)?;
     Ok(Reply::delay(answer.decision.verdict))
 }
 
 /// Charges a call under a policy if that permits; returns the reply.
 pub fn charge_by_policy(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
-    let policy = redis.global.policies.find(by, now)?;
+    let policy = redis.state.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
-    queue_order::place_take(redis, key, &mut request);
+    queue_order::put_behind_waiters(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&policy), now)?;
     Ok(reply(&request, &answer, Some(&policy)))
 }
 
 /// Returns the reply to a call under a policy without charging it.
 pub fn peek_by_policy(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
-    let policy = redis.global.policies.find(by, now)?;
+    let policy = redis.state.policies.find(by, now)?;
     let mut request = by.request(&policy.limits)?;
-    queue_order::place_peek(redis, key, &mut request);
+    queue_order::put_peek_behind_waiters(redis, key, &mut request);
     let answer = charge::peek(redis, key, &request, now)?;
     Ok(reply(&request, &answer, Some(&policy)))
 }

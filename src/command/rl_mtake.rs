@@ -16,10 +16,13 @@ pub fn take<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     // Shortens the lifetime of the words to that of the policies.
     let mut args = args;
     let mut request = ManyKeysRequest::default();
-    request.take(&mut args, Some(&redis.global.bucket_cache))?;
-    redis.global.policies.of_keys(&request, policies, now)?;
+    request.take(&mut args, Some(&redis.state.bucket_cache))?;
+    redis.state.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
-    request.keys.iter_mut().for_each(|(index, key_request)| queue_order::place_take(redis, *index, key_request));
+    request
+        .keys
+        .iter_mut()
+        .for_each(|(index, key_request)| queue_order::put_behind_waiters(redis, *index, key_request));
     charge_keys(redis, &request, policies, now).map(reply)
 }
 
@@ -28,10 +31,12 @@ pub fn peek<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     let (policies, now) = (&mut Vec::new(), redis::now());
     let mut args = args;
     let mut request = ManyKeysRequest::default();
-    request.peek(&mut args, Some(&redis.global.bucket_cache))?;
-    redis.global.policies.of_keys(&request, policies, now)?;
+    request.peek(&mut args, Some(&redis.state.bucket_cache))?;
+    redis.state.policies.of_keys(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
-    request.keys.iter_mut().for_each(|(index, key_request)| queue_order::place_peek(redis, *index, key_request));
+    for (index, key_request) in &mut request.keys {
+        queue_order::put_peek_behind_waiters(redis, *index, key_request);
+    }
     peek_keys(redis, &request, now).map(reply)
 }
 

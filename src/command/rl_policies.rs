@@ -39,7 +39,7 @@ pub fn scale(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 
 /// Changes the table of policies. The stamps of the changes name this node.
 fn change<T>(redis: &Redis, change: impl FnOnce(&mut Table) -> T) -> T {
-    redis.global.policies.with(|table| {
+    redis.state.policies.with(|table| {
         table.set_node(redis::bus::node());
         change(table)
     })
@@ -49,7 +49,7 @@ fn change<T>(redis: &Redis, change: impl FnOnce(&mut Table) -> T) -> T {
 pub fn get(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     args.end()?;
-    let facts = redis.global.policies.with(|table| table.get(name, redis::now()));
+    let facts = redis.state.policies.with(|table| table.get(name, redis::now()));
     Ok(facts.map_or(Reply::Null, |facts| Reply::policy(&facts)))
 }
 
@@ -66,7 +66,7 @@ pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         }
     };
     args.end()?;
-    let listed = redis.global.policies.with(|table| table.list(pattern.as_ref(), redis::now()));
+    let listed = redis.state.policies.with(|table| table.list(pattern.as_ref(), redis::now()));
     Ok(Reply::Array(listed.into_iter().map(Reply::listed_policy).collect()))
 }
 
@@ -104,11 +104,11 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     while !args.is_empty() {
         records.push(args.word()?);
     }
-    let (policies, now, origin) = (&redis.global.policies, redis::now(), redis.origin());
+    let (policies, now, origin) = (&redis.state.policies, redis::now(), redis.origin());
     // The record of the last fencing token is propagated with policies, but is not a policy.
-    let token_before = redis.global.fencing.record();
+    let token_before = redis.state.fencing.record();
     for token in records.iter().filter_map(|record| Fencing::read(record)) {
-        redis.global.fencing.observe(token, origin != Origin::Peer, now);
+        redis.state.fencing.observe(token, origin != Origin::Peer, now);
     }
     records.retain(|record| Fencing::read(record).is_none());
     if origin == Origin::Peer {
@@ -116,7 +116,7 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     } else if !records.iter().all(|record| Table::name_in(record).is_some()) {
         return Err(Error::InvalidEffect);
     }
-    redis::policy_persistence::warn_if_not_persisted(&redis.global.policy_load);
+    redis::policy_persistence::warn_if_not_persisted(&redis.state.policy_load);
     if origin != Origin::Peer {
         redis.propagate_verbatim();
     }
@@ -131,7 +131,7 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     redis.propagate_policies(&changed);
     if origin == Origin::Peer {
         // After a failover, the replica must not issue a token below one that this server has seen.
-        let token = redis.global.fencing.record().filter(|token| token_before.as_ref() != Some(token));
+        let token = redis.state.fencing.record().filter(|token| token_before.as_ref() != Some(token));
         if let Some(token) = token {
             redis.propagate_record(&token);
         }

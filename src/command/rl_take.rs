@@ -85,16 +85,16 @@ pub fn sketch<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error>
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut request = KeyRequest::take(&mut args, Some(&redis.global.bucket_cache))?;
-    queue_order::place_take(redis, key, &mut request);
+    let mut request = KeyRequest::take(&mut args, Some(&redis.state.bucket_cache))?;
+    queue_order::put_behind_waiters(redis, key, &mut request);
     charge_with_options(redis, key, &request)
 }
 
 /// `RL.PEEK key [options] spec [spec ...]`
 pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut request = KeyRequest::peek(&mut args, Some(&redis.global.bucket_cache))?;
-    queue_order::place_peek(redis, key, &mut request);
+    let mut request = KeyRequest::peek(&mut args, Some(&redis.state.bucket_cache))?;
+    queue_order::put_peek_behind_waiters(redis, key, &mut request);
     let now = redis::now();
     match &request {
         KeyRequest::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),
@@ -112,7 +112,7 @@ fn parse_and_charge<'a>(
     mut args: Args<'a>,
     read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
 ) -> Result<Reply, Error> {
-    let (key, mut options) = (args.key()?, SpecOptions::with_cache(Some(&redis.global.bucket_cache)));
+    let (key, mut options) = (args.key()?, SpecOptions::with_cache(Some(&redis.state.bucket_cache)));
     let parsed = read(&mut args, &mut options)?;
     // Here the algorithm is known at compile time.
     if options.none_given(&args) {

@@ -195,11 +195,9 @@ pub fn info_text(section: &CStr, name: &CStr) -> Option<String> {
 /// # Safety
 /// `ctx` is live.
 pub unsafe fn config(ctx: *mut raw::RedisModuleCtx, name: &str) -> Option<String> {
-    match Context::new(ctx).call("CONFIG", &["GET", name]).ok()? {
-        RedisValue::Array(pair) => match pair.into_iter().nth(1)? {
-            RedisValue::SimpleString(value) | RedisValue::BulkString(value) => Some(value),
-            _ => None,
-        },
+    let RedisValue::Array(pair) = Context::new(ctx).call("CONFIG", &["GET", name]).ok()? else { return None };
+    match pair.into_iter().nth(1)? {
+        RedisValue::SimpleString(value) | RedisValue::BulkString(value) => Some(value),
         _ => None,
     }
 }

@@ -78,7 +78,7 @@ fn allows_client_unblock(entry: ServerEntry) -> bool {
     if api!(RedisModule_AddACLCategory).is_some() {
         return true;
     }
-    let cached = &entry.global.schedule.allows_client_unblock;
+    let cached = &entry.state.schedule.allows_client_unblock;
     let allows = cached.get().unwrap_or_else(|| {
         // SAFETY: the entry's own context.
         let is_or_absent = |name, value: &str| unsafe { config(entry.ctx, name) }.is_none_or(|found| found == value);
@@ -88,13 +88,6 @@ fn allows_client_unblock(entry: ServerEntry) -> bool {
     allows
 }
 
-/// # Safety
-/// `ctx` is that of a callback of a blocked client.
-unsafe fn answer_of<'a>(ctx: *mut raw::RedisModuleCtx) -> Option<&'a Answer> {
-    // SAFETY: the caller guarantees that `ctx` is that of a callback; the private data is an answer or null.
-    unsafe { api!(RedisModule_GetBlockedClientPrivateData)?(ctx).cast::<Answer>().as_ref() }
-}
-
 guard::entry_point! {
     /// Replies to a client that has been handed back, once the server is ready to send.
     unsafe fn send_answer(
@@ -102,8 +95,9 @@ guard::entry_point! {
         _argv: *mut *mut raw::RedisModuleString,
         _length: c_int,
     ) -> c_int, or OK => {
-        // SAFETY: `ctx` is that of a callback of a blocked client.
-        let Some(answer) = (unsafe { answer_of(ctx) }) else { return OK };
+        let Some(data) = api!(RedisModule_GetBlockedClientPrivateData) else { return OK };
+        // SAFETY: `ctx` is that of a callback of a blocked client, whose private data is an answer or null.
+        let Some(answer) = (unsafe { data(ctx).cast::<Answer>().as_ref() }) else { return OK };
         // SAFETY: `ctx` is that of the callback; there are no words.
         let redis = unsafe { Redis::new(ctx, &[], answer.stats) };
         // After a panic, `sent` stays `false`, so `free` has the lease released.

@@ -15,9 +15,9 @@
 //! that waits for an answer, sends no requests, and only one node is asked at a time.
 
 use super::api::{OK, api, has_flag, now, own_node_id, server_is, start_timer};
-use super::server_entry::global;
+use super::server_entry::module_state;
 use super::{guard, policy_persistence};
-use crate::server::Global;
+use crate::server::ModuleState;
 use crate::server::peers::{Node, random};
 use crate::server::policy_table::BATCH_SIZE;
 use crate::server::settings::POLICY_GOSSIP;
@@ -147,9 +147,9 @@ pub unsafe fn announce(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn send_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, primaries: &[CString]) {
-    if !global.policies.is_empty() {
-        let body = global.policies.with(|table| table.digests().map(u64::to_le_bytes));
+unsafe fn send_digest(state: &ModuleState, ctx: *mut raw::RedisModuleCtx, primaries: &[CString]) {
+    if !state.policies.is_empty() {
+        let body = state.policies.with(|table| table.digests().map(u64::to_le_bytes));
         for id in primaries {
             // SAFETY: the caller guarantees that `ctx` is live.
             unsafe { send(ctx, id, DIGEST, body.as_flattened()) };
@@ -198,22 +198,22 @@ guard::entry_point! {
     /// Merges buffered records and sends a digest if one is due, about once a second.
     unsafe fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
-        let global = unsafe { global() };
+        let state = unsafe { module_state() };
         let run = || {
-            global.policies.tick(now());
+            state.policies.tick(now());
             if !is_participant() {
                 // A replica receives policies from its primary.
-                global.policies.with(Table::clear_buffer);
-                global.peers.reset();
+                state.policies.with(Table::clear_buffer);
+                state.peers.reset();
                 return;
             }
             // SAFETY: the timer's own context.
             unsafe {
-                merge_buffered(global, ctx);
+                merge_buffered(state, ctx);
                 let others = other_primaries(ctx);
                 let primaries = others.len().saturating_add(1);
-                if global.peers.with(|gossip, now| gossip.is_digest_due(primaries, now, random())) {
-                    send_digest(global, ctx, &others);
+                if state.peers.with(|gossip, now| gossip.is_digest_due(primaries, now, random())) {
+                    send_digest(state, ctx, &others);
                 }
             }
         };
@@ -228,15 +228,15 @@ guard::entry_point! {
     /// Sends an early digest, if it is still needed.
     unsafe fn send_early_digest(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
-        let global = unsafe { global() };
+        let state = unsafe { module_state() };
         if !is_participant() {
-            global.peers.reset();
+            state.peers.reset();
             return;
         }
         // SAFETY: the timer's own context.
         unsafe {
-            match global.peers.with(|gossip, now| gossip.early(global.policies.has_buffered(), now)) {
-                EarlyDigest::Send => send_digest(global, ctx, &other_primaries(ctx)),
+            match state.peers.with(|gossip, now| gossip.early(state.policies.has_buffered(), now)) {
+                EarlyDigest::Send => send_digest(state, ctx, &other_primaries(ctx)),
                 EarlyDigest::Wait(left) => drop(start_timer(ctx, left, send_early_digest)),
                 EarlyDigest::Cancelled => {}
             }
@@ -248,13 +248,13 @@ guard::entry_point! {
     /// Runs a batch: answers requests and merges buffered records.
     unsafe fn run_batch(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
-        let global = unsafe { global() };
-        global.peers.armed.set(false);
+        let state = unsafe { module_state() };
+        state.peers.armed.set(false);
         if is_participant() {
             // SAFETY: the timer's own context.
             unsafe {
-                send_answers(global, ctx);
-                merge_buffered(global, ctx);
+                send_answers(state, ctx);
+                merge_buffered(state, ctx);
             }
         }
     }
@@ -264,9 +264,9 @@ guard::entry_point! {
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn schedule_batch(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if !global.peers.armed.replace(true) {
-        global.peers.budget.set(BATCH_SIZE);
+unsafe fn schedule_batch(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
+    if !state.peers.armed.replace(true) {
+        state.peers.budget.set(BATCH_SIZE);
         // SAFETY: the caller guarantees that `ctx` is live.
         unsafe { start_timer(ctx, BATCH_INTERVAL, run_batch) };
     }
@@ -276,35 +276,35 @@ unsafe fn schedule_batch(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn send_answers(global: &Global, ctx: *mut raw::RedisModuleCtx) {
+unsafe fn send_answers(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
     for _ in 0..ANSWERS_PER_BATCH {
-        let Some((node, mut walk)) = global.peers.with(|gossip, _| gossip.next_answer()) else { return };
-        let records = global.policies.next_batch(&mut walk, now());
+        let Some((node, mut walk)) = state.peers.with(|gossip, _| gossip.next_answer()) else { return };
+        let records = state.policies.next_batch(&mut walk, now());
         let Ok(id) = CString::new(node) else { continue };
         // SAFETY: the caller guarantees that `ctx` is live.
         if unsafe { send_records(ctx, &id, &records) } {
-            global.peers.with(|gossip, _| gossip.requeue_answer(node, walk));
+            state.peers.with(|gossip, _| gossip.requeue_answer(node, walk));
         }
     }
     // SAFETY: the caller guarantees that `ctx` is live.
-    unsafe { schedule_batch(global, ctx) };
+    unsafe { schedule_batch(state, ctx) };
 }
 
 /// Merges as many buffered records as the budget of this batch permits, if they can be propagated.
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn merge_buffered(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if !global.policies.has_buffered() || !policy_persistence::may_propagate() {
+unsafe fn merge_buffered(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
+    if !state.policies.has_buffered() || !policy_persistence::may_propagate() {
         return;
     }
     // SAFETY: the caller guarantees that `ctx` is live. Scheduling the batch also sets its budget.
-    unsafe { schedule_batch(global, ctx) };
-    while let Some(budget) = global.peers.budget.get().checked_sub(1) {
-        let Some((name, merged)) = global.policies.with(|table| table.merge_buffered(now())) else { return };
-        global.peers.budget.set(budget);
+    unsafe { schedule_batch(state, ctx) };
+    while let Some(budget) = state.peers.budget.get().checked_sub(1) {
+        let Some((name, merged)) = state.policies.with(|table| table.merge_buffered(now())) else { return };
+        state.peers.budget.set(budget);
         if merged == MergeOutcome::Changed
-            && let Some(record) = global.policies.record(&name, now())
+            && let Some(record) = state.policies.record(&name, now())
         {
             // The merged record, not the received one: a replica does not compare stamps.
             // SAFETY: the caller guarantees that `ctx` is live.
@@ -323,7 +323,7 @@ guard::entry_point! {
         length: u32,
     ) {
         // SAFETY: the server calls receivers with its lock held.
-        let global = unsafe { global() };
+        let state = unsafe { module_state() };
         if !is_participant() || payload.is_null() {
             return;
         }
@@ -337,19 +337,19 @@ guard::entry_point! {
         unsafe {
             match kind {
                 RECORDS => {
-                    global.peers.with(|gossip, now| gossip.receive_records(id, now));
-                    global.policies.with(|table| {
+                    state.peers.with(|gossip, now| gossip.receive_records(id, now));
+                    state.policies.with(|table| {
                         for_each_record(body, |record| {
                             table.buffer(record, now());
                         });
                     });
-                    merge_buffered(global, ctx);
+                    merge_buffered(state, ctx);
                 }
-                DIGEST => compare_digest(global, ctx, &sender, id, body),
+                DIGEST => compare_digest(state, ctx, &sender, id, body),
                 REQUEST => {
                     let Ok(groups) = body.try_into().map(u64::from_le_bytes) else { return };
-                    global.peers.with(|gossip, _| gossip.answer(id, groups));
-                    schedule_batch(global, ctx);
+                    state.peers.with(|gossip, _| gossip.answer(id, groups));
+                    schedule_batch(state, ctx);
                 }
                 _ => {}
             }
@@ -371,14 +371,14 @@ fn for_each_record(mut body: &[u8], mut take: impl FnMut(&[u8])) {
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn compare_digest(global: &Global, ctx: *mut raw::RedisModuleCtx, sender: &CStr, id: Node, body: &[u8]) {
+unsafe fn compare_digest(state: &ModuleState, ctx: *mut raw::RedisModuleCtx, sender: &CStr, id: Node, body: &[u8]) {
     let (numbers, []) = body.as_chunks() else { return };
     let Ok(peer_digests) = <[[u8; 8]; GROUPS]>::try_from(numbers) else { return };
     // A node with records in its buffer would only be sent the same records again.
-    let can_merge = !global.policies.has_buffered() && policy_persistence::may_propagate();
+    let can_merge = !state.policies.has_buffered() && policy_persistence::may_propagate();
     let peer_digests = peer_digests.map(u64::from_le_bytes);
-    let own_digests = global.policies.with(|table| *table.digests());
-    let outcome = global
+    let own_digests = state.policies.with(|table| *table.digests());
+    let outcome = state
         .peers
         .with(|gossip, now| gossip.receive_digest(id, &peer_digests, &own_digests, can_merge, now, random()));
     // SAFETY: the caller guarantees that `ctx` is live.

@@ -14,7 +14,7 @@ use std::ffi::c_int;
 pub enum SlotOwner {
     /// This node.
     ThisNode,
-    /// Another node, or both for a while.
+    /// Another node, or this one and another while the slot is migrated.
     OtherNode,
     /// No node: the cluster is down, or down for writes.
     Down,
@@ -37,21 +37,32 @@ pub fn owner_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotOwner>
 /// in the work of a timer.
 pub fn redirection(redis: &Redis, index: KeyIndex) -> Option<Error> {
     let name = redis.string(index).ok()?;
-    // SAFETY: the context and the string are those of the current work.
-    unsafe { redirection_error(redis.ctx, name) }
+    // SAFETY: the context and the string are those of the current work, which is not that of a call.
+    let text = match unsafe { owner(redis.ctx, name) } {
+        SlotOwner::ThisNode => return None,
+        SlotOwner::OtherNode => moved(&Context::new(redis.ctx), redis.key_bytes(index))
+            // A client that retries is redirected by the server itself.
+            .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
+        SlotOwner::Down => "CLUSTERDOWN The cluster is down".to_owned(),
+        // The server redirects a client that retries, and a call that finds room is granted at once.
+        SlotOwner::Unknown => {
+            "TRYAGAIN the server refuses the calls of modules, after a script that crossed slots".to_owned()
+        }
+    };
+    Some(Error::Redirected(text))
 }
 
 /// Returns the owner of the slot of a key.
 ///
 /// # Safety
-/// `ctx` is live, and no call's; `name` is a live string.
+/// `ctx` is live and not that of a call; `name` is a live string.
 unsafe fn owner(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> SlotOwner {
     if !is_cluster() {
         return SlotOwner::ThisNode;
     }
     // Valid arguments of the call; the server does not read them.
     let [one, holder] = [c"1".as_ptr(), c"me".as_ptr()];
-    // SAFETY: the caller guarantees that `ctx` is live and no call's, and that `name` is live.
+    // SAFETY: the caller guarantees that `ctx` is live and not that of a call, and that `name` is live.
     let outcome = unsafe {
         let acquire =
             || call!(RedisModule_Call(ctx, c"RL.ACQUIRE".as_ptr(), c"Dsccc".as_ptr(), name, one, one, holder));
@@ -61,7 +72,7 @@ unsafe fn owner(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
         }
     };
     match outcome {
-        // SAFETY: the caller guarantees that `ctx` is live and no call's.
+        // SAFETY: the caller guarantees that `ctx` is live and not that of a call.
         DryRun::Rejected(libc::EPERM) if unsafe { rejects_all_calls(ctx) } => SlotOwner::Unknown,
         DryRun::Rejected(libc::EPERM) => SlotOwner::OtherNode,
         DryRun::Rejected(libc::ENETDOWN | libc::EROFS) => SlotOwner::Down,
@@ -75,32 +86,11 @@ unsafe fn owner(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
 /// that, and the mark is never removed.
 ///
 /// # Safety
-/// `ctx` is live, and no call's.
+/// `ctx` is live and not that of a call.
 unsafe fn rejects_all_calls(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the caller guarantees that `ctx` is live and no call's.
+    // SAFETY: the caller guarantees that `ctx` is live and not that of a call.
     let outcome = unsafe { dry_run(|| call!(RedisModule_Call(ctx, c"PING".as_ptr(), c"D".as_ptr()))) };
     matches!(outcome, DryRun::Rejected(libc::EPERM))
-}
-
-/// Returns the error for a client whose key this node does not serve; `None` if this node serves the key.
-///
-/// # Safety
-/// `ctx` is live, and no call's; `name` is a live string.
-unsafe fn redirection_error(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
-    // SAFETY: the caller guarantees that `ctx` is live and no call's, and that `name` is live.
-    let text = match unsafe { owner(ctx, name) } {
-        SlotOwner::ThisNode => return None,
-        // SAFETY: the caller guarantees that `ctx` and `name` are live.
-        SlotOwner::OtherNode => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
-            // A client that retries is redirected by the server itself.
-            .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
-        SlotOwner::Down => "CLUSTERDOWN The cluster is down".to_owned(),
-        // The server redirects a client that retries, and a call that finds room is granted at once.
-        SlotOwner::Unknown => {
-            "TRYAGAIN the server refuses the calls of modules, after a script that crossed slots".to_owned()
-        }
-    };
-    Some(Error::Redirected(text))
 }
 
 /// Returns `true` if this node rejects writes although it serves its slots for reading, according to the state of the
@@ -120,23 +110,17 @@ fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
     }
     let Ok(RedisValue::Integer(slot)) = ctx.call("CLUSTER", &[b"KEYSLOT".as_slice(), name]) else { return None };
     let Ok(RedisValue::Array(ranges)) = ctx.call("CLUSTER", &["SLOTS"]) else { return None };
-    let node = ranges.iter().find_map(|range| match range {
-        RedisValue::Array(range) => match range.as_slice() {
-            [RedisValue::Integer(first), RedisValue::Integer(last), RedisValue::Array(node), ..]
-                if (*first..=*last).contains(&slot) =>
-            {
-                Some(node)
-            }
-            _ => None,
-        },
-        _ => None,
+    let node = ranges.iter().find_map(|range| {
+        let RedisValue::Array(range) = range else { return None };
+        let [RedisValue::Integer(first), RedisValue::Integer(last), RedisValue::Array(node), ..] = range.as_slice()
+        else {
+            return None;
+        };
+        (*first..=*last).contains(&slot).then_some(node)
     })?;
-    match node.as_slice() {
-        [host, RedisValue::Integer(port), id, ..] if text(id)? != own_node_id()? => {
-            Some(format!("MOVED {slot} {}:{port}", String::from_utf8_lossy(text(host)?)))
-        }
-        _ => None,
-    }
+    let [host, RedisValue::Integer(port), id, ..] = node.as_slice() else { return None };
+    let location = format!("MOVED {slot} {}:{port}", String::from_utf8_lossy(text(host)?));
+    (text(id)? != own_node_id()?).then_some(location)
 }
 
 /// Returns the bytes of a string, for each variant in which the SDK returns one.

@@ -19,22 +19,20 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     for setting in ALL {
         let (name, default) = (setting.name.as_ptr(), setting.get());
         let data = std::ptr::from_ref(setting).cast_mut().cast::<c_void>();
+        let flags = match setting {
+            Setting { at_load: true, .. } => raw::REDISMODULE_CONFIG_IMMUTABLE,
+            // A size may be written with a unit.
+            Setting { set_size: Some(_), .. } => raw::REDISMODULE_CONFIG_MEMORY,
+            _ => raw::REDISMODULE_CONFIG_DEFAULT,
+        };
         // SAFETY: the caller guarantees that `ctx` is that of the module's load; a setting is a static, so `data` lives
         // as long as the server.
         let registered = unsafe {
             if setting.is_switch {
-                let flags =
-                    if setting.at_load { raw::REDISMODULE_CONFIG_IMMUTABLE } else { raw::REDISMODULE_CONFIG_DEFAULT };
                 let default = c_int::from(default != 0);
                 switch(ctx, name, default, flags, Some(get_switch), Some(set_switch), None, data)
             } else {
                 let (min, max) = (*setting.range.start(), *setting.range.end());
-                // A size may be written with a unit.
-                let flags = if setting.size.is_some() {
-                    raw::REDISMODULE_CONFIG_MEMORY
-                } else {
-                    raw::REDISMODULE_CONFIG_DEFAULT
-                };
                 number(ctx, name, default, flags, min, max, Some(get_number), Some(set_number), None, data)
             }
         };

@@ -5,9 +5,9 @@ use super::api::{api, call, has_flag};
 use super::debug_round_trip::RoundTripCheck;
 use super::outgoing::{self, RecordedEffects};
 use super::replies::Replies;
-use super::server_entry::{ServerEntry, global, with_name};
+use super::server_entry::{ServerEntry, module_state, with_name};
 use super::{bus, guard, policy_persistence};
-use crate::server::Global;
+use crate::server::ModuleState;
 use crate::server::settings::DENIAL_EVENTS;
 use crate::server::stats::CommandStats;
 use ratelimit_core::policy::Origin;
@@ -17,7 +17,7 @@ use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ pub struct Redis<'a> {
     /// Words of the call, as the server's strings.
     pub(super) argv: &'a [*mut raw::RedisModuleString],
     /// State of the module outside of keys.
-    pub global: &'a Global,
+    pub state: &'a ModuleState,
     /// Counts of the command.
     pub stats: &'static CommandStats,
     /// Number of times that other modules may have run: the generation of pointers into keys (see `key/mod.rs`).
@@ -59,12 +59,11 @@ impl<'a> Redis<'a> {
         argv: &'a [*mut raw::RedisModuleString],
         stats: &'static CommandStats,
     ) -> Redis<'a> {
-        // SAFETY: the caller guarantees that the server's lock is held for as long as the call lasts.
-        let global = unsafe { global() };
         Redis {
             ctx,
             argv,
-            global,
+            // SAFETY: the caller guarantees that the server's lock is held for as long as the call lasts.
+            state: unsafe { module_state() },
             stats,
             generation: 0,
             announced: 0,
@@ -99,7 +98,7 @@ impl<'a> Redis<'a> {
 
     /// Returns the server's context of this call, with the module's state.
     pub fn entry(&self) -> ServerEntry<'a> {
-        ServerEntry { ctx: self.ctx, global: self.global }
+        ServerEntry { ctx: self.ctx, state: self.state }
     }
 
     /// Returns `true` if the server calls the command only to learn the positions of its keys.
@@ -135,7 +134,7 @@ impl<'a> Redis<'a> {
     /// there is one. Queues the denial event if the setting `denial-events` is on. To be called once per key and call.
     #[inline(never)]
     pub fn record_denial(&mut self, index: KeyIndex, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
-        self.global.heavy_hitters.record(self.key_bytes(index), item, policy, now);
+        self.state.heavy_hitters.record(self.key_bytes(index), item, policy, now);
         if DENIAL_EVENTS.get() != 0 {
             self.queue_event(index, Event::Denied);
         }
@@ -210,9 +209,9 @@ impl<'a> Redis<'a> {
     #[inline(always)]
     fn announce(&mut self, index: KeyIndex, event: Event) {
         let (class, text) = match event {
-            Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, TAKEN),
+            Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.take"),
             Event::Deleted => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
-            Event::Denied => (raw::REDISMODULE_NOTIFY_MODULE, DENIED),
+            Event::Denied => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.denied"),
         };
         let Ok(name) = self.string(index) else { return };
         self.other_modules_may_run();
@@ -227,8 +226,7 @@ impl<'a> Redis<'a> {
 
     /// Returns the sink for the reply to this call.
     pub(super) fn replies(&self) -> Replies {
-        // SAFETY: `ctx` is that of the current call.
-        unsafe { Replies::to(self.ctx) }
+        Replies { ctx: self.ctx }
     }
 
     /// Propagates this call verbatim to replicas and the AOF.
@@ -252,9 +250,11 @@ impl<'a> Redis<'a> {
 
     /// Propagates the current records of policies to replicas and the AOF. Returns the records.
     pub fn propagate_policies(&self, names: &[impl AsRef<[u8]>]) -> Vec<Vec<u8>> {
-        let (policies, now) = (&self.global.policies, now());
+        let (policies, now) = (&self.state.policies, now());
         let records: Vec<Vec<u8>> = names.iter().filter_map(|name| policies.record(name.as_ref(), now)).collect();
-        records.iter().for_each(|record| self.propagate_record(record));
+        for record in &records {
+            self.propagate_record(record);
+        }
         records
     }
 
@@ -277,11 +277,6 @@ impl<'a> Redis<'a> {
         Ok(*string)
     }
 }
-
-/// Name of the event of a key that was written.
-pub(super) const TAKEN: &CStr = c"rl.take";
-/// Name of the event of a key that denied a call.
-pub(super) const DENIED: &CStr = c"rl.denied";
 
 /// Keyspace event, announced to clients that watch or cache the key and to subscribers.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -40,12 +40,12 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
         let Some(usage) = (*value).as_mut() else { return 0 };
         if U::HAS_PIECES {
             let mut has_time = || api!(RedisModule_DefragShouldStop).is_none_or(|stops| stops(ctx) == 0);
-            let next = memory::in_better_places(ctx, || usage.renew_pieces(from, &mut has_time));
+            let next = memory::with_relocation(ctx, || usage.renew_pieces(from, &mut has_time));
             return c_int::from(next.is_some_and(|next| is_kept(ctx, next)));
         }
         if is_worthwhile(usage) {
             let text = round_trip::encode(usage);
-            if let Some(moved) = memory::in_better_places(ctx, || round_trip::decode(&text)) {
+            if let Some(moved) = memory::with_relocation(ctx, || round_trip::decode(&text)) {
                 *usage = moved;
             }
         }

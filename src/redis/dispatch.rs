@@ -38,7 +38,8 @@ pub unsafe fn enter(
     handler: impl for<'a> FnOnce(&mut Redis<'a>, Args<'a>) -> Result<Reply, Error>,
 ) -> c_int {
     // SAFETY: the caller guarantees that the words live as long as this call.
-    let (argv, words) = unsafe { (strings(argv, length), Strings::new(strings(argv, length))) };
+    let argv = unsafe { strings(argv, length) };
+    let words = Strings(argv);
     // SAFETY: the caller guarantees that `ctx` and `argv` are those of this call.
     let mut redis = unsafe { Redis::new(ctx, argv, stats) };
     if let Some(access) = getkeys_access
@@ -103,16 +104,8 @@ fn answer_keys(redis: &Redis, mut args: Args, access: Access) {
     }
 }
 
-/// Words of a call, as the server's strings.
+/// Words of a call, as the server's strings, which live and are not changed for `'a`.
 struct Strings<'a>(&'a [*mut raw::RedisModuleString]);
-
-impl<'a> Strings<'a> {
-    /// # Safety
-    /// The strings live, and are not changed, for `'a`.
-    unsafe fn new(strings: &'a [*mut raw::RedisModuleString]) -> Strings<'a> {
-        Strings(strings)
-    }
-}
 
 impl Words for Strings<'_> {
     fn count(&self) -> usize {
@@ -120,7 +113,7 @@ impl Words for Strings<'_> {
     }
 
     fn word(&self, index: usize) -> Option<&[u8]> {
-        // SAFETY: the caller of `new` guarantees that the strings live, unchanged, for `'a`.
+        // SAFETY: the strings live, unchanged, for `'a`.
         self.0.get(index).map(|string| unsafe { bytes(*string) })
     }
 }

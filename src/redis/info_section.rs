@@ -2,10 +2,10 @@
 
 use super::api::{OK, api};
 use super::command::Command;
-use super::server_entry::global;
+use super::server_entry::module_state;
 use super::{guard, now};
 use crate::reply;
-use crate::server::Global;
+use crate::server::ModuleState;
 use crate::server::stats::{self, CommandStats, Counter, KindStats};
 use crate::version;
 use ratelimit_core::Span;
@@ -76,12 +76,12 @@ guard::entry_point! {
             return;
         }
         // SAFETY: the server answers INFO with its lock held, if it has not crashed.
-        let global = unsafe { global() };
+        let state = unsafe { module_state() };
         if info.section(c"waiting") {
-            info.waiting(global);
+            info.waiting(state);
         }
         if info.section(c"policies") {
-            info.policies(global);
+            info.policies(state);
         }
     }
 }
@@ -140,18 +140,18 @@ impl Info {
     }
 
     /// Adds the number of calls that wait for leases, the outcomes of waits, and the longest queues.
-    fn waiting(&self, global: &Global) {
+    fn waiting(&self, state: &ModuleState) {
         const SHOWN: usize = 16;
         let millis = |span: Span| span.ceil_millis();
-        let queues = global.queues.longest(SHOWN, now());
-        let (clients, keys) = global.queues.counts();
+        let queues = state.queues.longest(SHOWN, now());
+        let (clients, keys) = state.queues.counts();
         self.field(c"blocked_clients", count(clients));
         self.field(c"blocked_keys", count(keys));
         self.field(c"longest_blocked_ms", queues.first().map_or(0, |queue| millis(queue.longest)));
-        self.field(c"served", global.queues.served.get());
-        self.field(c"timed_out", global.queues.timed_out.get());
-        self.field(c"looks", global.queues.evaluations.get());
-        self.field(c"busiest_turn", global.queues.max_work.get());
+        self.field(c"served", state.queues.served.get());
+        self.field(c"timed_out", state.queues.timed_out.get());
+        self.field(c"looks", state.queues.evaluations.get());
+        self.field(c"busiest_turn", state.queues.max_work.get());
         for (position, queue) in queues.into_iter().enumerate() {
             let Ok(field) = CString::new(format!("blocked_{position}")) else { continue };
             self.dict_of(&field, || {
@@ -164,14 +164,14 @@ impl Info {
     }
 
     /// Adds the number of policies, the comparison with other nodes, and the counts of the most used policies.
-    fn policies(&self, global: &Global) {
+    fn policies(&self, state: &ModuleState) {
         const SHOWN: usize = 100;
-        let (policies, digest, refused, shown) = global
+        let (policies, digest, refused, shown) = state
             .policies
             .with(|table| (table.len(), table.digest(), table.stamps_refused(), table.busiest(SHOWN, now())));
         self.field(c"policies", count(policies));
         self.text(c"policies_digest", &format!("{digest:016x}"));
-        self.field(c"policy_peers_differ", count(global.peers.with(|gossip, now| gossip.differing(digest, now))));
+        self.field(c"policy_peers_differ", count(state.peers.with(|gossip, now| gossip.differing(digest, now))));
         self.field(c"policy_stamps_refused", refused);
         self.field(c"policies_shown", count(shown.len()));
         for (position, policy) in shown.into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::api::{self, OK, api};
 use super::guard;
 use super::server_entry::ServerEntry;
-use super::server_entry::global;
+use super::server_entry::module_state;
 use super::waiting_callbacks::call_waiting;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
@@ -29,7 +29,7 @@ const OWN_EVENTS: c_int = raw::REDISMODULE_NOTIFY_MODULE;
 /// Subscribing has a side effect on Valkey before 9.1: a client that runs MOVE, or COPY with DB, is left in the other
 /// database.
 pub fn subscribe(entry: ServerEntry) {
-    if entry.global.schedule.subscribed.replace(true) {
+    if entry.state.schedule.subscribed.replace(true) {
         return;
     }
     // SAFETY: the entry's own context.
@@ -51,7 +51,7 @@ guard::entry_point! {
     ) -> c_int, or OK => {
         // SAFETY: the server announces events with its lock held; `ctx` is that of the event, and the name is live.
         unsafe {
-            if global().queues.any() {
+            if module_state().queues.has_waiters() {
                 mark_changed(ctx, api!(RedisModule_GetSelectedDb).map(|db| db(ctx)), name);
             }
         }
@@ -70,7 +70,7 @@ guard::entry_point! {
         // SAFETY: the server announces events with its lock held. It passes an open key, whose name lives as long as
         // the key is open.
         unsafe {
-            if global().queues.any() {
+            if module_state().queues.has_waiters() {
                 let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };
                 let db = api!(RedisModule_GetDbIdFromModuleKey).map(|db| db(info.key));
                 let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |of| of(info.key).cast_mut());

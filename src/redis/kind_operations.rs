@@ -137,7 +137,7 @@ fn apply<U: Usage>(
 /// Records the fencing token of an effect, subject to the trust in its origin.
 fn observe_token(redis: &Redis, token: u64, now: Timestamp) {
     if token > 0 {
-        redis.global.fencing.observe(token, redis.origin() != Origin::Peer, now);
+        redis.state.fencing.observe(token, redis.origin() != Origin::Peer, now);
     }
 }
 

@@ -13,7 +13,7 @@ use ratelimit_core::Usage;
 use redis_module::raw;
 use std::any::Any;
 use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, ThreadId};
 
 /// Number of allocations from which a value is large: about 3,000 leases or idempotency keys, in blocks of 2 KB.
@@ -47,18 +47,17 @@ fn hand_over(value: AnyValue) {
     let begin = || {
         let (values, received) = channel();
         let thread = thread::Builder::new().name("rl-lazy-free".into());
-        thread.spawn(move || free_all(&received)).is_ok().then_some(values)
+        let free_all = move || {
+            leave_alarms_to_the_server();
+            received.into_iter().for_each(drop);
+        };
+        thread.spawn(free_all).is_ok().then_some(values)
     };
     match THREAD.get_or_init(begin) {
         // A value that cannot be sent is freed here, by dropping the error.
         Some(values) => drop(values.send(value)),
         None => drop(value),
     }
-}
-
-fn free_all(values: &Receiver<AnyValue>) {
-    leave_alarms_to_the_server();
-    values.iter().for_each(drop);
 }
 
 /// Blocks the signal by which the server's watchdog interrupts its main thread.

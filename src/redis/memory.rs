@@ -34,29 +34,29 @@ unsafe impl GlobalAlloc for ServerAllocator {
         #[cfg(debug_assertions)]
         ALLOCATIONS.count();
         // SAFETY: the caller guarantees a layout of nonzero size.
-        unsafe { if layout.align() <= SERVER_ALIGNMENT { block(layout.size()) } else { aligned(layout) } }
+        unsafe { if layout.align() <= SERVER_ALIGNMENT { alloc_block(layout.size()) } else { alloc_aligned(layout) } }
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the place came from `alloc`, so the block is the server's.
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        // SAFETY: the address came from `alloc`, so the block is the server's.
         unsafe {
-            let block = if layout.align() <= SERVER_ALIGNMENT { place } else { block_of(place) };
+            let block = if layout.align() <= SERVER_ALIGNMENT { address } else { word_before(address).read() };
             call!(RedisModule_Free(block.cast()));
         }
     }
 
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn realloc(&self, address: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         #[cfg(debug_assertions)]
         ALLOCATIONS.count();
         // SAFETY: as in `dealloc`; the caller guarantees that the new layout is valid.
         unsafe {
             if layout.align() <= SERVER_ALIGNMENT {
-                return in_place(call!(RedisModule_Realloc(place.cast(), new_size)));
+                return relocated(call!(RedisModule_Realloc(address.cast(), new_size)));
             }
-            let new = aligned(Layout::from_size_align_unchecked(new_size, layout.align()));
+            let new = alloc_aligned(Layout::from_size_align_unchecked(new_size, layout.align()));
             if !new.is_null() {
-                std::ptr::copy_nonoverlapping(place, new, layout.size().min(new_size));
-                self.dealloc(place, layout);
+                std::ptr::copy_nonoverlapping(address, new, layout.size().min(new_size));
+                self.dealloc(address, layout);
             }
             new
         }
@@ -64,35 +64,35 @@ unsafe impl GlobalAlloc for ServerAllocator {
 }
 
 /// Allocates a block from the server; returns null if that fails.
-unsafe fn block(size: usize) -> *mut u8 {
+unsafe fn alloc_block(size: usize) -> *mut u8 {
     // SAFETY: like malloc, the server's function accepts any size.
-    unsafe { in_place(call!(RedisModule_Alloc(size))) }
+    unsafe { relocated(call!(RedisModule_Alloc(size))) }
 }
 
-/// Returns a newly allocated block, moved to a better place during defragmentation.
+/// Returns a newly allocated block. While a value is being defragmented, moves the block first.
 ///
 /// # Safety
 /// The block is from the server's allocator, and the caller has the only pointer to it.
 #[inline(always)]
-unsafe fn in_place(block: *mut c_void) -> *mut u8 {
+unsafe fn relocated(block: *mut c_void) -> *mut u8 {
     let defragmentation = DEFRAGMENTATION.load(Relaxed);
     // SAFETY: the caller guarantees that it has the only pointer to the block; a handle that is set is live on its
     // thread.
-    if defragmentation.is_null() { block.cast() } else { unsafe { better(defragmentation, block) }.cast() }
+    if defragmentation.is_null() { block.cast() } else { unsafe { relocate(defragmentation, block) }.cast() }
 }
 
 /// Server's handle while a value is being defragmented; otherwise null.
 static DEFRAGMENTATION: AtomicPtr<raw::RedisModuleDefragCtx> = AtomicPtr::new(null_mut());
 
 /// Thread of the defragmentation. Allocations of other threads, which free large values, are not affected.
-static DEFRAGMENTING: AtomicUsize = AtomicUsize::new(0);
+static DEFRAGMENTING_THREAD: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `run` and moves each block that it allocates to the place that the server's defragmentation prefers. The server
 /// judges only allocated blocks, so each block is allocated first.
 ///
 /// # Safety
 /// `ctx` is the server's handle, for the length of its callback.
-pub unsafe fn in_better_places<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl FnOnce() -> T) -> T {
+pub unsafe fn with_relocation<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl FnOnce() -> T) -> T {
     /// Guard that ends the defragmentation, even on a panic.
     struct Ended;
     impl Drop for Ended {
@@ -101,7 +101,7 @@ pub unsafe fn in_better_places<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl
         }
     }
     let _ended = Ended;
-    DEFRAGMENTING.store(this_thread(), Relaxed);
+    DEFRAGMENTING_THREAD.store(this_thread(), Relaxed);
     DEFRAGMENTATION.store(ctx, Relaxed);
     run()
 }
@@ -112,14 +112,14 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// Moves the block to a better place if the server has one; returns its address.
+/// Moves a block to the place that the server's defragmentation prefers, if there is one. Returns its address.
 ///
 /// # Safety
 /// The block is from the server's allocator, and the caller has the only pointer to it. The handle is live if this is
 /// its thread.
 #[cold]
-unsafe fn better(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut c_void) -> *mut c_void {
-    if block.is_null() || DEFRAGMENTING.load(Relaxed) != this_thread() {
+unsafe fn relocate(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut c_void) -> *mut c_void {
+    if block.is_null() || DEFRAGMENTING_THREAD.load(Relaxed) != this_thread() {
         return block;
     }
     // SAFETY: the caller guarantees that it has the only pointer to the block, and that the handle is live on this
@@ -128,41 +128,32 @@ unsafe fn better(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut c_
     if moved.is_null() { block } else { moved }
 }
 
-/// Allocates a place with this layout within a block that is large enough for any start of the block. The start of the
-/// block is stored in the word before the place.
-unsafe fn aligned(layout: Layout) -> *mut u8 {
+/// Allocates an address with this layout within a block that is large enough for any start of the block. The start of
+/// the block is stored in the word before the address.
+unsafe fn alloc_aligned(layout: Layout) -> *mut u8 {
     let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
-    // SAFETY: the block and the place start at multiples of a word. The place is at least a word and at most the
+    // SAFETY: the block and the address are multiples of a word. The address is at least a word and at most the
     // alignment behind the start of the block.
     unsafe {
-        let block = block(size);
+        let block = alloc_block(size);
         if block.is_null() {
             return block;
         }
         let behind = block.add(SERVER_ALIGNMENT);
-        let place = behind.add(behind.align_offset(layout.align()));
-        word_before(place).write(block);
-        place
+        let address = behind.add(behind.align_offset(layout.align()));
+        word_before(address).write(block);
+        address
     }
 }
 
-/// Returns the block that contains a place.
+/// Returns the word that holds the start of the block around an address.
 ///
 /// # Safety
-/// The place came from [`aligned`].
-unsafe fn block_of(place: *mut u8) -> *mut u8 {
-    // SAFETY: the caller guarantees that the place came from `aligned`, which has written the word.
-    unsafe { word_before(place).read() }
-}
-
-/// Returns the word that holds the start of the block around a place.
-///
-/// # Safety
-/// The place came from [`aligned`].
-unsafe fn word_before(place: *mut u8) -> *mut *mut u8 {
-    #![allow(clippy::cast_ptr_alignment, reason = "a place is aligned to more than a word")]
-    // SAFETY: the caller guarantees that the place came from `aligned`, so there is a word of the block before it.
-    unsafe { place.cast::<*mut u8>().sub(1) }
+/// The address came from [`alloc_aligned`].
+unsafe fn word_before(address: *mut u8) -> *mut *mut u8 {
+    #![allow(clippy::cast_ptr_alignment, reason = "the address is aligned to more than a word")]
+    // SAFETY: the caller guarantees that the address came from `alloc_aligned`, so there is a word of the block before it.
+    unsafe { address.cast::<*mut u8>().sub(1) }
 }
 
 /// Returns the number of bytes that the server's allocator uses for `block`.
@@ -170,7 +161,7 @@ unsafe fn word_before(place: *mut u8) -> *mut *mut u8 {
 /// # Safety
 /// `block` came from the server's allocator, for something of an alignment of at most [`SERVER_ALIGNMENT`], and is
 /// live.
-pub unsafe fn size(block: *const c_void) -> usize {
+pub unsafe fn block_size(block: *const c_void) -> usize {
     // SAFETY: the caller guarantees that `block` is a live block of the server's allocator.
     unsafe { call!(RedisModule_MallocSize(block.cast_mut())) }
 }

@@ -3,12 +3,11 @@
 //! The pointer to the native type identifies the kind, so a value is exactly its usage, and checking the type of a key
 //! is one comparison. A value is equivalent to a `Box`, in memory of the server's allocator.
 
-use super::api::{call, has_flag, now, valkey_version, warn};
+use super::api::{call, now, server_is, valkey_version, warn};
 use super::debug_round_trip::check_stored;
 use super::rdb::{Rdb, load_usage, save_usage};
-use super::server_entry::global;
+use super::server_entry::module_state;
 use super::{defragmentation, guard, lazy_free, memory, outgoing, policy_persistence};
-use crate::server::Global;
 use ratelimit_core::effect::EncodedText;
 use ratelimit_core::wire::codec::Encoder;
 use ratelimit_core::{Usage, UsageKind};
@@ -132,20 +131,13 @@ guard::entry_point! {
         let usage: Option<U> = load_usage(&mut unsafe { Rdb::new(io) });
         usage.as_ref().inspect(|usage| check_stored(*usage));
         if let Some(token) = usage.as_ref().map(Usage::latest_token).filter(|token| *token > 0) {
+            // A client that restores a key may have chosen the token.
+            let is_trusted = server_is(raw::REDISMODULE_CTX_FLAGS_LOADING);
             // SAFETY: the server loads with its lock held.
-            fencing_token_read(unsafe { global() }, token);
+            unsafe { module_state() }.fencing.observe(token, is_trusted, now());
         }
         usage.map_or(null_mut(), |usage| into_raw(usage).cast())
     }
-}
-
-/// Records a fencing token in a key that is loaded, or that a client restores.
-#[cold]
-fn fencing_token_read(global: &Global, token: u64) {
-    // SAFETY: a null context is allowed.
-    let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
-    let is_trusted = has_flag(flags, raw::REDISMODULE_CTX_FLAGS_LOADING);
-    global.fencing.observe(token, is_trusted, now());
 }
 
 guard::entry_point! {
@@ -165,7 +157,7 @@ guard::entry_point! {
         // SAFETY: see `usage`; the handle and the key are valid during the callback. The server rewrites with its lock
         // held, or in a child process.
         unsafe {
-            policy_persistence::write_to_aof(global(), io);
+            policy_persistence::write_to_aof(module_state(), io);
             let Some(usage) = usage::<U>(value) else { return };
             let mut from = Some(0);
             while let Some(part) = from {
@@ -184,7 +176,7 @@ guard::entry_point! {
     /// Returns the bytes of a value.
     unsafe fn mem_usage<U: Usage>(value: *const c_void) -> usize, or 0 => {
         // SAFETY: see `usage`; a value is a block of the server's allocator.
-        let (owned, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::size(value)) };
+        let (owned, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::block_size(value)) };
         itself.saturating_add(owned)
     }
 }
@@ -197,20 +189,12 @@ guard::entry_point! {
     }
 }
 
-/// Digest of a value, which DEBUG DIGEST-VALUE compares.
+/// Digest of a value, which DEBUG DIGEST-VALUE compares: the server's handle, used within its callback.
 struct Digest(*mut raw::RedisModuleDigest);
-
-impl Digest {
-    /// # Safety
-    /// `digest` is the server's handle, used within its callback.
-    unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Digest {
-        Digest(digest)
-    }
-}
 
 impl Encoder for Digest {
     fn integer(&mut self, value: u64) {
-        // SAFETY: the handle is live (see `new`).
+        // SAFETY: the handle is live during its callback.
         unsafe {
             call!(RedisModule_DigestAddLongLong(self.0, value.cast_signed()));
             call!(RedisModule_DigestEndSequence(self.0));
@@ -218,7 +202,7 @@ impl Encoder for Digest {
     }
 
     fn bytes(&mut self, value: &[u8]) {
-        // SAFETY: the handle is live (see `new`); the server only reads the bytes.
+        // SAFETY: the handle is live during its callback; the server only reads the bytes.
         unsafe {
             call!(RedisModule_DigestAddStringBuffer(self.0, value.as_ptr().cast(), value.len()));
             call!(RedisModule_DigestEndSequence(self.0));
@@ -231,8 +215,7 @@ guard::entry_point! {
     unsafe fn digest<U: Usage>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
         // SAFETY: see `usage`.
         if let Some(usage) = unsafe { usage::<U>(value) } {
-            // SAFETY: the handle is that of the callback.
-            usage.encode(&mut unsafe { Digest::new(digest) });
+            usage.encode(&mut Digest(digest));
         }
     }
 }

@@ -151,12 +151,11 @@ pub unsafe fn propagate_change<U: Usage>(
 ) {
     check.check_change(usage);
     let effect = take_effect(usage, |usage| EncodedText::of_change(usage, expires_at));
-    // SAFETY: the caller guarantees that `ctx` and `name` are those of the current call.
+    // SAFETY: the caller guarantees that `ctx` and `name` are those of the current call; the server copies the text.
     unsafe {
-        match &effect {
-            Some(text) => propagate_effect(ctx, name, text),
-            None => count_change(ctx),
-        }
+        let Some(text) = effect.as_ref().map(EncodedText::as_bytes) else { return count_change(ctx) };
+        let (start, length) = (text.as_ptr().cast::<c_char>(), text.len());
+        count_propagated(call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"sb".as_ptr(), name, start, length)));
     }
 }
 
@@ -169,16 +168,6 @@ fn take_effect<U: Usage>(usage: &mut U, encode: impl FnOnce(&mut U) -> EncodedTe
     }
     usage.discard_effect();
     None
-}
-
-/// # Safety
-/// `ctx` and `name` are those of the current call.
-#[inline(always)]
-unsafe fn propagate_effect(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString, text: &EncodedText) {
-    let (start, length) = (text.as_bytes().as_ptr().cast::<c_char>(), text.as_bytes().len());
-    // SAFETY: the caller guarantees that `ctx` and `name` are those of the current call; the server copies the text.
-    let status = unsafe { call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"sb".as_ptr(), name, start, length)) };
-    count_propagated(status);
 }
 
 /// Increases the server's count of changes, by which it decides when to save. Replicating the call does that; without a

@@ -18,11 +18,11 @@
 //!   the first key of this module, in case the parent does not get that far. In a cluster it does not: the keys that it
 //!   writes may be those of a slot that is migrated to another node.
 
-use super::api::{ERR, OK, api, call, has_flag, info_number, now, start_timer, warn};
+use super::api::{ERR, OK, api, call, info_number, now, server_is, start_timer, warn};
 use super::guard;
 use super::rdb::Rdb;
-use super::server_entry::global;
-use crate::server::Global;
+use super::server_entry::module_state;
+use crate::server::ModuleState;
 use crate::server::fencing::Fencing;
 use crate::server::policy_load::{Load, PolicyLoad};
 use crate::server::policy_table::MAX_RECORD;
@@ -99,19 +99,21 @@ guard::entry_point! {
     /// Saves policies. Writes nothing if there are none and the server can omit empty aux data.
     unsafe fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
         // SAFETY: the server saves with its lock held; the handle is that of the callback.
-        let (records, mut rdb) = unsafe { (records(global()), Rdb::new(io)) };
+        let (records, mut rdb) = unsafe { (records(module_state()), Rdb::new(io)) };
         if !records.is_empty() || !omits_empty_aux_data() {
             Encoder::integer(&mut rdb, u64::try_from(records.len()).unwrap_or(u64::MAX));
-            records.iter().for_each(|record| Encoder::bytes(&mut rdb, record));
+            for record in &records {
+                Encoder::bytes(&mut rdb, record);
+            }
         }
     }
 }
 
 /// Returns all records of policies and deletions, and that of the last fencing token.
-fn records(global: &Global) -> Vec<Vec<u8>> {
-    global.policies.tick(now());
-    let mut records: Vec<Vec<u8>> = global.policies.with(|table| table.records(now()).collect());
-    records.extend(global.fencing.record());
+fn records(state: &ModuleState) -> Vec<Vec<u8>> {
+    state.policies.tick(now());
+    let mut records: Vec<Vec<u8>> = state.policies.with(|table| table.records(now()).collect());
+    records.extend(state.fencing.record());
     records
 }
 
@@ -119,29 +121,29 @@ guard::entry_point! {
     /// Loads policies.
     unsafe fn load(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int, or ERR => {
         // SAFETY: the server loads with its lock held; the handle is that of the callback.
-        let (global, mut rdb) = unsafe { (global(), Rdb::new(io)) };
-        let is_read = version == VERSION && read(global, &mut rdb).is_some();
+        let (state, mut rdb) = unsafe { (module_state(), Rdb::new(io)) };
+        let is_read = version == VERSION && read(state, &mut rdb).is_some();
         if is_read { OK } else { ERR }
     }
 }
 
 /// Reads records and applies them to the current load. Returns `None` if one of them is malformed.
-fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
+fn read(state: &ModuleState, from: &mut impl Decoder) -> Option<()> {
     let count = from.integer()?;
     if count > 0 {
-        warn_if_not_persisted(&global.policy_load);
+        warn_if_not_persisted(&state.policy_load);
     }
     for _ in 0..count {
         // Other code may run while the server waits for more of the snapshot.
         let record = from.bytes(MAX_RECORD)?;
         if let Some(token) = Fencing::read(&record) {
-            global.fencing.observe(token, true, now());
+            state.fencing.observe(token, true, now());
             continue;
         }
-        let taken = match &mut *global.policy_load.load.borrow_mut() {
-            Load::Immediate => global.policies.with(|table| table.merge(&record, Origin::Disk, now())),
+        let taken = match &mut *state.policy_load.load.borrow_mut() {
+            Load::Immediate => state.policies.with(|table| table.merge(&record, Origin::Disk, now())),
             Load::Separate { table, origin, .. } => {
-                global.policies.with(|replaced| table.load_record(replaced, &record, *origin, now()))
+                state.policies.with(|replaced| table.load_record(replaced, &record, *origin, now()))
             }
         };
         if taken == MergeOutcome::Malformed {
@@ -152,8 +154,8 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
 }
 
 /// Logs a warning, once, that policies from elsewhere will not be in the snapshots of this server.
-pub fn warn_if_not_persisted(state: &PolicyLoad) {
-    if !are_persisted() && !state.warned.replace(true) {
+pub fn warn_if_not_persisted(load: &PolicyLoad) {
+    if !are_persisted() && !load.warned.replace(true) {
         warn(
             "policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'",
         );
@@ -161,57 +163,57 @@ pub fn warn_if_not_persisted(state: &PolicyLoad) {
 }
 
 /// Handles the events of a load: its start, and its outcome.
-pub fn load_event(global: &Global, subevent: LoadingSubevent) {
-    let load = &mut *global.policy_load.load.borrow_mut();
+pub fn load_event(state: &ModuleState, subevent: LoadingSubevent) {
+    let load = &mut *state.policy_load.load.borrow_mut();
     match subevent {
-        LoadingSubevent::RdbStarted => begin(global, load, Origin::Disk, false),
+        LoadingSubevent::RdbStarted => begin(state, load, Origin::Disk, false),
         LoadingSubevent::ReplStarted => {
             // The event of an asynchronous load comes before this one.
             let is_async = matches!(load, Load::Separate { is_async: true, .. });
-            begin(global, load, Origin::Primary, is_async);
+            begin(state, load, Origin::Primary, is_async);
         }
-        LoadingSubevent::AofStarted | LoadingSubevent::Failed => abort(global, load),
+        LoadingSubevent::AofStarted | LoadingSubevent::Failed => abort(state, load),
         LoadingSubevent::Ended => {
             if matches!(load, Load::Separate { is_async: false, .. }) {
-                finish_load(global, load);
+                finish_load(state, load);
             }
         }
     }
 }
 
 /// Handles the events of an asynchronous load, beside the old data.
-pub fn async_load_event(global: &Global, subevent: u64) {
-    let load = &mut *global.policy_load.load.borrow_mut();
+pub fn async_load_event(state: &ModuleState, subevent: u64) {
+    let load = &mut *state.policy_load.load.borrow_mut();
     match subevent {
-        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED => begin(global, load, Origin::Primary, true),
-        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED => finish_load(global, load),
-        _ => abort(global, load),
+        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED => begin(state, load, Origin::Primary, true),
+        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED => finish_load(state, load),
+        _ => abort(state, load),
     }
 }
 
-fn begin(global: &Global, load: &mut Load, origin: Origin, is_async: bool) {
-    abort(global, load);
-    *load = Load::Separate { table: Box::new(global.policies.with(|table| table.successor())), origin, is_async };
+fn begin(state: &ModuleState, load: &mut Load, origin: Origin, is_async: bool) {
+    abort(state, load);
+    *load = Load::Separate { table: Box::new(state.policies.with(|table| table.successor())), origin, is_async };
 }
 
-fn abort(global: &Global, load: &mut Load) {
+fn abort(state: &ModuleState, load: &mut Load) {
     if let Load::Separate { table, .. } = std::mem::take(load) {
-        global.policy_load.discarded.borrow_mut().push(table.discard());
+        state.policy_load.discarded.borrow_mut().push(table.discard());
     }
 }
 
-fn finish_load(global: &Global, load: &mut Load) {
+fn finish_load(state: &ModuleState, load: &mut Load) {
     if let Load::Separate { table, .. } = std::mem::take(load) {
-        let replaced = global.policies.with(|current| std::mem::replace(current, *table));
-        global.policy_load.discarded.borrow_mut().push(replaced.discard());
+        let replaced = state.policies.with(|current| std::mem::replace(current, *table));
+        state.policy_load.discarded.borrow_mut().push(replaced.discard());
     }
 }
 
 /// Handles the cron event: checks the clock, and frees a batch of the tables that were replaced by a load.
-pub fn cron(global: &Global) {
+pub fn cron(state: &ModuleState) {
     const FREED_AT_ONCE: usize = 200;
-    global.policies.tick(now());
-    let mut discarded = global.policy_load.discarded.borrow_mut();
+    state.policies.tick(now());
+    let mut discarded = state.policy_load.discarded.borrow_mut();
     if let Some(last) = discarded.last_mut()
         && !last.free(FREED_AT_ONCE)
     {
@@ -223,12 +225,12 @@ pub fn cron(global: &Global) {
 ///
 /// # Safety
 /// `ctx` is that of the event.
-pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if (global.policies.is_empty() && global.fencing.record().is_none()) || !is_rewriting() {
+pub unsafe fn forked(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
+    if (state.policies.is_empty() && state.fencing.record().is_none()) || !is_rewriting() {
         return;
     }
-    global.policy_load.token_pending.set(true);
-    global.policy_load.pending.set(Walk::ALL);
+    state.policy_load.token_pending.set(true);
+    state.policy_load.pending.set(Walk::ALL);
     // The timer runs before the child can have exited.
     // SAFETY: the caller guarantees that `ctx` is that of the event.
     unsafe { start_timer(ctx, Duration::ZERO, propagate_in_timer) };
@@ -239,7 +241,7 @@ guard::entry_point! {
     unsafe fn propagate_in_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held, in a context of its own.
         unsafe {
-            if propagate_pending(global(), ctx) {
+            if propagate_pending(module_state(), ctx) {
                 start_timer(ctx, Duration::ZERO, propagate_in_timer);
             }
         }
@@ -256,18 +258,18 @@ fn is_rewriting() -> bool {
 ///
 /// # Safety
 /// `ctx` is live, and not that of a command.
-pub unsafe fn propagate_pending(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
-    let mut pending = global.policy_load.pending.get();
+pub unsafe fn propagate_pending(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) -> bool {
+    let mut pending = state.policy_load.pending.get();
     if pending.is_over() || !may_propagate() {
         return false;
     }
-    for record in global.policies.next_batch(&mut pending, now()) {
+    for record in state.policies.next_batch(&mut pending, now()) {
         // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
     }
-    global.policy_load.pending.set(pending);
+    state.policy_load.pending.set(pending);
     if pending.is_over()
-        && let Some(record) = global.fencing.record().filter(|_| global.policy_load.token_pending.take())
+        && let Some(record) = state.fencing.record().filter(|_| state.policy_load.token_pending.take())
     {
         // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
@@ -302,16 +304,14 @@ pub unsafe fn propagate_record(ctx: *mut raw::RedisModuleCtx, record: &[u8]) {
 ///
 /// # Safety
 /// `io` is that of a rewrite.
-pub unsafe fn write_to_aof(global: &Global, io: *mut raw::RedisModuleIO) {
-    if global.policy_load.rewritten.replace(true) {
+pub unsafe fn write_to_aof(state: &ModuleState, io: *mut raw::RedisModuleIO) {
+    if state.policy_load.rewritten.replace(true) {
         return;
     }
-    // SAFETY: called on the thread that rewrites; a null context is allowed.
-    let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
-    if has_flag(flags, raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
+    if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
         return;
     }
-    for record in records(global) {
+    for record in records(state) {
         let start = record.as_ptr().cast::<std::ffi::c_char>();
         // SAFETY: the caller guarantees that `io` is that of a rewrite; the server copies the bytes.
         unsafe { call!(RedisModule_EmitAOF(io, COMMAND.as_ptr(), c"b".as_ptr(), start, record.len())) };

@@ -49,7 +49,7 @@ impl Decoder for Rdb {
         }
     }
 
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+    fn bytes(&mut self, max_length: usize) -> Option<Box<[u8]>> {
         let mut length = 0;
         // SAFETY: the handle is live (see `new`). The length is that of the allocation; a failed read returns null.
         unsafe {
@@ -63,7 +63,7 @@ impl Decoder for Rdb {
             }
             // The block is from the server's allocator, which is also the global allocator of the module.
             let bytes = Box::from_raw(std::ptr::slice_from_raw_parts_mut(start.cast::<u8>(), length));
-            Some(bytes).filter(|bytes| bytes.len() <= most)
+            Some(bytes).filter(|bytes| bytes.len() <= max_length)
         }
     }
 }

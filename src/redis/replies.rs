@@ -10,16 +10,11 @@ use std::ffi::{CString, c_long};
 /// Sink for the reply to a call.
 #[derive(Clone, Copy)]
 pub struct Replies {
-    ctx: *mut raw::RedisModuleCtx,
+    /// Context of the current call.
+    pub(super) ctx: *mut raw::RedisModuleCtx,
 }
 
 impl Replies {
-    /// # Safety
-    /// `ctx` is that of the current call for as long as the result is used.
-    pub unsafe fn to(ctx: *mut raw::RedisModuleCtx) -> Replies {
-        Replies { ctx }
-    }
-
     /// Sends a reply, or an error.
     pub fn send(self, reply: Result<Reply, Error>) {
         match reply {

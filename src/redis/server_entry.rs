@@ -2,20 +2,20 @@
 //! state of the module.
 
 use super::api::{api, call};
-use crate::server::Global;
+use crate::server::ModuleState;
 use redis_module::raw;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// Single [`Global`] of this process.
-struct Shared(OnceLock<Global>);
+/// Single [`ModuleState`] of this process.
+struct Shared(OnceLock<ModuleState>);
 
-// SAFETY: `OnceLock` creates it once, from any thread. Afterwards it is accessed only through `global`, whose callers
+// SAFETY: `OnceLock` creates it once, from any thread. Afterwards it is accessed only through `module_state`, whose callers
 // hold the server's lock, so one thread at a time accesses it and sees the writes of the previous one.
 unsafe impl Sync for Shared {}
 
-static GLOBAL: Shared = Shared(OnceLock::new());
+static STATE: Shared = Shared(OnceLock::new());
 
 /// Returns the state of the module.
 ///
@@ -23,8 +23,8 @@ static GLOBAL: Shared = Shared(OnceLock::new());
 /// The caller holds the server's lock for `'a`. The server holds it when it calls commands, events, timers and the
 /// callbacks of types, except `free`, which it may call from a background thread.
 #[inline(always)]
-pub unsafe fn global<'a>() -> &'a Global {
-    GLOBAL.0.get_or_init(Global::default)
+pub unsafe fn module_state<'a>() -> &'a ModuleState {
+    STATE.0.get_or_init(ModuleState::default)
 }
 
 /// Entry from the server. While it lasts, the server's lock is held and the context is live.
@@ -33,16 +33,7 @@ pub struct ServerEntry<'a> {
     /// The server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
     /// State of the module outside of keys.
-    pub global: &'a Global,
-}
-
-impl<'a> ServerEntry<'a> {
-    /// # Safety
-    /// `ctx` is live, and the server's lock is held, for `'a`.
-    pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> ServerEntry<'a> {
-        // SAFETY: the caller guarantees it (see the function's contract).
-        ServerEntry { ctx, global: unsafe { global() } }
-    }
+    pub state: &'a ModuleState,
 }
 
 /// Runs `run` with the name of a key as a string of the server, in the key's database.

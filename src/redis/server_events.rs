@@ -4,7 +4,7 @@
 //! other events, to which [`watch`] subscribes. A module has one subscription to each event.
 
 use super::api::{api, subscribe};
-use super::server_entry::global;
+use super::server_entry::module_state;
 use super::waiting_callbacks::call_waiting;
 use super::{guard, outgoing, policy_persistence};
 use redis_module::server_events::{FlushSubevent, LoadingSubevent, ServerRole, register_server_events};
@@ -49,7 +49,7 @@ guard::event_handler! {
         outgoing::on_demand_change(false);
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
-            policy_persistence::load_event(global(), event);
+            policy_persistence::load_event(module_state(), event);
             call_waiting(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));
         }
     }
@@ -60,8 +60,8 @@ guard::event_handler! {
     cron_event_handler fn cron(context, _version: u64) {
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
-            policy_persistence::propagate_pending(global(), context.ctx);
-            policy_persistence::cron(global());
+            policy_persistence::propagate_pending(module_state(), context.ctx);
+            policy_persistence::cron(module_state());
             call_waiting(context.ctx, |callbacks, entry| (callbacks.cron)(entry));
         }
     }
@@ -71,18 +71,18 @@ guard::entry_point! {
     /// Handles the events that the SDK has no handlers for.
     unsafe fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, subevent: u64, _data: *mut c_void) {
         // SAFETY: the server announces events with its lock held.
-        let global = unsafe { global() };
+        let state = unsafe { module_state() };
         match event.id {
             raw::REDISMODULE_EVENT_FORK_CHILD => {
                 let forked = subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
                 outgoing::on_demand_change(forked);
                 if forked {
                     // SAFETY: the event's own context.
-                    unsafe { policy_persistence::forked(global, ctx) };
+                    unsafe { policy_persistence::forked(state, ctx) };
                 }
             }
             raw::REDISMODULE_EVENT_REPLICA_CHANGE => outgoing::on_demand_change(false),
-            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_persistence::async_load_event(global, subevent),
+            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_persistence::async_load_event(state, subevent),
             // SAFETY: the event's own context.
             raw::REDISMODULE_EVENT_SWAPDB => unsafe {
                 call_waiting(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry));

@@ -3,7 +3,7 @@
 use super::Redis;
 use super::api::{api, start_timer};
 use super::guard;
-use super::server_entry::ServerEntry;
+use super::server_entry::{ServerEntry, module_state};
 use crate::reply::Reply;
 use crate::server::queues::schedule::TimerId;
 use crate::server::queues::{Answer, BlockedClient, ClientId};
@@ -57,7 +57,7 @@ pub(super) fn callbacks() -> Option<&'static WaitingCallbacks> {
 pub(super) unsafe fn call_waiting(ctx: *mut raw::RedisModuleCtx, call: impl FnOnce(&WaitingCallbacks, ServerEntry)) {
     if let Some(callbacks) = callbacks() {
         // SAFETY: the caller guarantees that `ctx` is that of an entry from the server, which holds its lock.
-        call(callbacks, unsafe { ServerEntry::new(ctx) });
+        call(callbacks, ServerEntry { ctx, state: unsafe { module_state() } });
     }
 }
 

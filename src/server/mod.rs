@@ -2,8 +2,8 @@
 //! progress of a load of policies and of their exchange in a cluster, settings, and counters.
 //!
 //! Other modules call this one, and change keys, from threads of their own that hold the server's lock. So no state is
-//! thread-local. All of it is in a single `Global` (`redis/server_entry.rs`). An entry from the server creates a reference to
-//! it, as the server calls the module with its lock held. `Global` is not `Sync`, so such a reference cannot be sent to
+//! thread-local. All of it is in a single `ModuleState` (`redis/server_entry.rs`). An entry from the server creates a reference to
+//! it, as the server calls the module with its lock held. `ModuleState` is not `Sync`, so such a reference cannot be sent to
 //! another thread.
 
 pub mod fencing;
@@ -19,7 +19,7 @@ use ratelimit_core::syntax::BucketCache;
 
 /// State of the module in this server process. There is one instance.
 #[derive(Default)]
-pub struct Global {
+pub struct ModuleState {
     /// Policies of this server.
     pub policies: policy_table::Policies,
     /// Progress of a load of policies, and of writing their records to the AOF.

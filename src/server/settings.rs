@@ -19,7 +19,7 @@ pub struct Setting {
     /// `true` if the setting can be set only when the module is loaded.
     pub at_load: bool,
     /// Callback for a new value if the setting is a size in bytes, which may be written with a unit; otherwise `None`.
-    pub size: Option<fn(SketchSize)>,
+    pub set_size: Option<fn(SketchSize)>,
     /// Description of valid values, for error messages.
     pub must_be: MustBe,
     value: AtomicI64,
@@ -35,25 +35,25 @@ impl Setting {
     pub fn set(&self, value: i64) {
         self.value.store(value, Relaxed);
         let size = u64::try_from(value).ok().and_then(SketchSize::new);
-        if let (Some(hear), Some(size)) = (self.size, size) {
-            hear(size);
+        if let (Some(set_size), Some(size)) = (self.set_size, size) {
+            set_size(size);
         }
     }
 
     const fn number(name: &'static CStr, range: RangeInclusive<i64>, default: i64, must_be: MustBe) -> Setting {
         let value = AtomicI64::new(default);
-        Setting { name, range, is_switch: false, at_load: false, size: None, must_be, value }
+        Setting { name, range, is_switch: false, at_load: false, set_size: None, must_be, value }
     }
 
-    const fn count(name: &'static CStr) -> Setting {
-        let must_be = MustBe::number("a whole number", " from 1 to 10000000", "100000");
-        Setting::number(name, 1..=10_000_000, 100_000, must_be)
+    const fn count(name: &'static CStr, default: i64, default_text: &'static str) -> Setting {
+        let must_be = MustBe::number("a whole number", " from 1 to 10000000", default_text);
+        Setting::number(name, 1..=10_000_000, default, must_be)
     }
 
     const fn switch(name: &'static CStr, at_load: bool, on: bool) -> Setting {
         let must_be = MustBe::other("yes or no", "no");
         let value = AtomicI64::new(if on { 1 } else { 0 });
-        Setting { name, range: 0..=1, is_switch: true, at_load, size: None, must_be, value }
+        Setting { name, range: 0..=1, is_switch: true, at_load, set_size: None, must_be, value }
     }
 
     fn parse(&self, text: &[u8]) -> Option<i64> {
@@ -63,7 +63,7 @@ impl Setting {
                 b"no" => 0,
                 _ => return None,
             }
-        } else if self.size.is_some() {
+        } else if self.set_size.is_some() {
             i64::try_from(SketchSize::parse(text)?.bytes()).ok()?
         } else {
             i64::try_from(whole(text, u64::MAX)?).ok()?
@@ -77,21 +77,16 @@ impl Setting {
 }
 
 /// Maximum number of log entries per key.
-pub static MAX_LOG_ENTRIES: Setting = Setting::count(c"max-log-entries");
+pub static MAX_LOG_ENTRIES: Setting = Setting::count(c"max-log-entries", 100_000, "100000");
 
 /// Maximum number of leases per key.
-pub static MAX_LEASES: Setting = Setting::count(c"max-leases");
+pub static MAX_LEASES: Setting = Setting::count(c"max-leases", 100_000, "100000");
 
 /// Maximum number of idempotency keys per key.
-pub static MAX_IDS: Setting = Setting::count(c"max-ids");
+pub static MAX_IDS: Setting = Setting::count(c"max-ids", 100_000, "100000");
 
 /// Maximum number of waiters per key.
-pub static MAX_BLOCKED: Setting = Setting::number(
-    c"max-blocked",
-    1..=10_000_000,
-    10_000,
-    MustBe::number("a whole number", " from 1 to 10000000", "10000"),
-);
+pub static MAX_BLOCKED: Setting = Setting::count(c"max-blocked", 10_000, "10000");
 
 /// Switch that registers CL.THROTTLE and converts keys of redis-cell.
 pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true, false);
@@ -116,7 +111,7 @@ pub static TOP_KEYS: Setting =
 
 /// Size in bytes of the cells of a sketch that is created by a call without SIZE.
 pub static SKETCH_SIZE: Setting = Setting {
-    size: Some(SketchSize::set_as_default),
+    set_size: Some(SketchSize::set_as_default),
     ..Setting::number(
         c"sketch-size",
         65_536..=268_435_456,

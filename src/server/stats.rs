@@ -51,7 +51,7 @@ impl CommandStats {
     }
 
     /// Counts a granted or denied call.
-    pub fn decided(&self, admitted: bool) {
+    pub fn count_decision(&self, admitted: bool) {
         if admitted { &self.admitted } else { &self.denied }.count();
     }
 }

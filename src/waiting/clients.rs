@@ -7,7 +7,7 @@ use crate::redis::waiting_callbacks::UnblockedClient;
 use crate::redis::{self, Redis, blocked, guard, key_events};
 use crate::reply::Reply;
 use crate::server::queues::{Answer, BlockedClient, ClientId, QueueKey, WaitingCall};
-use crate::server::{Global, settings};
+use crate::server::{ModuleState, settings};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{Block, KeyRequest};
 use ratelimit_core::wire::args::KeyIndex;
@@ -39,16 +39,16 @@ pub fn wait(
     let Some(claim) = Claim::of(spec) else { return Ok(false) };
     let limit = spec.limit.raised_by(spec.keep).limit();
     charge::follow_clock(redis, index, now);
-    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(index));
-    if !queues.waits(db, key, claim.holder()) {
-        settings::check_blocked(queues.waiting(db, key))?;
+    let (queues, db, key) = (&redis.state.queues, redis.db(), redis.key_bytes(index));
+    if !queues.is_waiting(db, key, claim.holder()) {
+        settings::check_blocked(queues.waiter_count(db, key))?;
     }
     // Other modules may run now, but not after the client has been blocked, when no error can be sent to it.
     redis.finish();
     let key = QueueKey { db: redis.db(), name: Arc::from(redis.key_bytes(index)) };
     key_events::subscribe(redis.entry());
     let client = blocked::block(redis).ok_or(Error::Internal)?;
-    redis.global.queues.join(&key, limit, claim, timeout, client, now);
+    redis.state.queues.join(&key, limit, claim, timeout, client, now);
     timer::arm(redis.entry());
     Ok(true)
 }
@@ -56,24 +56,24 @@ pub fn wait(
 /// Returns the holders in a call of RL.RELEASE that wait for a lease of a key and have none to release. A holder that
 /// disconnects may send its release on another connection, which may arrive before the disconnection: a lease granted
 /// in between would have no owner.
-#[cold]
 pub fn waiting_without_lease<'h>(
     redis: &mut Redis,
     index: KeyIndex,
     holders: &[&'h [u8]],
     now: Timestamp,
 ) -> Vec<&'h [u8]> {
-    let waits = |redis: &Redis, holder: &[u8]| redis.global.queues.waits(redis.db(), redis.key_bytes(index), holder);
-    let mut waiting = holders.to_vec();
+    let waits =
+        |redis: &Redis, holder: &[u8]| redis.state.queues.is_waiting(redis.db(), redis.key_bytes(index), holder);
+    let mut waiting = if redis.state.queues.has_waiters() { holders.to_vec() } else { Vec::new() };
     waiting.retain(|holder| waits(redis, holder) && charge::lease_until(redis, index, holder, now).is_none());
     waiting
 }
 
 /// Denies the call of a holder that waits for a lease of a key, if one does.
 pub fn deny(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Timestamp) {
-    if let Some((call, client)) = redis.global.queues.remove_holder(redis.db(), redis.key_bytes(index), holder) {
+    if let Some((call, client)) = redis.state.queues.remove_holder(redis.db(), redis.key_bytes(index), holder) {
         let denial = denial(redis, index, &call, now);
-        redis.global.outbox.answer(client, denial, None);
+        redis.state.outbox.answer(client, denial, None);
         timer::arm(redis.entry());
     }
 }
@@ -85,17 +85,17 @@ enum EndedWait {
 }
 
 /// Removes a client from the queues, or from the outbox. Returns `None` if it has been handed back already.
-fn end(global: &Global, id: ClientId) -> Option<(BlockedClient, EndedWait)> {
-    if let Some((call, client)) = global.queues.remove_client(id) {
+fn remove_client(state: &ModuleState, id: ClientId) -> Option<(BlockedClient, EndedWait)> {
+    if let Some((call, client)) = state.queues.remove_client(id) {
         return Some((client.blocked, EndedWait::Waiting(call)));
     }
-    let (blocked, answer) = global.outbox.take(id)?;
+    let (blocked, answer) = state.outbox.take(id)?;
     Some((blocked, EndedWait::Answered(answer)))
 }
 
 /// Ends the wait of a client that has disconnected.
 pub fn client_disconnected(entry: ServerEntry, id: ClientId) {
-    let Some((blocked, ended)) = end(entry.global, id) else { return };
+    let Some((blocked, ended)) = remove_client(entry.state, id) else { return };
     blocked.hand_back(None);
     match ended {
         EndedWait::Waiting(_) => timer::arm(entry),
@@ -106,7 +106,7 @@ pub fn client_disconnected(entry: ServerEntry, id: ClientId) {
 /// Ends the wait of a client that CLIENT UNBLOCK unblocks. Returns the client and its reply, or `None` if the
 /// client has been handed back already.
 pub fn client_unblocked(redis: &mut Redis, id: ClientId) -> Option<UnblockedClient> {
-    let (blocked, ended) = end(redis.global, id)?;
+    let (blocked, ended) = remove_client(redis.state, id)?;
     redis.stats = match &ended {
         EndedWait::Waiting(call) => call.caller.stats,
         EndedWait::Answered(answer) => answer.stats,
@@ -130,14 +130,14 @@ pub fn client_unblocked(redis: &mut Redis, id: ClientId) -> Option<UnblockedClie
 /// Queues the release of the lease that an answer grants, as the answer was not sent.
 pub fn answer_lost(entry: ServerEntry, answer: Answer) {
     if let Some(grant) = answer.grant {
-        entry.global.queues.queue_release(grant);
+        entry.state.queues.queue_release(grant);
         timer::arm(entry);
     }
 }
 
 /// Returns the reply to a call that was taken out of its queue and is granted nothing.
 fn denial(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
-    let denial = catch_unwind(AssertUnwindSafe(|| serve::deny(redis, index, call, now)));
-    call.caller.stats.decided(false);
-    denial.unwrap_or(Err(Error::Internal)).map(|decision| serve::denied(call, &decision))
+    let denial = catch_unwind(AssertUnwindSafe(|| serve::deny_call(redis, index, call, now)));
+    call.caller.stats.count_decision(false);
+    denial.unwrap_or(Err(Error::Internal)).map(|decision| serve::denial_reply(call, &decision))
 }

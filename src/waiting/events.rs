@@ -1,7 +1,6 @@
 //! Events that may make room for a waiting call. Their handlers only mark the key and arm the timer.
 
-use super::timer;
-use super::timer_run::TimerRun;
+use super::timer::{self, TimerRun};
 use crate::redis::server_entry::ServerEntry;
 use crate::redis::{cluster_slots, now};
 use std::ffi::c_int;
@@ -11,15 +10,15 @@ const KEYS_PER_CRON: usize = 100;
 
 /// Handles a change of a key.
 pub fn key_changed(entry: ServerEntry, db: c_int, name: &[u8]) {
-    if entry.global.queues.mark_changed(db, name) {
+    if entry.state.queues.mark_changed(db, name) {
         timer::arm(entry);
     }
 }
 
 /// Handles an event that may have changed every key: FLUSHALL, SWAPDB or a load.
 pub fn all_keys_changed(entry: ServerEntry) {
-    let queues = &entry.global.queues;
-    if queues.any() {
+    let queues = &entry.state.queues;
+    if queues.has_waiters() {
         queues.mark_all_changed();
         timer::arm(entry);
     }
@@ -28,12 +27,12 @@ pub fn all_keys_changed(entry: ServerEntry) {
 /// Handles the cron event, about ten times a second: the clock may have been set, a slot may have been migrated, and
 /// writes may be accepted again.
 pub fn cron(entry: ServerEntry) {
-    let queues = &entry.global.queues;
-    entry.global.schedule.allows_client_unblock.set(None);
-    if queues.is_granting_paused() && TimerRun::new(entry).may_grant() {
+    let queues = &entry.state.queues;
+    entry.state.schedule.allows_client_unblock.set(None);
+    if queues.granting_paused.get() && TimerRun::new(entry).may_grant() {
         queues.resume_granting();
     }
-    if queues.any() && cluster_slots::is_cluster() {
+    if queues.has_waiters() && cluster_slots::is_cluster() {
         for key in queues.next_keys(KEYS_PER_CRON) {
             // A key in a slot that this node no longer owns is marked, so that its waiters are redirected.
             match cluster_slots::owner_of(entry, key.db, &key.name) {

@@ -40,10 +40,9 @@
 //! | a call begins to wait; its client ends the wait | `clients.rs` |
 //! | later calls are placed behind it | `queue_order.rs` |
 //! | an event may have made room in its key | `events.rs` |
-//! | the timer is armed | `timer.rs` |
-//! | the timer runs, with a bound on its work | `timer_work.rs`, `timer_run.rs` |
-//! | the queue of its key is served; the call is decided | `serve.rs` |
-//! | its lease gets a fencing token | `fencing.rs` |
+//! | the timer is armed; a run of it is bounded | `timer.rs` |
+//! | the timer runs | `timer_work.rs` |
+//! | the queue of its key is served; the call is decided; its lease gets a fencing token | `serve.rs` |
 //!
 //! A release reaches a queue by a keyspace event: `charge::release` commits, `Redis::finish` announces the event,
 //! `redis/key_events.rs` receives it, `events.rs` marks the queue and arms the timer, and `serve.rs` serves it.
@@ -54,16 +53,15 @@
 
 mod clients;
 mod events;
-pub mod fencing;
 pub mod queue_order;
 mod serve;
 mod timer;
-mod timer_run;
 mod timer_work;
 
 use crate::redis::waiting_callbacks::WaitingCallbacks;
 
 pub use clients::{deny, wait, waiting_without_lease};
+pub use serve::{assign_token, reply_with_token};
 
 /// Functions of this folder for events of the server.
 pub const CALLBACKS: WaitingCallbacks = WaitingCallbacks {

@@ -4,21 +4,22 @@
 //! The evaluation of a denied head returns the wait after which it may be granted. The timer is armed for then, unless
 //! an event of the key comes first. A call whose wait has ended is evaluated and answered like a new call.
 
-use super::timer_run::TimerRun;
-use super::{fencing, queue_order};
+use super::queue_order;
+use super::timer::TimerRun;
 use crate::charge;
 use crate::redis::{Redis, permissions};
 use crate::reply::Reply;
-use crate::server::Global;
-use crate::server::queues::{Caller, Grant, QueueKey, WaitingCall};
+use crate::server::ModuleState;
+use crate::server::queues::{Grant, QueueKey, WaitingCall};
 use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
+use std::sync::Arc;
 
 /// Answers those calls waiting for a lease of a key that can be answered, until the work of the run is used up.
 pub fn serve(redis: &mut Redis, index: KeyIndex, key: &QueueKey, run: &mut TimerRun) {
-    let (queues, now) = (&redis.global.queues, run.now);
+    let (queues, now) = (&redis.state.queues, run.now);
     if queues.is_behind_clock(key) && run.may_grant() {
         charge::follow_clock(redis, index, now);
         // The event is announced now, not after the evaluation: it marks the key as changed, and other modules may run.
@@ -66,16 +67,16 @@ fn answer_reason(
     run: &mut TimerRun,
 ) -> Option<AnswerReason> {
     let now = run.now;
-    let after = match peek(redis, index, &head.claim.request(head.limit, false), now) {
+    let after = match peek_decision(redis, index, &head.claim.request(head.limit, false), now) {
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) if run.may_grant() => return Some(AnswerReason::Room),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
-            redis.global.queues.pause_granting();
+            redis.state.queues.granting_paused.set(true);
             None
         }
         Ok(Decision { verdict: Verdict::Never, .. }) | Err(_) => return Some(AnswerReason::Never),
     };
-    redis.global.queues.set_head_due(key, after, now);
+    redis.state.queues.set_head_due(key, after, now);
     None
 }
 
@@ -94,35 +95,38 @@ fn decide(
     let passes = match reason {
         AnswerReason::Room => true,
         AnswerReason::Never => false,
-        AnswerReason::WaitEnded => peek(redis, index, &request, now).is_ok_and(|decision| decision.verdict.allowed()),
+        AnswerReason::WaitEnded => {
+            peek_decision(redis, index, &request, now).is_ok_and(|decision| decision.verdict.allowed())
+        }
     };
-    if passes && !may_acquire(redis, index, &call.caller) {
-        return end_wait(redis.global, key, call, Err(Error::NoPermission), None, true, now);
+    let may_acquire = |user: &Arc<[u8]>| permissions::may_acquire(redis, user, index);
+    if passes && !call.caller.user.as_ref().is_none_or(may_acquire) {
+        return end_wait(redis.state, key, call, Err(Error::NoPermission), None, true, now);
     }
     // A denial writes too if it shifts timestamps after the clock moved backwards.
-    let writes = passes || redis.global.queues.is_behind_clock(key);
+    let writes = passes || redis.state.queues.is_behind_clock(key);
     if !(if writes { run.may_grant() } else { permissions::may_propagate_now() }) {
-        redis.stats.decided(false);
-        let denied = deny(redis, index, call, now);
-        return end_wait(redis.global, key, call, denied, None, true, now);
+        redis.stats.count_decision(false);
+        let denied = deny_call(redis, index, call, now);
+        return end_wait(redis.state, key, call, denied, None, true, now);
     }
     if call.claim.is_fenced() {
-        fencing::assign_token(redis, &mut request, now);
+        assign_token(redis, &mut request, now);
     }
     let renews = charge::lease_until(redis, index, call.claim.holder(), now).is_some();
-    let decided = charge(redis, index, &request, now);
+    let decided = charge::charge(redis, index, &request, None, now).map(|answer| answer.decision);
     redis.finish();
     // Other modules, notified of an expired key, may have taken the free room: then the call stays in the queue.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
     if reason == AnswerReason::WaitEnded || !has_to_wait {
-        let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, index, &request, decision, now));
-        end_wait(redis.global, key, call, decided, reply, renews, now);
+        let reply = decided.as_ref().ok().map(|decision| reply_with_token(redis, index, &request, decision, now));
+        end_wait(redis.state, key, call, decided, reply, renews, now);
     }
 }
 
 /// Answers a call whose wait has ended, and removes it from its queue.
 fn end_wait(
-    global: &Global,
+    state: &ModuleState,
     key: &QueueKey,
     call: &WaitingCall,
     decided: Result<Decision, Error>,
@@ -132,7 +136,7 @@ fn end_wait(
 ) {
     let allowed = decided.as_ref().is_ok_and(|decision| decision.verdict.allowed());
     if allowed {
-        global.queues.served.count();
+        state.queues.served.count();
     }
     // A lease that was only renewed must not be released if the answer is lost: the holder had it before.
     let grant = (allowed && !renews).then(|| Grant {
@@ -140,25 +144,25 @@ fn end_wait(
         holder: call.claim.holder().into(),
         expires_at: call.claim.expires_at(now),
     });
-    let reply = decided.map(|decision| reply.unwrap_or_else(|| denied(call, &decision)));
-    match (global.queues.leave(key, call.place), grant) {
-        (Some(waiter), grant) => global.outbox.answer(waiter.client, reply, grant),
+    let reply = decided.map(|decision| reply.unwrap_or_else(|| denial_reply(call, &decision)));
+    match (state.queues.leave(key, call.place), grant) {
+        (Some(waiter), grant) => state.outbox.answer(waiter.client, reply, grant),
         // The client has disconnected while other modules ran.
-        (None, Some(grant)) => global.queues.queue_release(grant),
+        (None, Some(grant)) => state.queues.queue_release(grant),
         (None, None) => {}
     }
 }
 
 /// Returns the reply to a call that is granted nothing.
-pub fn denied(call: &WaitingCall, decision: &Decision) -> Reply {
+pub fn denial_reply(call: &WaitingCall, decision: &Decision) -> Reply {
     if call.claim.is_fenced() { Reply::fenced(decision, 0) } else { Reply::decision(decision) }
 }
 
 /// Returns the decision on a waiting call that is to be denied even if there is room, because nothing can be written
 /// now or because its client has ended the wait.
-pub fn deny(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
+pub fn deny_call(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
     let mut request = call.claim.request(call.limit, true);
-    let decision = peek(redis, index, &request, now)?;
+    let decision = peek_decision(redis, index, &request, now)?;
     if !decision.verdict.allowed() {
         return Ok(decision);
     }
@@ -166,20 +170,38 @@ pub fn deny(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timesta
     for spec in queue_order::specs(&mut request) {
         spec.nx = true;
     }
-    peek(redis, index, &request, now)
-}
-
-/// Returns `true` if the user of a waiting call may still run RL.ACQUIRE on its key.
-fn may_acquire(redis: &Redis, index: KeyIndex, caller: &Caller) -> bool {
-    caller.user.as_deref().is_none_or(|user| permissions::may_acquire(redis, user, index))
+    peek_decision(redis, index, &request, now)
 }
 
 /// Returns the decision on a call without charging it.
-fn peek(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
+fn peek_decision(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
     charge::peek(redis, index, request, now).map(|answer| answer.decision)
 }
 
-/// Charges a call if its limit permits; returns the decision.
-fn charge(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
-    charge::charge(redis, index, request, None, now).map(|answer| answer.decision)
+/// Adds a new fencing token to a call, which its lease gets unless it has one. An unused token is harmless, as the next
+/// one is larger.
+#[cold]
+pub fn assign_token(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
+    let token = redis.state.fencing.next(now);
+    for spec in queue_order::specs(request) {
+        spec.fence = token;
+    }
+}
+
+/// Returns the reply to a call: with FENCE also the token of the lease that its holder has, or 0 if it is denied.
+pub fn reply_with_token(
+    redis: &mut Redis,
+    index: KeyIndex,
+    request: &KeyRequest,
+    decision: &Decision,
+    now: Timestamp,
+) -> Reply {
+    let spec = match request {
+        KeyRequest::One(spec) => Some(spec),
+        KeyRequest::Composite(call) => call.specs.first(),
+        KeyRequest::Policy(_) => None,
+    };
+    let Some(spec) = spec.filter(|spec| spec.fence.is_some()) else { return Reply::decision(decision) };
+    let token = if decision.verdict.allowed() { charge::lease_token(redis, index, spec.holder, now) } else { 0 };
+    Reply::fenced(decision, token)
 }

@@ -1,12 +1,19 @@
-//! Timer that serves waiting calls.
+//! Timer that serves waiting calls, and its runs.
 //!
-//! It is armed for the next expiry of a lease or timeout of a call, and for now after an event that may make room. The
+//! The timer is armed for the next expiry of a lease or timeout of a call, and for now after an event that may make room. The
 //! server measures timers by the wall clock but sleeps by another clock, so a change of the wall clock is detected by
 //! the cron event.
+//!
+//! **A run is bounded,** independent of the number of keys: it does a limited amount of work ([`MAX_WORK`]), and the
+//! rest is done in the next run. In between the server reads calls. No call overtakes meanwhile: a new call goes to
+//! the end of the queue (`queue_order.rs`).
+//!
+//! **While the server does not accept writes,** no lease is granted ([`TimerRun::may_grant`]). Keys with waiters are not
+//! polled meanwhile: the cron event checks if the server accepts writes again, and then all keys are evaluated.
 
 use crate::redis::server_entry::ServerEntry;
-use crate::redis::{now, waiting_callbacks};
-use crate::server::Global;
+use crate::redis::{now, permissions, waiting_callbacks};
+use crate::server::ModuleState;
 use ratelimit_core::Timestamp;
 use std::time::Duration;
 
@@ -14,13 +21,13 @@ use std::time::Duration;
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Returns the instant of the next work; `None` if none is scheduled.
-fn due(global: &Global) -> Option<Timestamp> {
-    if global.outbox.is_empty() { global.queues.due() } else { Some(Timestamp::EPOCH) }
+fn due(state: &ModuleState) -> Option<Timestamp> {
+    if state.outbox.is_empty() { state.queues.due() } else { Some(Timestamp::EPOCH) }
 }
 
 /// Arms the timer for the next work, or disarms it if there is none.
 pub fn arm(entry: ServerEntry) {
-    match due(entry.global) {
+    match due(entry.state) {
         Some(due) => arm_for(entry, due, delay_until(due, now())),
         None => disarm(entry),
     }
@@ -28,7 +35,7 @@ pub fn arm(entry: ServerEntry) {
 
 /// Arms the timer again if there is work at `now`, as an armed timer still waits by the clock before it was set.
 pub fn rearm(entry: ServerEntry, now: Timestamp) {
-    if due(entry.global).is_some_and(|due| due <= now) {
+    if due(entry.state).is_some_and(|due| due <= now) {
         disarm(entry);
         arm_for(entry, Timestamp::EPOCH, Duration::ZERO);
     }
@@ -36,7 +43,7 @@ pub fn rearm(entry: ServerEntry, now: Timestamp) {
 
 /// Records that the timer has fired and is no longer armed.
 pub fn fired(entry: ServerEntry) {
-    entry.global.schedule.armed.set(None);
+    entry.state.schedule.armed.set(None);
 }
 
 /// Returns the delay for which to arm the timer, in whole milliseconds and at most a minute. A timer for a later instant
@@ -47,7 +54,7 @@ fn delay_until(due: Timestamp, now: Timestamp) -> Duration {
 }
 
 fn arm_for(entry: ServerEntry, due: Timestamp, delay: Duration) {
-    let armed = &entry.global.schedule.armed;
+    let armed = &entry.state.schedule.armed;
     if armed.get().is_some_and(|(_, armed)| armed == due) {
         return;
     }
@@ -58,8 +65,58 @@ fn arm_for(entry: ServerEntry, due: Timestamp, delay: Duration) {
 }
 
 fn disarm(entry: ServerEntry) {
-    if let Some((timer, _)) = entry.global.schedule.armed.take() {
+    if let Some((timer, _)) = entry.state.schedule.armed.take() {
         waiting_callbacks::stop_timer(entry, timer);
+    }
+}
+
+/// Maximum work of one run of the timer: evaluations of queues, and answers. Granting a lease takes about 25
+/// microseconds, including the server's reply.
+pub const MAX_WORK: usize = 100;
+
+/// Run of the timer.
+pub struct TimerRun<'a> {
+    /// Entry of the timer.
+    pub entry: ServerEntry<'a>,
+    /// Start of the run, which is the time of all its work.
+    pub now: Timestamp,
+    work: usize,
+    /// `true` if the server accepts writes; `None` before it has been queried.
+    accepts_writes: Option<bool>,
+}
+
+impl<'a> TimerRun<'a> {
+    /// Begins a run now.
+    pub fn new(entry: ServerEntry<'a>) -> TimerRun<'a> {
+        TimerRun { entry, now: now(), work: 0, accepts_writes: None }
+    }
+
+    /// Returns `true` if the run may do more work.
+    pub fn has_budget(&self) -> bool {
+        self.work < MAX_WORK
+    }
+
+    /// Adds to the work done so far.
+    pub fn add_work(&mut self, work: usize) {
+        self.work = self.work.saturating_add(work);
+    }
+
+    /// Raises the work done so far to at least `work`.
+    pub fn raise_work_to(&mut self, work: usize) {
+        self.work = self.work.max(work);
+    }
+
+    /// Returns the work done so far.
+    pub fn work_done(&self) -> usize {
+        self.work
+    }
+
+    /// Returns `true` if a lease can be granted now: the server would also accept a call that takes one. The server is
+    /// queried at most once a run, and only if a lease could be granted.
+    pub fn may_grant(&mut self) -> bool {
+        let entry = self.entry;
+        permissions::may_propagate_now()
+            && *self.accepts_writes.get_or_insert_with(|| permissions::accepts_writes(entry))
     }
 }
 
@@ -74,7 +131,7 @@ mod tests {
         for (micros, millis) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (60_000_000, 60_000), (60_001_000, 60_000)] {
             assert_eq!(delay_until(now.plus(Span::from_micros(micros)), now), Duration::from_millis(millis));
         }
-        assert_eq!(delay_until(Timestamp::MAX, now), Duration::from_millis(60_000));
+        assert_eq!(delay_until(Timestamp::MAX, now), Duration::from_secs(60));
         assert_eq!(delay_until(Timestamp::EPOCH, now), Duration::ZERO);
     }
 }

@@ -4,12 +4,12 @@
 //! change would be propagated with the slot, or at the position, of the running command. The timer runs before the
 //! next call is read.
 
-use super::timer_run::{MAX_WORK, TimerRun};
-use super::{serve, timer};
+use super::serve;
+use super::timer::{self, MAX_WORK, TimerRun};
 use crate::charge;
 use crate::redis::server_entry::ServerEntry;
 use crate::redis::{Redis, cluster_slots, guard};
-use crate::server::Global;
+use crate::server::ModuleState;
 use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
 
@@ -18,7 +18,7 @@ const REDIRECTION_WORK: usize = 25;
 
 /// Does the work of one run of the timer. A panic ends only the item of work that caused it.
 pub fn run(entry: ServerEntry) {
-    let Global { queues, .. } = entry.global;
+    let ModuleState { queues, .. } = entry.state;
     timer::fired(entry);
     let run = &mut TimerRun::new(entry);
     while run.has_budget()
@@ -32,14 +32,14 @@ pub fn run(entry: ServerEntry) {
         // Answers have been counted; an evaluation without an answer counts as one.
         run.raise_work_to(before.saturating_add(1));
     }
-    let done = u64::try_from(run.work_done().max(hand_back_answered(entry.global))).unwrap_or(u64::MAX);
+    let done = u64::try_from(run.work_done().max(hand_back_answered(entry.state))).unwrap_or(u64::MAX);
     queues.max_work.set(queues.max_work.get().max(done));
     guard::catch_panic((), || timer::arm(entry));
 }
 
 /// Hands the clients of answered calls back to the server; returns their number.
-fn hand_back_answered(global: &Global) -> usize {
-    let answered = std::iter::from_fn(|| global.outbox.next());
+fn hand_back_answered(state: &ModuleState) -> usize {
+    let answered = std::iter::from_fn(|| state.outbox.next());
     answered.take(MAX_WORK).map(|(client, answer)| client.hand_back(Some(answer))).count()
 }
 
@@ -53,8 +53,8 @@ fn release_undelivered(run: &mut TimerRun, grant: Grant) {
             drop(charge::release(redis, name, &[holder], Some(*expires_at), run.now));
         });
     } else {
-        let queues = &run.entry.global.queues;
-        queues.pause_granting();
+        let queues = &run.entry.state.queues;
+        queues.granting_paused.set(true);
         queues.queue_release(grant);
     }
 }
@@ -62,7 +62,7 @@ fn release_undelivered(run: &mut TimerRun, grant: Grant) {
 /// Evaluates the queue of one key.
 fn evaluate_queue(run: &mut TimerRun, key: &QueueKey) {
     let (entry, mut redirection) = (run.entry, None);
-    let queues = &entry.global.queues;
+    let queues = &entry.state.queues;
     queues.evaluations.count();
     let served = Redis::in_background(entry, key.db, &key.name, |redis, name| {
         redirection = cluster_slots::redirection(redis, name);
@@ -79,17 +79,17 @@ fn evaluate_queue(run: &mut TimerRun, key: &QueueKey) {
                 break;
             }
             run.add_work(1);
-            reject(entry.global, key, &call, error.clone());
+            reject(entry.state, key, &call, error.clone());
         }
     } else if let (false, Some(call)) = (served, queues.replaced(key).or_else(|| queues.head(key))) {
         // A panic has interrupted the evaluation. Its call is answered, so that it does not wait forever.
-        reject(entry.global, key, &call, Error::Internal);
+        reject(entry.state, key, &call, Error::Internal);
     }
 }
 
 /// Answers a waiting call with an error.
-fn reject(global: &Global, key: &QueueKey, call: &WaitingCall, error: Error) {
-    if let Some(waiter) = global.queues.leave(key, call.place) {
-        global.outbox.answer(waiter.client, Err(error), None);
+fn reject(state: &ModuleState, key: &QueueKey, call: &WaitingCall, error: Error) {
+    if let Some(waiter) = state.queues.leave(key, call.place) {
+        state.outbox.answer(waiter.client, Err(error), None);
     }
 }

@@ -19,13 +19,13 @@ use std::thread::panicking;
 /// Closed key, with the state in which the call found it. The call may have opened other keys since.
 pub struct ClosedKey<'a> {
     /// Position of the key among the words of the call.
-    pub(super) index: KeyIndex,
+    pub index: KeyIndex,
     /// Type of the value if a module has defined it; otherwise null.
     pub(super) native: *mut raw::RedisModuleType,
     /// Value if a module has defined its type; otherwise null.
     pub(super) value: *mut c_void,
     /// `true` if the key was missing.
-    pub(super) missing: bool,
+    pub missing: bool,
     /// Expiry of the key. Fetched only if the call may change the key.
     pub(super) expires_at: OptionalExpiry,
     /// Number of times that other modules may have run before the key was closed ([`Redis::generation`]). Once that
@@ -33,18 +33,6 @@ pub struct ClosedKey<'a> {
     pub(super) generation: u32,
     /// Lifetime of the call, which the value must not outlive.
     pub(super) call: PhantomData<&'a ()>,
-}
-
-impl ClosedKey<'_> {
-    /// Returns the position of the key among the words of the call.
-    pub fn index(&self) -> KeyIndex {
-        self.index
-    }
-
-    /// Returns `true` if the key was missing.
-    pub fn is_missing(&self) -> bool {
-        self.missing
-    }
 }
 
 impl<'a> OpenKey<'_, 'a> {

@@ -283,16 +283,12 @@ impl<U: Usage> Deref for View<'_, U> {
 
 /// Key opened for reading only, which is allowed on a read-only replica.
 pub struct PeekedKey<'r> {
-    contents: Contents,
-    call: PhantomData<&'r mut ()>,
+    pub(super) contents: Contents,
+    /// Borrow of the call.
+    pub(super) call: PhantomData<&'r mut ()>,
 }
 
 impl PeekedKey<'_> {
-    /// Creates a key with these contents.
-    pub(super) fn of(contents: Contents) -> Self {
-        PeekedKey { contents, call: PhantomData }
-    }
-
     /// Returns the contents of the key.
     #[inline(always)]
     pub fn contents(&self) -> &Contents {

@@ -9,6 +9,7 @@ use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::thread::panicking;
@@ -244,7 +245,7 @@ impl<'a> Redis<'a> {
     /// Opens a key for reading only.
     #[inline(always)]
     pub fn peek(&mut self, index: KeyIndex) -> Result<PeekedKey<'_>, Error> {
-        Contents::open(self, index, READ).map(PeekedKey::of)
+        Ok(PeekedKey { contents: Contents::open(self, index, READ)?, call: PhantomData })
     }
 
     /// Records the deletion of an unused key. It is propagated, and then the key is deleted if it is still unused.

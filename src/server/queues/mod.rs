@@ -27,8 +27,9 @@ pub use waiting_call::{Answer, BlockedClient, Caller, ClientId, Grant, QueueKey,
 #[derive(Default)]
 pub struct Queues {
     table: RefCell<QueueTable>,
-    /// `true` if a waiter could be granted a lease, but the server does not accept writes.
-    granting_paused: Cell<bool>,
+    /// `true` if a waiter could be granted a lease, but the server does not accept writes. All keys are evaluated once it
+    /// does again.
+    pub granting_paused: Cell<bool>,
     /// Number of calls that have waited and were granted a lease.
     pub served: Counter,
     /// Number of calls whose timeout has passed.
@@ -64,23 +65,23 @@ pub struct QueueFacts {
 impl Queues {
     /// Returns `true` if any call waits.
     #[inline(always)]
-    pub fn any(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         !self.table.borrow().by_key.is_empty()
     }
 
     /// Returns the number of calls that wait for a lease of a key.
-    pub fn waiting(&self, db: c_int, name: &[u8]) -> usize {
+    pub fn waiter_count(&self, db: c_int, name: &[u8]) -> usize {
         self.table.borrow().at(db, name).map_or(0, |entry| entry.queue.len())
     }
 
     /// Returns `true` if a holder waits for a lease of a key.
-    pub fn waits(&self, db: c_int, name: &[u8], holder: &[u8]) -> bool {
+    pub fn is_waiting(&self, db: c_int, name: &[u8], holder: &[u8]) -> bool {
         self.table.borrow().at(db, name).is_some_and(|entry| entry.queue.place_of(holder).is_some())
     }
 
     /// Applies the limit of a new take to all waiters of the key. The first returned value is `true` if the key has
     /// waiters, and the second if the limit has changed so that one of them may be granted.
-    pub fn limit_to(&self, db: c_int, name: &[u8], limit: Amount) -> (bool, bool) {
+    pub fn apply_limit(&self, db: c_int, name: &[u8], limit: Amount) -> (bool, bool) {
         let table = &mut *self.table.borrow_mut();
         let Some(key) = table.key(db, name) else { return (false, false) };
         let changed = table.entry_mut(&key).is_some_and(|entry| entry.queue.limit_to(limit));
@@ -121,7 +122,7 @@ impl Queues {
     }
 
     /// Returns a copy of the call that `select` returns for the queue of a key.
-    fn next(
+    fn copy_call(
         &self,
         key: &QueueKey,
         select: impl FnOnce(&Queue<WaitingClient>) -> Option<(QueuePlace, &Waiter<WaitingClient>)>,
@@ -145,7 +146,7 @@ impl Queues {
         key: &QueueKey,
         place: impl FnOnce(&Queue<WaitingClient>) -> Option<QueuePlace>,
     ) -> Option<(WaitingCall, WaitingClient)> {
-        let taken = self.next(key, |queue| {
+        let taken = self.copy_call(key, |queue| {
             let place = place(queue)?;
             Some((place, queue.at(place)?))
         })?;
@@ -155,18 +156,18 @@ impl Queues {
 
     /// Returns the head of the queue of a key.
     pub fn head(&self, key: &QueueKey) -> Option<WaitingCall> {
-        self.next(key, Queue::head)
+        self.copy_call(key, Queue::head)
     }
 
     /// Returns a call whose holder has sent another request since.
     pub fn replaced(&self, key: &QueueKey) -> Option<WaitingCall> {
-        self.next(key, Queue::replaced)
+        self.copy_call(key, Queue::replaced)
     }
 
     /// Returns a call whose timeout has passed.
     pub fn overdue(&self, key: &QueueKey, now: Timestamp) -> Option<WaitingCall> {
         let now = self.table.borrow().clock.at(now);
-        self.next(key, |queue| queue.overdue(now))
+        self.copy_call(key, |queue| queue.overdue(now))
     }
 
     /// Sets the wait until the head of the queue of a key may be granted; `None` if only an event can make room.
@@ -177,17 +178,6 @@ impl Queues {
             entry.head_due = wait.map(|wait| now.plus(wait));
             table.update_lists(key);
         }
-    }
-
-    /// Records that a waiter could be granted, but the server does not accept writes. All keys are evaluated once it
-    /// does again.
-    pub fn pause_granting(&self) {
-        self.granting_paused.set(true);
-    }
-
-    /// Returns `true` if the server is to be queried again for whether it accepts writes.
-    pub fn is_granting_paused(&self) -> bool {
-        self.granting_paused.get()
     }
 
     /// Resumes granting, as the server accepts writes again.
@@ -271,7 +261,7 @@ impl Queues {
     }
 
     /// Returns the first waiters of a key, at most `max_waiters`.
-    pub fn list(&self, db: c_int, name: &[u8], max_waiters: usize, now: Timestamp) -> Vec<WaiterFacts> {
+    pub fn first_waiters(&self, db: c_int, name: &[u8], max_waiters: usize, now: Timestamp) -> Vec<WaiterFacts> {
         let table = self.table.borrow();
         let now = table.clock.at(now);
         let waiters = table.at(db, name).into_iter().flat_map(|entry| entry.queue.iter());
