@@ -3,7 +3,7 @@
 
 use ratelimit_core::algorithm::leases::Token;
 use ratelimit_core::policy::{EffectivePolicy, PolicyFacts};
-use ratelimit_core::space_saving::Heavy;
+use ratelimit_core::space_saving::HeavyHitter;
 use ratelimit_core::{Amount, Decision, InfoField, Span, Timestamp, UsageKind, Verdict};
 
 /// Reply to a call, other than an error.
@@ -180,8 +180,8 @@ impl Reply {
     }
 
     /// Creates `[[key, denied, error, policy, item], ...]`; `denied` is too large by at most `error`.
-    pub fn heaviest(keys: &[Heavy]) -> Reply {
-        let row = |key: &Heavy| HeavyRow {
+    pub fn heaviest(keys: &[HeavyHitter]) -> Reply {
+        let row = |key: &HeavyHitter| HeavyRow {
             key: key.name.into(),
             counts: [key.denied, key.error].map(integer),
             names: [key.policy, key.item].map(|name| name.map(Into::into)),

@@ -86,30 +86,16 @@ impl Ban {
         self.until.since(now)
     }
 
-    /// Returns `true` if another strike at `now` would ban the key.
-    fn next_strike_bans(&self, rule: BanRule, now: Timestamp) -> bool {
-        self.strikes_in_window(rule, now).saturating_add(1) >= rule.strikes
-    }
-
-    /// Returns the number of strikes in the current window.
-    fn strikes_in_window(&self, rule: BanRule, now: Timestamp) -> u32 {
-        if now < self.since.plus(rule.window.span()) { self.strikes } else { 0 }
-    }
-
     /// Counts a strike, and bans the key if it was the last one.
     pub fn strike(&mut self, rule: BanRule, now: Timestamp) {
-        if self.next_strike_bans(rule, now) {
+        let strikes = if now < self.since.plus(rule.window.span()) { self.strikes } else { 0 };
+        if strikes.saturating_add(1) >= rule.strikes {
             let level = rule.next_level(self.level(now));
-            let longest = match rule.longest {
-                Some(longest) => longest.span(),
-                None if level > 0 => self.longest,
-                None => Span::ZERO,
-            };
+            let longest = rule.longest.map_or(if level > 0 { self.longest } else { Span::ZERO }, Period::span);
             let until = self.until.max(now.plus(rule.length(level)).min(Timestamp::MAX));
             *self = Ban { until, longest, level, ..Ban::default() };
             return;
         }
-        let strikes = self.strikes_in_window(rule, now);
         let since = if strikes == 0 { now } else { self.since };
         (self.strikes, self.since, self.window) = (strikes.saturating_add(1), since, rule.window.span());
     }

@@ -146,7 +146,8 @@ impl EncodedText {
 
     /// Creates a text with another heading, to which fields are appended.
     pub(crate) fn beginning_with(heading: &[u8]) -> EncodedText {
-        let mut text = EncodedText::empty();
+        let (short, long) = ([0; EncodedText::SHORT], Vec::new());
+        let mut text = EncodedText { short, length: 0, long, anchor: TimeBase::None };
         text.push(heading);
         text
     }
@@ -157,10 +158,6 @@ impl EncodedText {
         text.integer(expires_at);
         text.anchor = TimeBase::of_expiry(expires_at);
         text
-    }
-
-    fn empty() -> EncodedText {
-        EncodedText { short: [0; EncodedText::SHORT], length: 0, long: Vec::new(), anchor: TimeBase::None }
     }
 
     #[inline]
@@ -242,13 +239,8 @@ pub struct TextDecoder<'a> {
 
 impl<'a> TextDecoder<'a> {
     /// Creates a decoder for a text that consists only of fields.
-    pub(crate) fn of(text: &'a EncodedText) -> TextDecoder<'a> {
-        TextDecoder { rest: text.as_bytes(), anchor: TimeBase::None }
-    }
-
-    /// Creates a decoder for the fields after `heading`.
-    pub(crate) fn after(heading: &[u8], text: &'a [u8]) -> Option<TextDecoder<'a>> {
-        Some(TextDecoder { rest: text.strip_prefix(heading)?, anchor: TimeBase::None })
+    pub(crate) fn of(rest: &'a [u8]) -> TextDecoder<'a> {
+        TextDecoder { rest, anchor: TimeBase::None }
     }
 
     /// Returns `true` if all fields have been decoded.
@@ -319,9 +311,9 @@ impl Decoder for TextDecoder<'_> {
         Some(value)
     }
 
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+    fn bytes(&mut self, max: usize) -> Option<Box<[u8]>> {
         self.rest = self.rest.strip_prefix(b" ")?;
-        let length = usize::try_from(self.digits()?).ok().filter(|length| *length <= most)?;
+        let length = usize::try_from(self.digits()?).ok().filter(|length| *length <= max)?;
         let (bytes, rest) = self.rest.strip_prefix(b":")?.split_at_checked(length)?;
         self.rest = rest;
         Some(bytes.into())
@@ -363,7 +355,7 @@ impl<'a> Effect<'a> {
             return Some(Effect::Deletion);
         }
         if let Some(conversion) = text.strip_prefix(CONVERSION) {
-            let mut fields = TextDecoder { rest: conversion, anchor: TimeBase::None };
+            let mut fields = TextDecoder::of(conversion);
             let version = u32::try_from(fields.integer()?).ok()?;
             let expires_at = expiry(fields.integer()?)?;
             let plain_expiry = fields.integer()?;
@@ -371,7 +363,7 @@ impl<'a> Effect<'a> {
             fields.anchor = TimeBase::of_expiry(expires_at);
             return Some(Effect::Conversion { version, expires_at, plain_expiry, fields });
         }
-        let mut fields = TextDecoder { rest: text, anchor: TimeBase::None };
+        let mut fields = TextDecoder::of(text);
         let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
         let expires_at = fields.expiry()?;
         fields.anchor = TimeBase::of_expiry(expires_at);

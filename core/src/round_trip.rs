@@ -76,7 +76,7 @@ pub(crate) fn check_equal<U: Usage>(replica: &U, original: &U, effect: &EncodedT
 /// Decodes an encoded usage to a copy that shares no memory with the original. Returns `None` if it is rejected.
 #[must_use]
 pub fn decode<U: Usage>(text: &EncodedText) -> Option<U> {
-    let mut fields = TextDecoder::of(text);
+    let mut fields = TextDecoder::of(text.as_bytes());
     U::decode(&mut fields, U::VERSION).filter(|_| fields.end())
 }
 

@@ -45,9 +45,9 @@ pub const MAX_PREFIX: usize = 512;
 /// Maximum number of entries of a sketch.
 pub const MAX_ENTRIES: usize = 65_536;
 
-/// Denied key with its estimated number of denials.
+/// Denied key, or item of a key, with its estimated number of denials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heavy<'t> {
+pub struct HeavyHitter<'t> {
     /// Name of the key, truncated to [`MAX_PREFIX`] bytes.
     pub name: &'t [u8],
     /// Number of denials: an upper bound in [`SpaceSaving::heaviest`], a lower bound in
@@ -69,7 +69,7 @@ pub struct Heavy<'t> {
 ///
 /// let (mut denials, now) = (SpaceSaving::new(2), Timestamp::from_clock(1_700_000_000_000_000));
 /// for name in ["a", "b", "a", "c", "a"] {
-///     denials.record(name.as_bytes(), None, now);
+///     denials.record(name.as_bytes(), None, None, now);
 /// }
 /// let [a, c] = denials.heaviest(10).try_into().unwrap();
 /// assert_eq!((a.name, a.denied, a.error), (&b"a"[..], 3, 0));
@@ -81,7 +81,7 @@ pub struct Heavy<'t> {
 #[derive(Clone, Debug)]
 pub struct SpaceSaving {
     /// Maximum number of entries.
-    max_keys: usize,
+    max_entries: usize,
     hash: Hash,
     /// Places of the entries, by the hashes of their keys.
     places: HashTable<Place>,
@@ -94,10 +94,6 @@ pub struct SpaceSaving {
     latest: usize,
     clock: MinuteClock,
 }
-
-/// Entry of a recorded denial; valid until the next denial is recorded.
-#[derive(Clone, Copy, Debug)]
-pub struct DenialPlace(usize);
 
 #[derive(Clone, Copy, Debug)]
 struct Count {
@@ -126,24 +122,24 @@ impl Place {
 }
 
 impl SpaceSaving {
-    /// Creates a sketch with room for `max_keys` keys. Allocates no memory before the first denial.
+    /// Creates a sketch with room for `max_entries` entries. Allocates no memory before the first denial.
     #[must_use]
-    pub fn new(max_keys: usize) -> SpaceSaving {
-        SpaceSaving::hashed_by(Hash::new(), max_keys)
+    pub fn new(max_entries: usize) -> SpaceSaving {
+        SpaceSaving::hashed_by(Hash::new(), max_entries)
     }
 
-    fn hashed_by(hash: Hash, max_keys: usize) -> SpaceSaving {
-        let max_keys = max_keys.min(MAX_ENTRIES);
+    fn hashed_by(hash: Hash, max_entries: usize) -> SpaceSaving {
+        let max_entries = max_entries.min(MAX_ENTRIES);
         let clock = MinuteClock::default();
         let (places, entries, counts) = (HashTable::new(), Vec::new(), Vec::new());
-        SpaceSaving { max_keys, hash, places, entries, counts, floor: 0, latest: NONE, clock }
+        SpaceSaving { max_entries, hash, places, entries, counts, floor: 0, latest: NONE, clock }
     }
 
-    /// Returns the maximum number of keys.
+    /// Returns the maximum number of entries.
     #[must_use]
     #[inline]
-    pub fn max_keys(&self) -> usize {
-        self.max_keys
+    pub fn max_entries(&self) -> usize {
+        self.max_entries
     }
 
     /// Returns the upper bound of the denials of a key without an entry.
@@ -152,59 +148,54 @@ impl SpaceSaving {
         self.floor
     }
 
-    /// Records that a key, or an item of it, was denied at `now`. Returns the entry; `None` if the sketch has no room
-    /// for keys.
+    /// Records that a key, or an item of it, was denied at `now`, with the policy that denied it.
     #[inline(always)]
-    pub fn record(&mut self, name: &[u8], item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
+    pub fn record(&mut self, name: &[u8], item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
         let minute = self.clock.minute(now);
         let name = name.get(..MAX_PREFIX).unwrap_or(name);
         let item = item.map(|item| item.get(..MAX_PREFIX).unwrap_or(item));
         // Successive denials are often of one key.
         if self.entries.get(self.latest).is_some_and(|entry| entry.is_of(name, item)) {
-            return Some(self.count_at(self.latest, minute));
+            self.count_at(self.latest, minute);
+        } else if let Some(entry) = self.find_or_add(name, item, minute) {
+            self.latest = entry;
+        } else {
+            return;
         }
-        let place = self.find_or_add(name, item, minute)?;
-        self.latest = place.0;
-        Some(place)
-    }
-
-    /// Counts a denial of a key that was not denied last.
-    #[inline(never)]
-    fn find_or_add(&mut self, name: &[u8], item: Option<&[u8]>, minute: u64) -> Option<DenialPlace> {
-        let hash = self.hash.of(name, item);
-        let is_of_key = |place: &Place| {
-            place.hash == hash && self.entries.get(place.entry()).is_some_and(|entry| entry.is_of(name, item))
-        };
-        if let Some(place) = self.places.find(spread(hash), is_of_key).copied() {
-            return Some(self.count_at(place.entry(), minute));
-        }
-        self.add(name, item, hash, minute)
-    }
-
-    /// Counts a denial of the key of an entry.
-    #[inline(always)]
-    fn count_at(&mut self, place: usize, minute: u64) -> DenialPlace {
-        if let Some(entry) = self.entries.get_mut(place) {
-            entry.minutes.count(minute);
-            let count = entry.count;
-            self.count(count);
-        }
-        DenialPlace(place)
-    }
-
-    /// Records the policy that has denied a key. `place` must be that of the last recorded denial.
-    #[inline]
-    pub fn set_policy(&mut self, DenialPlace(place): DenialPlace, policy: &Rc<[u8]>) {
-        if let Some(entry) = self.entries.get_mut(place)
+        if let (Some(entry), Some(policy)) = (self.entries.get_mut(self.latest), policy)
             && !entry.policy.as_ref().is_some_and(|known| Rc::ptr_eq(known, policy))
         {
             entry.policy = Some(Rc::clone(policy));
         }
     }
 
+    /// Counts a denial of a key that was not denied last. Returns its entry; `None` if the sketch has room for none.
+    #[inline(never)]
+    fn find_or_add(&mut self, name: &[u8], item: Option<&[u8]>, minute: u64) -> Option<usize> {
+        let hash = self.hash.of(name, item);
+        let is_of_key = |place: &Place| {
+            place.hash == hash && self.entries.get(place.entry()).is_some_and(|entry| entry.is_of(name, item))
+        };
+        if let Some(place) = self.places.find(spread(hash), is_of_key).copied() {
+            self.count_at(place.entry(), minute);
+            return Some(place.entry());
+        }
+        self.add(name, item, hash, minute)
+    }
+
+    /// Counts a denial of the key of an entry.
+    #[inline(always)]
+    fn count_at(&mut self, entry: usize, minute: u64) {
+        if let Some(entry) = self.entries.get_mut(entry) {
+            entry.minutes.count(minute);
+            let count = entry.count;
+            self.increment(count);
+        }
+    }
+
     /// Returns up to `count` keys that were denied most, in descending order.
     #[must_use]
-    pub fn heaviest(&self, count: usize) -> Vec<Heavy<'_>> {
+    pub fn heaviest(&self, count: usize) -> Vec<HeavyHitter<'_>> {
         let heavy = |count: &Count| {
             let entry = self.entries.get(count.entry)?;
             Some(entry.heavy(count.denied, entry.error))
@@ -215,7 +206,7 @@ impl SpaceSaving {
     /// Returns up to `count` keys that were denied most in the last `minutes` minutes, including the current one. The
     /// numbers are lower bounds.
     #[must_use]
-    pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<Heavy<'_>> {
+    pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<HeavyHitter<'_>> {
         let minute = self.clock.minute(now);
         let heavy = self.entries.iter().map(|entry| entry.heavy(entry.minutes.since(minute, minutes), 0));
         first(heavy.filter(|heavy| heavy.denied > 0).collect(), count)
@@ -223,14 +214,14 @@ impl SpaceSaving {
 
     /// Forgets all denials.
     pub fn clear(&mut self) {
-        *self = SpaceSaving::hashed_by(self.hash.clone(), self.max_keys);
+        *self = SpaceSaving::hashed_by(self.hash.clone(), self.max_entries);
     }
 
-    /// Changes the maximum number of keys. If there are more, drops those that were denied least. The floor never
-    /// falls: keys that were dropped before stay unknown, and the count of a new key starts at the floor.
+    /// Changes the maximum number of entries. If there are more, drops those of the keys that were denied least. The
+    /// floor never falls: keys that were dropped before stay unknown, and the count of a new key starts at the floor.
     #[cold]
-    pub fn resize(&mut self, max_keys: usize) {
-        let mut resized = SpaceSaving::hashed_by(self.hash.clone(), max_keys);
+    pub fn resize(&mut self, max_entries: usize) {
+        let mut resized = SpaceSaving::hashed_by(self.hash.clone(), max_entries);
         (resized.floor, resized.clock) = (self.floor, self.clock.clone());
         let rank = |count: &Count| {
             let entry = self.entries.get(count.entry);
@@ -238,10 +229,10 @@ impl SpaceSaving {
         };
         let mut counts = std::mem::take(&mut self.counts);
         counts.sort_unstable_by_key(rank);
-        if let Some(dropped) = counts.get(resized.max_keys) {
+        if let Some(dropped) = counts.get(resized.max_entries) {
             resized.floor = dropped.denied;
         }
-        counts.truncate(resized.max_keys);
+        counts.truncate(resized.max_entries);
         for Count { denied, entry } in counts.into_iter().rev() {
             if let Some(entry) = self.entries.get_mut(entry) {
                 resized.insert(std::mem::take(entry), denied);
@@ -250,10 +241,11 @@ impl SpaceSaving {
         *self = resized;
     }
 
-    /// Adds a key without an entry. If the sketch is full, it replaces the key that was denied least.
+    /// Adds a key without an entry, and returns the index of its entry. If the sketch is full, the entry is that of the
+    /// key that was denied least; `None` if the sketch has room for none.
     #[cold]
-    fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u32, minute: u64) -> Option<DenialPlace> {
-        if self.counts.len() < self.max_keys {
+    fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u32, minute: u64) -> Option<usize> {
+        if self.counts.len() < self.max_entries {
             let (name, item) = (name.to_vec(), item.map(<[u8]>::to_vec));
             let mut entry = DeniedKey { name, item, hash, error: self.floor, ..DeniedKey::default() };
             entry.minutes.count(minute);
@@ -276,24 +268,24 @@ impl SpaceSaving {
             entry.minutes.count(minute);
         }
         self.place(least.entry, hash);
-        self.count(0);
-        Some(DenialPlace(least.entry))
+        self.increment(0);
+        Some(least.entry)
     }
 
-    /// Inserts a new entry.
-    fn insert(&mut self, entry: DeniedKey, denied: u64) -> DenialPlace {
+    /// Inserts a new entry and returns its index.
+    fn insert(&mut self, entry: DeniedKey, denied: u64) -> usize {
         if self.places.is_empty() {
             // With twice the room, the table is rehashed in place when keys come and go, and never grows.
-            let room = self.max_keys.saturating_add(1).saturating_mul(2);
+            let room = self.max_entries.saturating_add(1).saturating_mul(2);
             self.places.reserve(room, |place| spread(place.hash));
         }
-        let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
+        let (index, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
         self.entries.push(DeniedKey { count, ..entry });
-        self.place(place, hash);
-        let counted = Count { denied, entry: place };
+        self.place(index, hash);
+        let counted = Count { denied, entry: index };
         self.counts.push(counted);
-        self.rise(count, counted);
-        DenialPlace(place)
+        self.sift_up(count, counted);
+        index
     }
 
     /// Adds an entry to the table of places.
@@ -304,7 +296,7 @@ impl SpaceSaving {
 
     /// Increments a count and moves it down in the heap if necessary, which is rare.
     #[inline]
-    fn count(&mut self, mut place: usize) {
+    fn increment(&mut self, mut place: usize) {
         let Some(count) = self.counts.get_mut(place) else { return };
         count.denied = count.denied.saturating_add(1);
         let count = *count;
@@ -330,7 +322,7 @@ impl SpaceSaving {
     }
 
     /// Inserts a count into the heap, at `place` or nearer to the root.
-    fn rise(&mut self, mut place: usize, count: Count) {
+    fn sift_up(&mut self, mut place: usize, count: Count) {
         while let Some(above) = place.checked_sub(1).map(|place| place / 2)
             && let Some(&of_above) = self.counts.get(above)
             && count.denied < of_above.denied
@@ -350,17 +342,17 @@ impl SpaceSaving {
 }
 
 /// Returns the first `count` keys by rank, in order.
-fn first(mut all: Vec<Heavy<'_>>, count: usize) -> Vec<Heavy<'_>> {
+fn first(mut all: Vec<HeavyHitter<'_>>, count: usize) -> Vec<HeavyHitter<'_>> {
     if count < all.len() {
         // Usually few of many keys are requested, so sorting all of them would be wasteful.
-        all.select_nth_unstable_by_key(count, Heavy::rank);
+        all.select_nth_unstable_by_key(count, HeavyHitter::rank);
         all.truncate(count);
     }
-    all.sort_unstable_by_key(Heavy::rank);
+    all.sort_unstable_by_key(HeavyHitter::rank);
     all
 }
 
-impl<'t> Heavy<'t> {
+impl<'t> HeavyHitter<'t> {
     /// Returns the sort key: most denials first, then the smallest error, then name and item.
     fn rank(&self) -> (Reverse<u64>, u64, &'t [u8], Option<&'t [u8]>) {
         (Reverse(self.denied), self.error, self.name, self.item)

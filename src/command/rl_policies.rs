@@ -7,7 +7,7 @@ use crate::server::settings::MAX_POLICIES;
 use ratelimit_core::policy::{Condition, DeletionRequest, MergeOutcome, Origin, Pattern, ScaleOutcome, Scaling, Table};
 use ratelimit_core::syntax::{Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
-use ratelimit_core::wire::error::{Error, Expected, Needed, Syntax};
+use ratelimit_core::wire::error::{Error, Expected, Needed, Reason, Syntax};
 
 /// `RL.POLICYSET name [NX | VERSION version] spec [FORCE | SHADOW] [spec [FORCE | SHADOW] ...]`
 pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
@@ -62,7 +62,7 @@ pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         Some(_) if args.accept("MATCH") => Some(Pattern::read(args.argument("pattern", &MATCH)?)?),
         Some(word) => {
             let needed = Needed::instead_of(word, Expected::Word, vec!["MATCH"], Vec::new());
-            return Err(Error::needed(word, needed));
+            return Err(Error::unexpected(word, Reason::Needed(needed)));
         }
     };
     args.end()?;

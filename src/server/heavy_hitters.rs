@@ -23,20 +23,16 @@ impl HeavyHitters {
     /// the key, if there is one.
     #[inline(always)]
     pub fn record(&self, name: &[u8], item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
-        self.with(|table| {
-            if let (Some(place), Some(policy)) = (table.record(name, item, now), policy) {
-                table.set_policy(place, policy);
-            }
-        });
+        self.with(|table| table.record(name, item, policy, now));
     }
 
     /// Resizes the table to the setting, and returns the result of `run` on it.
     #[inline(always)]
     pub fn with<T>(&self, run: impl FnOnce(&mut SpaceSaving) -> T) -> T {
         let table = &mut self.0.borrow_mut();
-        let max_keys = usize::try_from(TOP_KEYS.get()).unwrap_or(0);
-        if table.max_keys() != max_keys {
-            table.resize(max_keys);
+        let max_entries = usize::try_from(TOP_KEYS.get()).unwrap_or(0);
+        if table.max_entries() != max_entries {
+            table.resize(max_entries);
         }
         run(table)
     }

@@ -3,7 +3,7 @@
 use ratelimit_core::UsageKind;
 use ratelimit_core::algorithm::count_min::SketchSize;
 use ratelimit_core::wire::args::whole;
-use ratelimit_core::wire::error::{Error, Expected, MustBe, Needed, Syntax};
+use ratelimit_core::wire::error::{Error, Expected, MustBe, Needed, Reason, Syntax};
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -163,9 +163,9 @@ pub fn read_arguments(arguments: &[&[u8]]) -> Result<(), Error> {
         let setting =
             ALL.into_iter().find(|setting| bare.eq_ignore_ascii_case(setting.text().as_bytes())).ok_or_else(|| {
                 let names = ALL.map(Setting::text).to_vec();
-                Error::needed(name, Needed::instead_of(bare, Expected::Setting, names, Vec::new()))
+                Error::unexpected(name, Reason::Needed(Needed::instead_of(bare, Expected::Setting, names, Vec::new())))
             })?;
-        let word = rest.first().ok_or(Error::missing(setting.text(), &SETTINGS))?;
+        let word = rest.first().ok_or(Error::Missing { argument: setting.text(), syntax: &SETTINGS })?;
         setting.set(setting.parse(word).ok_or_else(|| Error::out_of_range(setting.text(), &setting.must_be, word))?);
     }
     Ok(())

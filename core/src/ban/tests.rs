@@ -26,7 +26,9 @@ fn last_strike_in_the_window_bans() {
 #[test]
 fn rule_of_one_strike_bans_at_once() {
     let mut ban = Ban::default();
-    assert!(ban.next_strike_bans(rule(1, 1, 1), at(0)));
+    ban.strike(rule(1, 1, 1), at(0));
+    assert_eq!(ban.left(at(0)), Span::SECOND);
+    let mut ban = Ban::default();
     ban.strike(rule(1, 60, 5), at(10));
     assert_eq!((ban.left(at(10)), ban.expires_at()), (Span::SECOND.times(5), at(15)));
 }

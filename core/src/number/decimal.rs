@@ -33,6 +33,11 @@ pub fn after_number(text: &[u8]) -> Option<&[u8]> {
     Decimal::split(text).map(|(_, rest)| rest)
 }
 
+/// Returns `true` if `text` begins with a digit, a sign or a decimal point.
+pub fn begins_as_number(text: &[u8]) -> bool {
+    text.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'))
+}
+
 /// Splits `text` into a leading integer of one to nine digits and the remaining bytes.
 ///
 /// The remaining bytes may continue the number (a fraction, an exponent). Returns `None` for zero or more than nine

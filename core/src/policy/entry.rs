@@ -26,19 +26,19 @@ use super::stamp::{Horizon, Stamp};
 use crate::effect::{EncodedText, TextDecoder};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
-use crate::wire::name::MAX_NAME;
+use crate::wire::name;
 
 /// Maximum length of the specs, in bytes. This version writes far shorter texts, but keeps those of later versions.
 pub const MAX_TEXT: usize = 16 * 1024;
 
-/// First words of a record in the first form: its type and form.
-const HEADING: &[u8] = b"rl-policy 1";
-
-/// First words of a record with the duration of the scale.
-const HEADING_FOR: &[u8] = b"rl-policy 2";
-
-/// First words of a record with the times at which MUL and ADD changed the scale.
-const HEADING_STEPS: &[u8] = b"rl-policy 3";
+/// First word of a record. Its form follows.
+const HEADING: &[u8] = b"rl-policy";
+/// Form of a record whose scale has no end and was never changed by MUL or ADD.
+const FIRST_FORM: u64 = 1;
+/// Form of a record with the duration of the scale.
+const FORM_WITH_DURATION: u64 = 2;
+/// Form of a record with the times at which MUL and ADD changed the scale.
+const FORM_WITH_STEPS: u64 = 3;
 
 /// Definition of a policy. Two are ordered by their stamps, and at equal stamps by their fields, so that all servers
 /// agree.
@@ -141,31 +141,10 @@ impl Scale {
     }
 }
 
-/// Register with a total order, in which a stamp beyond the horizon counts as the oldest.
-trait Register: Ord {
-    fn stamp(&self) -> Stamp;
-
-    fn is_later_than(&self, other: &Self, horizon: Horizon) -> bool {
-        (horizon.covers(self.stamp()), self) > (horizon.covers(other.stamp()), other)
-    }
-}
-
-impl Register for Definition {
-    fn stamp(&self) -> Stamp {
-        self.stamp
-    }
-}
-
-impl Register for Scale {
-    fn stamp(&self) -> Stamp {
-        self.stamp
-    }
-}
-
 /// State of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyEntry {
-    /// Name, 1 to [`MAX_NAME`] bytes.
+    /// Name, 1 to [`MAX_NAME`](name::MAX_NAME) bytes.
     pub name: Box<[u8]>,
     /// Current definition, or the deletion.
     pub definition: Definition,
@@ -185,12 +164,9 @@ pub struct Record {
 impl Record {
     /// Parses the output of [`PolicyEntry::record`]. Returns `None` for any other text.
     pub fn read(record: &[u8]) -> Option<Record> {
-        let forms = [(HEADING_FOR, RecordForm::For), (HEADING_STEPS, RecordForm::Steps), (HEADING, RecordForm::First)];
-        forms.into_iter().find_map(|(heading, form)| Record::read_fields(TextDecoder::after(heading, record)?, form))
-    }
-
-    fn read_fields(mut fields: TextDecoder, form: RecordForm) -> Option<Record> {
-        let name = fields.bytes(MAX_NAME).filter(|name| !name.is_empty())?;
+        let mut fields = TextDecoder::of(record.strip_prefix(HEADING)?);
+        let form = fields.integer().filter(|form| (FIRST_FORM..=FORM_WITH_STEPS).contains(form))?;
+        let name = name::decode_boxed(&mut fields)?;
         let (stamp, created) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
         let (legacy_version, set_at) = (fields.integer()?, fields.integer()?);
         let text = fields.bytes(MAX_TEXT)?;
@@ -199,11 +175,11 @@ impl Record {
         let until = Timestamp::from_micros(fields.integer()?)?;
         let mut timing = ScaleTiming::default();
         let (duration, times) = match form {
-            RecordForm::First => (Span::ZERO, StepTimes::NEVER),
-            RecordForm::For => {
+            FIRST_FORM => (Span::ZERO, StepTimes::NEVER),
+            FORM_WITH_DURATION => {
                 (Span::from_micros(fields.integer().filter(|duration| *duration > 0)?), StepTimes::NEVER)
             }
-            RecordForm::Steps => {
+            _ => {
                 let (duration, times) = (Span::from_micros(fields.integer()?), read_times(&mut fields)?);
                 timing.since_multiplied = read_age(&mut fields, times.multiplied)?;
                 timing.since_added = read_age(&mut fields, times.added)?;
@@ -225,14 +201,6 @@ impl Record {
     }
 }
 
-/// Form of a record.
-#[derive(Clone, Copy)]
-enum RecordForm {
-    First,
-    For,
-    Steps,
-}
-
 /// Decodes the times of changes by MUL and ADD, of which at least one is set.
 fn read_times(fields: &mut TextDecoder) -> Option<StepTimes> {
     let mut instant = || Timestamp::from_micros(fields.integer()?);
@@ -250,7 +218,7 @@ impl PolicyEntry {
     /// Encodes the entry as a record, which is propagated, saved and sent to other members of a cluster. `timing` is
     /// the timing of the scale on this server.
     pub fn record(&self, timing: ScaleTiming) -> EncodedText {
-        let mut record = self.heading_and_fields();
+        let mut record = self.identity();
         let Scale { times, end, .. } = self.scale;
         if times != StepTimes::NEVER {
             for (at, age) in [(times.multiplied, timing.since_multiplied), (times.added, timing.since_added)] {
@@ -265,18 +233,18 @@ impl PolicyEntry {
 
     /// Encodes the fields that are equal on all servers with the same state, as input of the digest.
     pub fn identity(&self) -> EncodedText {
-        self.heading_and_fields()
-    }
-
-    fn heading_and_fields(&self) -> EncodedText {
         let PolicyEntry { name, definition, scale } = self;
-        let (heading, until, duration) = match scale.end {
-            End::Never => (HEADING, Timestamp::EPOCH, None),
-            End::For { duration, until } => (HEADING_FOR, until, Some(duration)),
+        let (until, duration) = match scale.end {
+            End::Never => (Timestamp::EPOCH, None),
+            End::For { duration, until } => (until, Some(duration)),
         };
-        let is_stepped = scale.times != StepTimes::NEVER;
-        let heading = if is_stepped { HEADING_STEPS } else { heading };
-        let mut record = EncodedText::beginning_with(heading);
+        let form = match duration {
+            _ if scale.times != StepTimes::NEVER => FORM_WITH_STEPS,
+            Some(_) => FORM_WITH_DURATION,
+            None => FIRST_FORM,
+        };
+        let mut record = EncodedText::beginning_with(HEADING);
+        record.integer(form);
         record.bytes(name);
         definition.stamp.encode(&mut record);
         definition.created.encode(&mut record);
@@ -286,10 +254,10 @@ impl PolicyEntry {
         scale.stamp.encode(&mut record);
         record.integer(scale.factor.millionths());
         record.integer(until.micros());
-        if is_stepped || duration.is_some() {
+        if form != FIRST_FORM {
             record.integer(duration.map_or(0, |duration| duration.span().micros()));
         }
-        if is_stepped {
+        if form == FORM_WITH_STEPS {
             record.integer(scale.times.multiplied.micros());
             record.integer(scale.times.added.micros());
         }
@@ -299,8 +267,8 @@ impl PolicyEntry {
     /// Replaces the registers that are later in `other`. Returns `true` for the definition and for the scale if it was
     /// replaced.
     pub fn merge(&mut self, other: PolicyEntry, horizon: Horizon) -> (bool, bool) {
-        let definition_changed = other.definition.is_later_than(&self.definition, horizon);
-        let scale_changed = other.scale.is_later_than(&self.scale, horizon);
+        let definition_changed = horizon.is_later(&other.definition, &self.definition, |definition| definition.stamp);
+        let scale_changed = horizon.is_later(&other.scale, &self.scale, |scale| scale.stamp);
         if definition_changed {
             self.definition = other.definition;
         }

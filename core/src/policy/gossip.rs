@@ -10,7 +10,7 @@
 //! the meantime: then another primary has sent the same digest, or this one has caught up. Of many primaries that
 //! differ from one, few send an early digest. While a primary keeps differing, its delays double (Trickle, RFC 6206).
 
-use super::walk::{GROUPS, Walk};
+use super::walk::{GROUPS, Walk, sum};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -283,11 +283,6 @@ impl<Node> RecordRequest<Node> {
 /// Returns the groups in which two digests differ, a bit for each.
 fn differing_groups(one: &[u64; GROUPS], other: &[u64; GROUPS]) -> u64 {
     one.iter().zip(other).rev().fold(0, |groups, (one, other)| groups << 1 | u64::from(one != other))
-}
-
-/// Returns the sum of a digest.
-fn sum(digest: &[u64; GROUPS]) -> u64 {
-    digest.iter().fold(0, |sum, group| sum.wrapping_add(*group))
 }
 
 fn half(time: Duration) -> Duration {

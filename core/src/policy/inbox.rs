@@ -16,13 +16,13 @@ const OVERHEAD: usize = 256;
 /// Queued records by name.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    entries: BTreeMap<Box<[u8]>, Waiting>,
+    pub(super) entries: BTreeMap<Box<[u8]>, Waiting>,
     bytes: usize,
 }
 
 /// Queued entry, with the instants of its scale in steady time.
 #[derive(Debug)]
-struct Waiting {
+pub(super) struct Waiting {
     entry: PolicyEntry,
     scale_instants: ScaleInstants,
 }
@@ -51,16 +51,6 @@ impl Inbox {
         let (_, Waiting { entry, scale_instants }) = self.entries.pop_first()?;
         self.bytes = self.bytes.saturating_sub(size_of_entry(&entry));
         Some(Record { entry, timing: scale_instants.timing(now) })
-    }
-
-    /// Returns the number of queued names.
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Removes all records.
-    pub(super) fn clear(&mut self) {
-        *self = Inbox::default();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::effective_policy::PolicyFacts;
 use super::entry::Scale;
+use crate::number::decimal::begins_as_number;
 use crate::number::{Amount, Period};
 use crate::syntax::name_of_policy;
 use crate::wire::args::{Args, whole};
@@ -145,9 +146,8 @@ fn read_version(args: &mut Args) -> Result<Option<u64>, Error> {
     if !args.accept("VERSION") {
         return Ok(None);
     }
-    let word = args.argument("version", &VERSION_SYNTAX)?;
-    let version = whole(word, u64::MAX).filter(|version| *version > 0);
-    version.map(Some).ok_or_else(|| Error::out_of_range("version", &VERSION, word))
+    let parse = |word| whole(word, u64::MAX).filter(|version| *version > 0);
+    args.option_value("version", &VERSION_SYNTAX, &VERSION, parse).map(Some)
 }
 
 impl Scaling {
@@ -158,22 +158,17 @@ impl Scaling {
     /// Returns an error that names the first word that is missing or malformed.
     pub fn read(args: &mut Args) -> Result<Scaling, Error> {
         if args.accept("MUL") {
-            let by = factor(args.argument("factor", &MUL)?, Amount::ONE, ("factor", &FACTOR_OF_MUL))?;
+            let by = args.option_value("factor", &MUL, &FACTOR_OF_MUL, |word| factor(word, Amount::ONE))?;
             return Scaling::read_options(args, ScaleStep::Multiply { by, min: DEFAULT_MIN_FACTOR }, &MUL);
         }
         if args.accept("ADD") {
-            let word = args.argument("step", &ADD)?;
-            let step = factor(word, Scale::MAX_FACTOR, ("step", &STEP))?;
-            if step == Amount::ZERO {
-                return Err(Error::out_of_range("step", &STEP, word));
-            }
+            let parse = |word| factor(word, Scale::MAX_FACTOR).filter(|step| *step != Amount::ZERO);
+            let step = args.option_value("step", &ADD, &STEP, parse)?;
             return Scaling::read_options(args, ScaleStep::Add { step, max: Amount::ONE }, &ADD);
         }
         let word = args.word()?;
-        let looks_like_number =
-            word.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'));
-        let must_be = if looks_like_number { &FACTOR } else { &FACTOR_OR_WORD };
-        let step = ScaleStep::Set(factor(word, Scale::MAX_FACTOR, ("factor", must_be))?);
+        let must_be = if begins_as_number(word) { &FACTOR } else { &FACTOR_OR_WORD };
+        let factor = factor(word, Scale::MAX_FACTOR).ok_or_else(|| Error::out_of_range("factor", must_be, word))?;
         let duration = if args.accept("FOR") { Some(duration(args, &FOR_SYNTAX, &DURATION)?) } else { None };
         if let Some(word) = args.peek() {
             let reason = match duration {
@@ -183,31 +178,30 @@ impl Scaling {
             };
             return Err(Error::unexpected(word, reason));
         }
-        Ok(Scaling { step, every: None, duration })
+        Ok(Scaling { step: ScaleStep::Set(factor), every: None, duration })
     }
 
     /// Parses the options after MUL and ADD, in any order.
     fn read_options(args: &mut Args, mut step: ScaleStep, syntax: &'static Syntax) -> Result<Scaling, Error> {
         let (mut every, mut lasts, mut bound) = (None, None, None);
-        let bound_word = if matches!(step, ScaleStep::Add { .. }) { "MAX" } else { "MIN" };
+        let (bound_word, argument, must_be) = match step {
+            ScaleStep::Add { .. } => ("MAX", "most", &MAX_FACTOR),
+            _ => ("MIN", "least", &MIN_FACTOR),
+        };
         while let Some(word) = args.peek() {
-            let again = || Err(Error::unexpected(word, Reason::Duplicate));
-            if args.accept("EVERY") {
-                if every.replace(duration(args, &EVERY_SYNTAX, &SECONDS)?).is_some() {
-                    return again();
-                }
+            let is_duplicate = if args.accept("EVERY") {
+                every.replace(duration(args, &EVERY_SYNTAX, &SECONDS)?).is_some()
             } else if args.accept("FOR") {
-                if lasts.replace(duration(args, &FOR_SYNTAX, &DURATION)?).is_some() {
-                    return again();
-                }
+                lasts.replace(duration(args, &FOR_SYNTAX, &DURATION)?).is_some()
             } else if args.accept(bound_word) {
-                let (name, must_be) = if bound_word == "MAX" { ("most", &MAX_FACTOR) } else { ("least", &MIN_FACTOR) };
-                if bound.replace(factor(args.argument(name, syntax)?, Scale::MAX_FACTOR, (name, must_be))?).is_some() {
-                    return again();
-                }
+                let parse = |word| factor(word, Scale::MAX_FACTOR);
+                bound.replace(args.option_value(argument, syntax, must_be, parse)?).is_some()
             } else {
                 let needed = Needed::instead_of(word, Expected::Option, vec![bound_word, "EVERY", "FOR"], Vec::new());
-                return Err(Error::needed(word, needed));
+                return Err(Error::unexpected(word, Reason::Needed(needed)));
+            };
+            if is_duplicate {
+                return Err(Error::unexpected(word, Reason::Duplicate));
             }
         }
         match &mut step {
@@ -219,14 +213,11 @@ impl Scaling {
 }
 
 /// Parses a factor of at most `max`, rounded down.
-fn factor(word: &[u8], max: Amount, (name, must_be): (&'static str, &'static MustBe)) -> Result<Amount, Error> {
-    let in_range = Amount::parse_up(word).is_some_and(|factor| factor <= max);
-    let factor = Amount::parse_down(word).filter(|_| in_range);
-    factor.ok_or_else(|| Error::out_of_range(name, must_be, word))
+fn factor(word: &[u8], max: Amount) -> Option<Amount> {
+    Amount::parse_up(word).filter(|rounded_up| *rounded_up <= max).and_then(|_| Amount::parse_down(word))
 }
 
 /// Parses the duration after an option.
 fn duration(args: &mut Args, syntax: &'static Syntax, must_be: &'static MustBe) -> Result<Period, Error> {
-    let word = args.argument("duration", syntax)?;
-    Period::parse(word).ok_or_else(|| Error::out_of_range("duration", must_be, word))
+    args.option_value("duration", syntax, must_be, Period::parse)
 }

@@ -5,7 +5,6 @@ use super::effective_policy::{EffectivePolicy, PolicyFacts};
 use super::entry::{Definition, End, PolicyEntry, Scale};
 use super::record_hash;
 use super::scale_timing::{ScaleInstants, ScaleTiming};
-use super::setting::Scaling;
 use crate::number::steady::SharedSteadyClock;
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::Policy;
@@ -110,21 +109,10 @@ impl Slot {
         self.scale_instants.timing(clock.read(now))
     }
 
-    /// Returns the time until the last scale ends, or `None` if it has no end.
-    fn scale_left(&self, clock: &SharedSteadyClock, now: Timestamp) -> Option<Span> {
-        self.timing(clock, now).left
-    }
-
     /// Returns the scale that applies at `now`: [`Scale::NONE`] if it has ended or belongs to a former policy.
     pub(super) fn scale_at(&self, clock: &SharedSteadyClock, now: Timestamp) -> &Scale {
-        let is_over = self.scale_left(clock, now) == Some(Span::ZERO);
+        let is_over = self.timing(clock, now).left == Some(Span::ZERO);
         self.entry.current_scale().filter(|_| !is_over).unwrap_or(&Scale::NONE)
-    }
-
-    /// Returns `true` if `scaling` must be ignored because of its `EVERY`.
-    pub(super) fn is_too_soon(&self, scaling: Scaling, clock: &SharedSteadyClock, now: Timestamp) -> bool {
-        // A scale that has ended also drops the times of its changes.
-        self.scale_at(clock, now).is_too_soon(scaling, self.timing(clock, now))
     }
 
     /// Encodes the record of the name as this server sends it.
@@ -136,7 +124,7 @@ impl Slot {
     pub(super) fn facts(&self, clock: &SharedSteadyClock, now: Timestamp) -> PolicyFacts {
         let definition @ Definition { set_at, text, .. } = &self.entry.definition;
         let scale = self.scale_at(clock, now);
-        let scale_left = self.scale_left(clock, now).filter(|_| scale.end != End::Never);
+        let scale_left = self.timing(clock, now).left.filter(|_| scale.end != End::Never);
         PolicyFacts {
             name: self.entry.name.clone(),
             version: definition.version(),

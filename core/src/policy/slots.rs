@@ -1,5 +1,5 @@
-//! All entries of the table by name, with data derived from them: the number of policies, the digests of their records, and the
-//! deletions that are still stored.
+//! All entries of the table by name, with data derived from them: the number of policies, the digests of their records,
+//! and the deletions that are still stored.
 
 use super::counts::Counts;
 use super::entry::PolicyEntry;
@@ -22,9 +22,9 @@ pub(super) struct Slots {
     /// Hashes of all names, in order.
     pub(super) hashes: BTreeSet<u64>,
     /// Number of policies, without deleted ones.
-    live: usize,
+    pub(super) live: usize,
     /// Sum of the hashes of the live records in each group of names.
-    digests: [u64; GROUPS],
+    pub(super) digests: [u64; GROUPS],
     /// Stored deletions in the order of arrival. May contain names that have been set again.
     pub(super) deletions: VecDeque<Deletion>,
     /// Sequence number of the last deletion.
@@ -103,21 +103,6 @@ impl Slots {
     pub(super) fn step(&self, walk: &mut Walk) -> Option<impl Iterator<Item = &Slot>> {
         let hash = walk.step(&self.hashes)?;
         Some(self.by_hash.iter_hash(hash).filter(move |(of, _)| *of == hash).map(|(_, slot)| &**slot))
-    }
-
-    /// Returns the number of names, including deleted ones.
-    pub(super) fn len(&self) -> usize {
-        self.by_hash.len()
-    }
-
-    /// Returns the number of policies.
-    pub(super) fn live(&self) -> usize {
-        self.live
-    }
-
-    /// Returns the sum of the hashes of the live records in each group of names.
-    pub(super) fn digests(&self) -> &[u64; GROUPS] {
-        &self.digests
     }
 
     /// Stores an entry with the instants of its scale. Returns `true` if it differs from the stored one. A new slot

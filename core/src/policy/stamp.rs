@@ -58,6 +58,11 @@ impl Horizon {
         stamp.at <= self.0
     }
 
+    /// Returns `true` if a register replaces the known one. A stamp beyond the horizon counts as the oldest.
+    pub(super) fn is_later<R: Ord>(self, register: &R, known: &R, stamp: impl Fn(&R) -> Stamp) -> bool {
+        (self.covers(stamp(register)), register) > (self.covers(stamp(known)), known)
+    }
+
     /// Returns the time of a stamp, or 0 if it is beyond the horizon.
     pub(super) fn zero_if_beyond(self, at: u64) -> u64 {
         if at <= self.0 { at } else { 0 }

@@ -11,7 +11,7 @@ use super::setting::{Condition, ScaleOutcome, Scaling, Set, check_version};
 use super::slot::{Slot, SlotState};
 use super::slots::{Discarded, Slots};
 use super::stamp::{Horizon, Stamp};
-use super::walk::{GROUPS, Walk};
+use super::walk::{self, GROUPS, Walk};
 use crate::number::steady::SharedSteadyClock;
 use crate::number::{Period, Timestamp};
 use crate::syntax::Policy;
@@ -92,21 +92,32 @@ impl Table {
         now: Timestamp,
         max: usize,
     ) -> Result<Set, Error> {
-        let current = self.slots.get_live(name).map(|slot| &slot.entry);
-        let version = current.map(|entry| entry.definition.version());
+        let version = self.current_version(name);
         match (condition, version) {
             (Condition::IfMissing, Some(version)) => return Ok(Set { version, changed: false }),
             (Condition::OverVersion(expected), version) => check_version(name, expected, version)?,
-            (_, None) if self.slots.live() >= max => return Err(Error::TooManyPolicies { max }),
+            (_, None) if self.slots.live >= max => return Err(Error::TooManyPolicies { max }),
             _ => {}
         }
+        let version = self.define(name, policy.to_string().into_bytes().into(), now)?;
+        Ok(Set { version, changed: true })
+    }
+
+    /// Returns the version of the policy of a name.
+    fn current_version(&self, name: &[u8]) -> Option<u64> {
+        self.slots.get_live(name).map(|slot| slot.entry.definition.version())
+    }
+
+    /// Stores a new definition, or a deletion if `text` is empty. Returns its version.
+    fn define(&mut self, name: &[u8], text: Box<[u8]>, now: Timestamp) -> Result<u64, Error> {
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
+        let current = self.slots.get_live(name).map(|slot| &slot.entry);
         let created = current.map_or(stamp, |entry| entry.created_within(horizon));
-        let text = policy.to_string().into_bytes().into();
+        let stays = current.is_some() && !text.is_empty();
         let definition = Definition { stamp, created, legacy_version: stamp.at, set_at: now.floor_millis(), text };
-        let (scale, timing) = self.retained_scale(name, version.is_some(), horizon, now);
+        let (scale, timing) = self.retained_scale(name, stays, horizon, now);
         self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
-        Ok(Set { version: stamp.at, changed: true })
+        Ok(stamp.at)
     }
 
     /// Sets or changes the scale of a policy, unless the last change is too recent (`EVERY`). Then
@@ -119,10 +130,11 @@ impl Table {
         let slot = self.slots.get_live(name).ok_or_else(missing)?;
         let created = slot.entry.created_within(Horizon::of(now));
         let definition = Definition { created, ..slot.entry.definition.clone() };
-        let changed = !slot.is_too_soon(scaling, &self.clock, now);
+        // A scale that has ended also drops the times of its changes.
+        let (scale, timing) = (slot.scale_at(&self.clock, now), slot.timing(&self.clock, now));
+        let changed = !scale.is_too_soon(scaling, timing);
         if changed {
-            let scale = slot.scale_at(&self.clock, now).followed_by(scaling, self.next_stamp(name, now)?, now);
-            let timing = slot.timing(&self.clock, now);
+            let scale = scale.followed_by(scaling, self.next_stamp(name, now)?, now);
             let left = scaling.duration.map(Period::span).or(timing.left);
             let timing = timing.followed_by(scaling, left.filter(|_| scale.end != End::Never));
             self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
@@ -136,18 +148,11 @@ impl Table {
     /// # Errors
     /// Returns an error if no later stamp exists.
     pub fn delete(&mut self, name: &[u8], now: Timestamp) -> Result<bool, Error> {
-        let Some(entry) = self.slots.get_live(name).map(|slot| &slot.entry) else { return Ok(false) };
-        let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
-        let definition = Definition {
-            stamp,
-            created: entry.created_within(horizon),
-            legacy_version: stamp.at,
-            set_at: now.floor_millis(),
-            text: Box::default(),
-        };
-        let (scale, timing) = self.retained_scale(name, false, horizon, now);
-        self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
-        Ok(true)
+        let is_live = self.slots.get_live(name).is_some();
+        if is_live {
+            self.define(name, Box::default(), now)?;
+        }
+        Ok(is_live)
     }
 
     /// Deletes the policy of a name if it has that version.
@@ -155,7 +160,7 @@ impl Table {
     /// # Errors
     /// Returns an error if there is no such policy, or it has another version.
     pub fn delete_version(&mut self, name: &[u8], version: u64, now: Timestamp) -> Result<(), Error> {
-        check_version(name, version, self.slots.get_live(name).map(|slot| slot.entry.definition.version()))?;
+        check_version(name, version, self.current_version(name))?;
         self.delete(name, now).map(|_| ())
     }
 
@@ -202,19 +207,19 @@ impl Table {
     /// Returns the number of policies.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.live()
+        self.slots.live
     }
 
     /// Returns `true` if there are no policies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.slots.live() == 0
+        self.slots.live == 0
     }
 
     /// Returns the number of records: policies and stored deletions.
     #[must_use]
     pub fn record_count(&self) -> usize {
-        self.slots.len()
+        self.slots.by_hash.len()
     }
 
     /// Returns the number of records from peers that were rejected because of their stamps.
@@ -253,13 +258,13 @@ impl Table {
     /// Returns the digest of each group of names. Equal on servers with the same policies in that group.
     #[must_use]
     pub fn digests(&self) -> &[u64; GROUPS] {
-        self.slots.digests()
+        &self.slots.digests
     }
 
     /// Returns the digest of all names. Equal on servers with the same policies.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.slots.digests().iter().fold(0, |sum, digest| sum.wrapping_add(*digest))
+        walk::sum(&self.slots.digests)
     }
 
     /// Returns the name in a record, or `None` if the record is malformed.
@@ -312,12 +317,12 @@ impl Table {
     /// Returns the number of queued records.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        self.inbox.len()
+        self.inbox.entries.len()
     }
 
     /// Drops the queued records.
     pub fn clear_buffer(&mut self) {
-        self.inbox.clear();
+        self.inbox = Inbox::default();
     }
 
     /// Merges the next queued record as one from a peer. Returns its name and the result.

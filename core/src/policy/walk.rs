@@ -10,6 +10,11 @@ pub(super) fn group_of(hash: u64) -> usize {
     usize::try_from(hash >> GROUP_SHIFT).unwrap_or_default()
 }
 
+/// Returns the digest of all groups, from that of each.
+pub(super) fn sum(digests: &[u64; GROUPS]) -> u64 {
+    digests.iter().fold(0, |sum, digest| sum.wrapping_add(*digest))
+}
+
 /// Number of bits below the six that select the group.
 const GROUP_SHIFT: u32 = 58;
 

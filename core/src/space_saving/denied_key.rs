@@ -1,6 +1,6 @@
 //! Entry of a denied key in the sketch, without its count.
 
-use super::Heavy;
+use super::HeavyHitter;
 use super::minutes::Minutes;
 use crate::wire::short_bytes::are_same;
 use std::rc::Rc;
@@ -37,8 +37,8 @@ impl DeniedKey {
     }
 
     /// Returns the key with this number of denials and this error.
-    pub(super) fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
-        Heavy { name: &self.name, denied, error, policy: self.policy.as_deref(), item: self.item.as_deref() }
+    pub(super) fn heavy(&self, denied: u64, error: u64) -> HeavyHitter<'_> {
+        HeavyHitter { name: &self.name, denied, error, policy: self.policy.as_deref(), item: self.item.as_deref() }
     }
 
     /// Replaces the item, reusing its memory.

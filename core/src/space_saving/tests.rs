@@ -44,14 +44,14 @@ fn names(top: &SpaceSaving, count: usize) -> Vec<String> {
 }
 
 /// Returns a sketch after these denials, each of a key with a name of one letter.
-fn after(most: usize, denials: &str) -> SpaceSaving {
-    let mut top = SpaceSaving::new(most);
+fn after(max_entries: usize, denials: &str) -> SpaceSaving {
+    let mut top = SpaceSaving::new(max_entries);
     record(&mut top, denials);
     top
 }
 
 fn deny(top: &mut SpaceSaving, name: &[u8]) {
-    top.record(name, None, Timestamp::EPOCH);
+    top.record(name, None, None, Timestamp::EPOCH);
 }
 
 fn record(top: &mut SpaceSaving, denials: &str) {
@@ -97,7 +97,7 @@ fn heaviest_keys_come_first_and_of_equal_ones_the_more_certain() {
 #[test]
 fn sketch_of_size_zero_counts_nothing() {
     let mut top = after(0, "aab");
-    assert_eq!((top.max_keys(), top.heaviest(10), top.floor()), (0, vec![], 0));
+    assert_eq!((top.max_entries(), top.heaviest(10), top.floor()), (0, vec![], 0));
     top.resize(1);
     record(&mut top, "a");
     assert_eq!(of(&top, "a"), Some((1, 0)));
@@ -107,7 +107,7 @@ fn sketch_of_size_zero_counts_nothing() {
 fn cleared_sketch_equals_a_new_one() {
     let mut top = after(2, "aabbc");
     top.clear();
-    assert_eq!((top.heaviest(10), top.floor(), top.max_keys()), (vec![], 0, 2));
+    assert_eq!((top.heaviest(10), top.floor(), top.max_entries()), (vec![], 0, 2));
     record(&mut top, "cba");
     assert_eq!(top.floor(), 1);
     assert_eq!(known(&top).len(), 2);
@@ -133,7 +133,7 @@ fn smaller_sketch_keeps_the_heaviest_and_larger_one_keeps_all() {
     let mut top = after(4, "aaaabbbccd");
     top.resize(2);
     assert_eq!(known(&top), Identity::from([(b"a".into(), (4, 0)), (b"b".into(), (3, 0))]));
-    assert_eq!((top.max_keys(), top.floor()), (2, 2));
+    assert_eq!((top.max_entries(), top.floor()), (2, 2));
     record(&mut top, "c");
     assert_eq!(of(&top, "c"), Some((4, 3)), "it was denied three times, and the sketch knows no better");
     top.resize(3);
@@ -154,10 +154,10 @@ fn smaller_sketch_keeps_the_more_certain_of_equal_keys() {
 
 #[test]
 fn number_of_entries_is_bounded() {
-    assert_eq!(SpaceSaving::new(usize::MAX).max_keys(), MAX_ENTRIES);
+    assert_eq!(SpaceSaving::new(usize::MAX).max_entries(), MAX_ENTRIES);
     let mut top = SpaceSaving::new(1);
     top.resize(MAX_ENTRIES + 1);
-    assert_eq!(top.max_keys(), MAX_ENTRIES);
+    assert_eq!(top.max_entries(), MAX_ENTRIES);
 }
 
 #[test]
@@ -248,20 +248,20 @@ fn item_is_counted_separately_and_removed_with_its_key() {
     };
     let long = [b'x'; MAX_PREFIX + 1];
     for item in [Some(&b"b"[..]), None, Some(b""), Some(b"b"), None, Some(b"b")] {
-        top.record(b"a", item, Timestamp::EPOCH);
+        top.record(b"a", item, None, Timestamp::EPOCH);
     }
     let (key, b) = (b"a".to_vec(), Some(b"b".to_vec()));
     assert_eq!(sent(&top), [(key.clone(), b.clone(), 3), (key.clone(), None, 2), (key.clone(), Some(vec![]), 1)]);
     // The beginning stands for a longer one.
     for item in [&long[..], &long[1..]] {
-        top.record(b"a", Some(item), Timestamp::EPOCH);
+        top.record(b"a", Some(item), None, Timestamp::EPOCH);
     }
     let cut = (key.clone(), Some(long[1..].to_vec()), 3);
     assert_eq!(sent(&top), [(key.clone(), b, 3), cut, (key, None, 2)]);
     top.resize(1);
     assert_eq!(top.heaviest(9)[0].item, Some(&b"b"[..]));
     // A key without items takes its entry.
-    top.record(b"c", None, Timestamp::EPOCH);
+    top.record(b"c", None, None, Timestamp::EPOCH);
     assert_eq!(sent(&top), [(b"c".to_vec(), None, 4)]);
 }
 

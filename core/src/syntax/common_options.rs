@@ -15,7 +15,7 @@ use crate::wire::error::{Error, Reason};
 /// Options shared by all specs of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommonOptions<'a> {
-    options: Options<'a>,
+    pub(super) options: Options<'a>,
     /// Purpose of the call according to these options alone.
     pub(super) purpose: Purpose,
     /// `true` if the call has any options before the first spec.
@@ -47,11 +47,6 @@ impl<'a> CommonOptions<'a> {
     pub(super) const NONE: CommonOptions<'static> =
         CommonOptions { options: Options::NONE, purpose: Purpose::Charge, is_any: false, own_cost: false };
 
-    /// Returns the idempotency of the call (ONCE, SETTLE).
-    pub(super) fn idempotency(&self) -> Idempotency<'a> {
-        self.options.idempotency
-    }
-
     /// Returns the word of a mode that makes the reply of an admitted call longer: UPTO grants less, MAXWAIT may delay.
     pub(super) fn mode_with_longer_reply(&self) -> Option<&'static str> {
         let mode = self.options.mode.filter(|mode| matches!(mode, Mode::UpTo | Mode::MaxWait(_)));
@@ -61,7 +56,7 @@ impl<'a> CommonOptions<'a> {
     /// Merges these options with those after the only spec of a key, which take precedence.
     pub(super) fn with(&self, own: &Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let all = self.options;
-        let idempotency = self.with_idempotency_of(own)?.map_or(all.idempotency, |common| common.idempotency());
+        let idempotency = self.with_idempotency_of(own)?.map_or(all.idempotency, |common| common.options.idempotency);
         // A cost of the spec itself is only evaluated if the call as a whole charges nothing.
         let peeks = own.cost.is_some() && self.purpose != Purpose::Charge;
         let cost = if peeks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
@@ -80,11 +75,6 @@ impl<'a> CommonOptions<'a> {
         } else {
             CommonOptions::of(options)
         }
-    }
-
-    /// Returns `true` if the reply lists the decision of each limit (EACH).
-    pub(super) fn each(&self) -> bool {
-        self.options.each
     }
 
     /// Returns these options with the ONCE or SETTLE after the only spec, or `None` if the spec has neither.
@@ -129,7 +119,7 @@ impl<'a> CommonOptions<'a> {
     /// Builds the spec of a limit from its own options and these.
     #[inline(always)]
     pub(super) fn spec(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
-        let ParsedLimit { limit, holder } = *parsed;
+        let limit = parsed.limit;
         if matches!(limit, AnyLimit::Sketch(_)) {
             self.reject_sketch_options(own)?;
         }
@@ -141,19 +131,8 @@ impl<'a> CommonOptions<'a> {
             keep => keep,
         });
         reject_keep(keep, request, self.purpose)?;
-        let spec = Spec {
-            limit,
-            request,
-            holder,
-            keep: Amount::ZERO,
-            name: own.name,
-            own_cost: own.cost.is_some() || self.own_cost,
-            nx: own.flagged && of_leases,
-            fence: None,
-            shadow: false,
-            by_policy: false,
-            slower: None,
-        };
+        let (own_cost, nx) = (own.cost.is_some() || self.own_cost, own.flagged && of_leases);
+        let spec = Spec { request, name: own.name, own_cost, nx, ..Spec::plain(*parsed) };
         Ok(match keep {
             Some(keep) => spec.with_keep(keep.of(limit.limit())),
             None => spec,
@@ -175,11 +154,6 @@ impl<'a> CommonOptions<'a> {
         }
     }
 
-    /// Returns the item for the sketch of a policy (ITEM).
-    pub(super) fn item(&self) -> Option<&'a [u8]> {
-        self.options.item
-    }
-
     /// Rejects refunds, ONCE and SETTLE for a sketch, which cannot undo a charge.
     fn reject_sketch_options(&self, own: &Options) -> Result<(), Error> {
         for options in [own, &self.options] {
@@ -197,10 +171,8 @@ impl<'a> CommonOptions<'a> {
 
     /// Rejects ONCE together with a negative cost.
     fn reject_once_conflict(&self, options: &Options) -> Result<(), Error> {
-        match (self.options.idempotency, options.cost) {
-            (Idempotency::Once { .. }, Some(Cost::Refund(_))) => {
-                Err(Error::out_of_range("cost", &COST_WITH_ONCE, options.cost_text))
-            }
+        match self.options.idempotency {
+            Idempotency::Once { .. } => options.reject_refund(&COST_WITH_ONCE),
             _ => Ok(()),
         }
     }

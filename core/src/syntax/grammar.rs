@@ -51,8 +51,6 @@ impl<'a> Spec<'a> {
     }
 }
 
-// The buckets.
-
 const TOKENBUCKET: Syntax = Syntax { word: "TOKENBUCKET", arguments: "capacity refill period" };
 const LEAKYBUCKET: Syntax = Syntax { word: "LEAKYBUCKET", arguments: "capacity leak period" };
 /// Valid range of a refill.
@@ -60,6 +58,16 @@ pub(super) const RATE: MustBe = MustBe::number("a number", " from 0.000001 to 10
 /// Lower bound of a refill, as an error states it.
 pub(super) const QUICK_RATE: MustBe =
     MustBe::other("enough to refill the capacity within 36500d", "the capacity itself");
+const SLIDING: Syntax = Syntax { word: "SLIDING", arguments: "limit window" };
+const SLIDINGLOG: Syntax = Syntax { word: "SLIDINGLOG", arguments: "limit window" };
+const SKETCH: Syntax = Syntax { word: "SKETCH", arguments: "capacity refill period item [SIZE size]" };
+const SKETCH_OF_POLICY: Syntax = Syntax { word: "SKETCH", arguments: "capacity refill period [SIZE size]" };
+const SKETCH_COMMAND: Syntax = Syntax { word: "RL.SKETCH", arguments: "key item capacity refill period [SIZE size]" };
+/// Syntax of CONCURRENCY in a call.
+pub(super) const CONCURRENCY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl holder" };
+const CONCURRENCY_OF_POLICY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl" };
+/// Valid names of a holder.
+pub(super) const HOLDER: MustBe = MustBe::other("a name of 1 to 256 bytes", "worker-7");
 
 impl<'a> Spec<'a> {
     /// Parses `capacity refill period [options] [MAXWAIT duration]`.
@@ -82,6 +90,102 @@ impl<'a> Spec<'a> {
         let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue, options.cache)?;
         options.read(args, &words::RATE_OPTIONS)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
+    }
+
+    /// Parses `limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn fixed_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
+        let limit = match window {
+            // Fast path: most calls have no options, and the compiler then knows that the window is a duration.
+            Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
+            window => {
+                let aligned = options.read(args, &words::FIXED_WINDOW_OPTIONS)?;
+                window.limit(limit, aligned, options.options().alignment)?
+            }
+        };
+        Ok(ParsedLimit::of(AnyLimit::FixedWindow(limit)))
+    }
+
+    /// Parses `limit window [STRICT] [options]`.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn sliding_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let (limit, window) = window(args, &SLIDING)?;
+        let limit = if options.read(args, &words::SLIDING_WINDOW_OPTIONS)? {
+            AnyLimit::StrictWindow(StrictWindow::new(limit, window))
+        } else {
+            AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
+        };
+        Ok(ParsedLimit::of(limit))
+    }
+
+    /// Parses `limit window [options]`.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn sliding_log(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let (limit, window) = window(args, &SLIDINGLOG)?;
+        options.read(args, &words::RATE_OPTIONS)?;
+        Ok(ParsedLimit::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
+    }
+
+    /// Parses `capacity refill period item [SIZE size] [options]`. A policy has no item.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn sketch(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let syntax = if options.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
+        let bucket = bucket(args, "refill", syntax, Discipline::Burst, options.cache)?;
+        let item = if options.of_policy { &[] } else { args.argument("item", syntax)? };
+        options.read(args, &words::SKETCH_OPTIONS)?;
+        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
+    }
+
+    /// Parses `item capacity refill period [SIZE size] [options]`, the arguments of RL.SKETCH.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn sketch_of_item(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let item = args.argument("item", &SKETCH_COMMAND)?;
+        let bucket = bucket(args, "refill", &SKETCH_COMMAND, Discipline::Burst, options.cache)?;
+        options.read(args, &words::SKETCH_OPTIONS)?;
+        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
+    }
+
+    /// Parses `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX]`.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn concurrency(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let parsed = lease(args, options.of_policy)?;
+        options.read(args, &words::CONCURRENCY_OPTIONS)?;
+        Ok(parsed)
+    }
+
+    /// Parses `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration] [FENCE]`, the arguments of
+    /// RL.ACQUIRE. Returns the limit with the options that only RL.ACQUIRE has.
+    ///
+    /// # Errors
+    /// Returns an error that names the first word that is missing or malformed.
+    #[inline(always)]
+    pub fn acquire(
+        args: &mut Args<'a>,
+        options: &mut SpecOptions<'a>,
+    ) -> Result<(ParsedLimit<'a>, AcquireOptions), Error> {
+        let parsed = lease(args, false)?;
+        let acquire_options =
+            if args.is_empty() { AcquireOptions::default() } else { options.read_acquire_options(args)? };
+        Ok((parsed, acquire_options))
     }
 }
 
@@ -120,134 +224,6 @@ fn read_bucket(
         };
         Error::out_of_range(rate, must_be, args.before(1))
     })
-}
-
-// The windows.
-
-impl<'a> Spec<'a> {
-    /// Parses `limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn fixed_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
-        let limit = match window {
-            // Fast path: most calls have no options, and the compiler then knows that the window is a duration.
-            Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
-            window => {
-                let aligned = options.read(args, &words::FIXED_WINDOW_OPTIONS)?;
-                window.limit(limit, aligned, options.options().alignment)?
-            }
-        };
-        Ok(ParsedLimit::of(AnyLimit::FixedWindow(limit)))
-    }
-}
-
-const SLIDING: Syntax = Syntax { word: "SLIDING", arguments: "limit window" };
-
-impl<'a> Spec<'a> {
-    /// Parses `limit window [STRICT] [options]`.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn sliding_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let (limit, window) = window(args, &SLIDING)?;
-        let limit = if options.read(args, &words::SLIDING_WINDOW_OPTIONS)? {
-            AnyLimit::StrictWindow(StrictWindow::new(limit, window))
-        } else {
-            AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
-        };
-        Ok(ParsedLimit::of(limit))
-    }
-}
-
-// The log.
-
-const SLIDINGLOG: Syntax = Syntax { word: "SLIDINGLOG", arguments: "limit window" };
-
-impl<'a> Spec<'a> {
-    /// Parses `limit window [options]`.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn sliding_log(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let (limit, window) = window(args, &SLIDINGLOG)?;
-        options.read(args, &words::RATE_OPTIONS)?;
-        Ok(ParsedLimit::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
-    }
-}
-
-// The sketch.
-
-const SKETCH: Syntax = Syntax { word: "SKETCH", arguments: "capacity refill period item [SIZE size]" };
-const SKETCH_OF_POLICY: Syntax = Syntax { word: "SKETCH", arguments: "capacity refill period [SIZE size]" };
-const SKETCH_COMMAND: Syntax = Syntax { word: "RL.SKETCH", arguments: "key item capacity refill period [SIZE size]" };
-
-impl<'a> Spec<'a> {
-    /// Parses `capacity refill period item [SIZE size] [options]`. A policy has no item.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn sketch(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let syntax = if options.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
-        let bucket = bucket(args, "refill", syntax, Discipline::Burst, options.cache)?;
-        let item = if options.of_policy { &[] } else { args.argument("item", syntax)? };
-        options.read(args, &words::SKETCH_OPTIONS)?;
-        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
-    }
-
-    /// Parses `item capacity refill period [SIZE size] [options]`, the arguments of RL.SKETCH.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn sketch_of_item(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let item = args.argument("item", &SKETCH_COMMAND)?;
-        let bucket = bucket(args, "refill", &SKETCH_COMMAND, Discipline::Burst, options.cache)?;
-        options.read(args, &words::SKETCH_OPTIONS)?;
-        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
-    }
-}
-
-// Leases.
-
-/// Syntax of CONCURRENCY in a call.
-pub(super) const CONCURRENCY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl holder" };
-const CONCURRENCY_OF_POLICY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl" };
-/// Valid names of a holder.
-pub(super) const HOLDER: MustBe = MustBe::other("a name of 1 to 256 bytes", "worker-7");
-
-impl<'a> Spec<'a> {
-    /// Parses `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX]`.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn concurrency(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let parsed = lease(args, options.of_policy)?;
-        options.read(args, &words::CONCURRENCY_OPTIONS)?;
-        Ok(parsed)
-    }
-
-    /// Parses `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration] [FENCE]`, the arguments of
-    /// RL.ACQUIRE. Returns the limit with the options that only RL.ACQUIRE has.
-    ///
-    /// # Errors
-    /// Returns an error that names the first word that is missing or malformed.
-    #[inline(always)]
-    pub fn acquire(
-        args: &mut Args<'a>,
-        options: &mut SpecOptions<'a>,
-    ) -> Result<(ParsedLimit<'a>, AcquireOptions), Error> {
-        let parsed = lease(args, false)?;
-        let acquire_options =
-            if args.is_empty() { AcquireOptions::default() } else { options.read_acquire_options(args)? };
-        Ok((parsed, acquire_options))
-    }
 }
 
 /// Parses `limit ttl holder`. A policy has no holder.

@@ -191,8 +191,8 @@ impl<'a> KeyRequest<'a> {
         if specs.is_empty() {
             return KeyRequest::build_single(verb, common, parsed, options, ban);
         }
-        let idempotency = verb.idempotency(common.idempotency())?;
-        let (purpose, each) = (common.purpose, common.each());
+        let idempotency = verb.idempotency(common.options.idempotency)?;
+        let (purpose, each) = (common.purpose, common.options.each);
         Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, idempotency, purpose, each, ban })))
     }
 
@@ -208,7 +208,7 @@ impl<'a> KeyRequest<'a> {
         let own = options.options();
         let merged = common.with_idempotency_of(own)?;
         let common = merged.as_ref().unwrap_or(common);
-        let idempotency = verb.idempotency(common.idempotency())?;
+        let idempotency = verb.idempotency(common.options.idempotency)?;
         let spec = common.spec(parsed, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
         // In a refund (a negative common COST), a spec with a COST of its own is a peek. On the plain path it could
@@ -216,13 +216,13 @@ impl<'a> KeyRequest<'a> {
         let is_peek_in_refund = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
         let plain = idempotency == Idempotency::Every
             && spec.name.is_none()
-            && !common.each()
+            && !common.options.each
             && ban.is_none()
             && !is_peek_in_refund;
         if plain {
             return Ok(KeyRequest::One(spec));
         }
-        let (specs, each) = (vec![spec], common.each());
+        let (specs, each) = (vec![spec], common.options.each);
         Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, idempotency, purpose, each, ban })))
     }
 }

@@ -96,7 +96,7 @@ impl<'a> ManyKeysRequest<'a> {
         if let Some(name) = duplicate(names.map(|key| args.name(key))) {
             return Err(Error::hinted("keys", &KEYS, name, Hint::Twice));
         }
-        (self.idempotency, self.purpose) = (verb.idempotency(common.idempotency())?, common.purpose);
+        (self.idempotency, self.purpose) = (verb.idempotency(common.options.idempotency)?, common.purpose);
         Ok(())
     }
 }

@@ -192,16 +192,6 @@ impl<'a> Options<'a> {
         item: None,
     };
 
-    /// Creates the options that a policy sets for a limit.
-    pub(super) fn of_policy(cost: Option<Cost>, name: Option<&'a [u8]>) -> Options<'a> {
-        Options { cost, name, ..Options::NONE }
-    }
-
-    /// Returns `true` if FORCE is set.
-    pub(super) fn force(&self) -> bool {
-        matches!(self.mode, Some(Mode::Force))
-    }
-
     /// Parses options in any order, each at most once, up to the first word that is not one of `words`.
     pub(super) fn read(args: &mut Args<'a>, words: OptionSet) -> Result<Options<'a>, Error> {
         let mut options = Options::NONE;

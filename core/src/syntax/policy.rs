@@ -6,7 +6,7 @@
 use super::ban_words::ban_rule;
 use super::common_options::CommonOptions;
 use super::key_request::{CompositeRequest, KeyRequest};
-use super::options::{Cost, Options};
+use super::options::{Cost, Mode, Options};
 use super::policy_request::PolicyRequest;
 use super::purpose::{Idempotency, Purpose, Verb};
 use super::spec::{ParsedLimit, Spec};
@@ -91,7 +91,8 @@ impl Policy {
             specs.iter().try_for_each(|other| spec.check_conflict(other))?;
             specs.push(spec);
             let name = own.name.map(Box::from);
-            let (limit, cost, shadow, force) = (parsed.limit, own.cost, own.shadow, own.force());
+            let (limit, cost, shadow, force) =
+                (parsed.limit, own.cost, own.shadow, matches!(own.mode, Some(Mode::Force)));
             limits.push(PolicyLimit { limit, slower: None, cost, name, shadow, force });
             if args.is_empty() {
                 break;
@@ -136,6 +137,12 @@ impl Policy {
         Policy::of(self.limits.iter().map(scaled).collect(), self.ban)
     }
 
+    /// Returns the number of limits.
+    #[must_use]
+    pub fn limit_count(&self) -> usize {
+        self.limits.len()
+    }
+
     /// Rejects the policy for RL.DELAY if an admitted call may be delayed.
     ///
     /// # Errors
@@ -143,18 +150,6 @@ impl Policy {
     #[inline(always)]
     pub fn reject_longer_reply(&self) -> Result<(), Error> {
         if self.queues { Err(Error::LongerReply("a LEAKYBUCKET")) } else { Ok(()) }
-    }
-
-    /// Returns the number of limits.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.limits.len()
-    }
-
-    /// Returns `false`: a policy has at least one limit.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.limits.is_empty()
     }
 
     /// Returns the spec of a call without options, if a plain key can serve it.
@@ -205,17 +200,17 @@ impl Policy {
     ) -> Result<Vec<Spec<'a>>, Error> {
         let mut specs = Vec::with_capacity(self.limits.len());
         for policy_limit in &self.limits {
-            let PolicyLimit { limit, cost, name, .. } = policy_limit;
+            let PolicyLimit { limit, slower, cost, name, shadow, .. } = policy_limit;
             let of_leases = policy_limit.is_of_leases();
             let holder = match holder {
-                _ if policy_limit.is_of_items() => common.item().ok_or(Error::NoItem)?,
+                _ if policy_limit.is_of_items() => common.options.item.ok_or(Error::NoItem)?,
                 Some(holder) if of_leases => holder,
                 None if of_leases && common.purpose == Purpose::Charge => return Err(Error::NoHolder),
                 _ => &[],
             };
-            let own = Options::of_policy(*cost, name.as_deref());
+            let own = Options { cost: *cost, name: name.as_deref(), ..Options::NONE };
             let spec = common.spec(&ParsedLimit { limit: *limit, holder }, &own)?;
-            let spec = policy_limit.with_unscaled_limit(spec);
+            let spec = Spec { shadow: *shadow, by_policy: true, slower: slower.as_ref(), ..spec };
             specs.push(if verb == Verb::Take { policy_limit.forced(spec) } else { spec });
         }
         Ok(specs)
@@ -238,7 +233,7 @@ impl PolicyLimit {
 
     /// Returns the spec of a call without options.
     fn spec(&self) -> Spec<'_> {
-        self.with_unscaled_limit(Spec { name: self.name.as_deref(), ..self.alone() })
+        Spec { name: self.name.as_deref(), slower: self.slower.as_ref(), ..self.alone() }
     }
 
     /// Returns the spec of a call without options, but without the limit's name and its unscaled form.
@@ -247,19 +242,8 @@ impl PolicyLimit {
             Some(Cost::Charge { cost, .. }) => Request::Take(cost),
             _ => Request::Take(Amount::ONE),
         };
-        self.forced(self.marked_as_of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, request) }))
-    }
-
-    /// Marks a spec as one of the policy, with the unscaled form of the limit.
-    #[inline(always)]
-    fn with_unscaled_limit<'a>(&'a self, spec: Spec<'a>) -> Spec<'a> {
-        Spec { slower: self.slower.as_ref(), ..self.marked_as_of_policy(spec) }
-    }
-
-    /// Marks a spec as one of the policy, without the unscaled form of the limit.
-    #[inline(always)]
-    fn marked_as_of_policy<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
-        Spec { shadow: self.shadow, by_policy: true, ..spec }
+        let (own_cost, shadow) = (self.cost.is_some(), self.shadow);
+        self.forced(Spec { own_cost, shadow, by_policy: true, ..Spec::of(self.limit, request) })
     }
 
     /// Returns the spec of a call that charges. With FORCE it charges past the limit, and KEEP does not apply.
@@ -321,7 +305,7 @@ impl<'a> PolicyRequest<'a> {
     where
         'a: 'p,
     {
-        let idempotency = self.verb.idempotency(self.common.idempotency())?;
+        let idempotency = self.verb.idempotency(self.common.options.idempotency)?;
         let holder = match (self.verb, idempotency) {
             (Verb::Peek, _) => Some(&b""[..]),
             (Verb::Take, Idempotency::Once { id, .. } | Idempotency::Settle { id, .. }) => Some(id),

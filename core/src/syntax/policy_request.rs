@@ -95,7 +95,7 @@ impl<'a> PolicyRequest<'a> {
     /// Returns `true` if the reply lists the decision of each limit (EACH).
     #[must_use]
     pub fn each(&self) -> bool {
-        self.common.each()
+        self.common.options.each
     }
 }
 

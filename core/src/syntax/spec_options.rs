@@ -70,7 +70,7 @@ impl<'a> SpecOptions<'a> {
             let before = *args;
             args.skip();
             let present = if option == Word::Block {
-                block.replace(blocking(args.argument("block", &BLOCK_SYNTAX)?)?).map(|_| Word::Block)
+                block.replace(args.option_value("block", &BLOCK_SYNTAX, &BLOCK, blocking)?).map(|_| Word::Block)
             } else if option == Word::Fence {
                 std::mem::replace(&mut fence, true).then_some(Word::Fence)
             } else {
@@ -106,10 +106,9 @@ impl<'a> SpecOptions<'a> {
 ///
 /// Only the bare `0` waits without a timeout. A program that computes the rest of a timeout may send `0ms` when it is
 /// over, and does not want to wait forever.
-fn blocking(text: &[u8]) -> Result<Block, Error> {
+fn blocking(text: &[u8]) -> Option<Block> {
     if text == b"0" {
-        return Ok(Block::Forever);
+        return Some(Block::Forever);
     }
-    let span = Span::parse(text).filter(|span| *span != Span::ZERO);
-    span.map(Block::For).ok_or_else(|| Error::out_of_range("block", &BLOCK, text))
+    Span::parse(text).filter(|span| *span != Span::ZERO).map(Block::For)
 }

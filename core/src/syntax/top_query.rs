@@ -31,27 +31,25 @@ impl Query {
         let (mut count, mut minutes, mut reset) = (None, None, false);
         loop {
             let before = *args;
-            let twice = if args.accept("COUNT") {
-                let word = args.argument("count", &COUNT_SYNTAX)?;
-                let number = whole(word, u64::MAX).and_then(|number| usize::try_from(number).ok());
-                let number = number.filter(|number| (1..=MAX_ENTRIES).contains(number));
-                count.replace(number.ok_or_else(|| Error::out_of_range("count", &COUNT, word))?).is_some()
+            let is_duplicate = if args.accept("COUNT") {
+                let parse =
+                    |word| usize::try_from(whole(word, u64::MAX)?).ok().filter(|it| (1..=MAX_ENTRIES).contains(it));
+                count.replace(args.option_value("count", &COUNT_SYNTAX, &COUNT, parse)?).is_some()
             } else if args.accept("SINCE") {
-                let word = args.argument("since", &SINCE_SYNTAX)?;
-                let time = Period::parse(word).and_then(whole_minutes);
-                minutes.replace(time.ok_or_else(|| Error::out_of_range("since", &SINCE, word))?).is_some()
+                let parse = |word| Period::parse(word).and_then(whole_minutes);
+                minutes.replace(args.option_value("since", &SINCE_SYNTAX, &SINCE, parse)?).is_some()
             } else if args.accept("RESET") {
                 std::mem::replace(&mut reset, true)
             } else {
                 break;
             };
-            if twice {
+            if is_duplicate {
                 return Err(before.unexpected(Reason::Duplicate));
             }
         }
         if let Some(word) = args.peek() {
             let needed = Needed::instead_of(word, Expected::Word, vec!["COUNT", "SINCE", "RESET"], Vec::new());
-            return Err(Error::needed(word, needed));
+            return Err(Error::unexpected(word, Reason::Needed(needed)));
         }
         Ok(Query { count: count.unwrap_or(10), minutes, reset })
     }

@@ -63,16 +63,14 @@ impl Window {
             };
         }
         let offset = offset.unwrap_or_default();
+        let calendar = match (self, anchor) {
+            (Window::Lasts(window), None) => return Ok(FixedWindow::aligned(limit, window, offset)),
+            (Window::Of(calendar), None) => Some(calendar),
+            (Window::Of(calendar), Some(anchor)) => calendar.anchored(anchor),
+            (Window::Lasts(_), Some(_)) => None,
+        };
         let no_day = || out_of_place(Word::Anchor, Reason::NoDayOfMonth);
-        match (self, anchor) {
-            (Window::Lasts(window), None) => Ok(FixedWindow::aligned(limit, window, offset)),
-            (Window::Lasts(_), Some(_)) => Err(no_day()),
-            (Window::Of(calendar), None) => Ok(FixedWindow::calendar(limit, calendar, offset)),
-            (Window::Of(calendar), Some(anchor)) => {
-                let calendar = calendar.anchored(anchor).ok_or_else(no_day)?;
-                Ok(FixedWindow::calendar(limit, calendar, offset))
-            }
-        }
+        Ok(FixedWindow::calendar(limit, calendar.ok_or_else(no_day)?, offset))
     }
 }
 

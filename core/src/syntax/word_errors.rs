@@ -4,7 +4,7 @@ use super::grammar::{CONCURRENCY, Reader, SYNTAXES};
 use super::purpose::Verb;
 use super::spec::{MAX_SPECS, Spec};
 use super::words::{OptionSet, Word, is_ban, is_policy, names, out_of_place};
-use crate::wire::error::{Error, Expected, Needed, Reason};
+use crate::wire::error::{Error, Expected, Needed, Reason, Suggestion};
 
 /// Returns the error for a word where the first spec of a call on one key is needed, or one of `options`.
 #[cold]
@@ -41,9 +41,9 @@ pub(super) fn missing(word: &[u8], expected: Expected, options: OptionSet) -> Er
     let mut needed = Needed::instead_of(word, expected, names(options), algorithms);
     let of_take = || is_ban(word) || is_policy(word) || Word::Each.is(word) || Spec::reader(word).is_some();
     if expected == Expected::Option && of_take() {
-        needed.suggest("RL.TAKE");
+        needed.suggestion = Suggestion::Word("RL.TAKE");
     } else if or_algorithm && (word.eq_ignore_ascii_case(b"ACQUIRE") || word.eq_ignore_ascii_case(b"RL.ACQUIRE")) {
-        needed.suggest(CONCURRENCY.word);
+        needed.suggestion = Suggestion::Word(CONCURRENCY.word);
     }
     let has_cost = options.iter().any(|option| matches!(option, Word::Cost | Word::CostOfLease));
     if has_cost && matches!(expected, Expected::Option | Expected::OrOption | Expected::NextSpec) {

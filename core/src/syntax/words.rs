@@ -129,46 +129,33 @@ pub(super) struct SpecOptionSets {
     pub(super) of_policy: OptionSet,
 }
 
+/// Returns `true` if a word with the flags `places` is allowed in `place`, of a call or of the definition of a policy.
 const fn may_stand(places: u16, place: u16, in_policy: bool) -> bool {
     let of_policy = if place & RATES == 0 { POLICY | ONLY_POLICY } else { POLICY | ONLY_POLICY | RATES_OF_POLICY };
     let there = if in_policy { places & of_policy != 0 } else { places & ONLY_POLICY == 0 };
     places & place != 0 && there
 }
 
-const fn count(place: u16, in_policy: bool) -> usize {
-    let (mut table, mut count) = (TABLE, 0_usize);
-    while let [(_, places), rest @ ..] = table {
-        if may_stand(*places, place, in_policy) {
+/// Lists the words allowed in `place`, in the order of the table. Returns the list with its length: the rest is unused.
+const fn list(place: u16, in_policy: bool) -> ([Word; TABLE.len()], usize) {
+    let (mut table, mut list, mut count) = (TABLE, [Word::Cost; TABLE.len()], 0_usize);
+    while let [(word, places), rest @ ..] = table {
+        if may_stand(*places, place, in_policy)
+            && let [next, ..] = list.split_at_mut(count).1
+        {
+            *next = *word;
             count = count.saturating_add(1);
         }
         table = rest;
     }
-    count
-}
-
-const fn list<const COUNT: usize>(place: u16, in_policy: bool) -> [Word; COUNT] {
-    let mut list = [Word::Cost; COUNT];
-    let (mut table, mut room): (_, &mut [Word]) = (TABLE, &mut list);
-    while let [(word, places), rest @ ..] = table {
-        if may_stand(*places, place, in_policy) {
-            room = match room {
-                [next, behind @ ..] => {
-                    *next = *word;
-                    behind
-                }
-                [] => &mut [],
-            };
-        }
-        table = rest;
-    }
-    list
+    (list, count)
 }
 
 /// Lists the options allowed in a place, in the order of the table.
 macro_rules! at {
     ($place:expr, $in_policy:expr) => {{
-        const LIST: [Word; count($place, $in_policy)] = list($place, $in_policy);
-        &LIST
+        const LIST: &([Word; TABLE.len()], usize) = &list($place, $in_policy);
+        LIST.0.split_at(LIST.1).0
     }};
     ($place:expr) => {
         SpecOptionSets { of_call: at!($place, false), of_policy: at!($place, true) }

@@ -101,7 +101,7 @@ impl<'a> Args<'a> {
     /// [`Error::Missing`] if there is none.
     #[inline]
     pub fn argument(&mut self, argument: &'static str, syntax: &'static Syntax) -> Result<&'a [u8], Error> {
-        let Some(word) = self.peek() else { return Err(Error::missing(argument, syntax)) };
+        let Some(word) = self.peek() else { return Err(Error::Missing { argument, syntax }) };
         self.skip();
         Ok(word)
     }

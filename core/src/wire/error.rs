@@ -214,20 +214,6 @@ impl Error {
         Error::Unexpected { shown: quoted(word, SHOWN), reason: Box::new(reason) }
     }
 
-    /// Creates the error for a word where something else is needed.
-    #[cold]
-    #[must_use]
-    pub fn needed(word: &[u8], needed: Needed) -> Error {
-        Error::unexpected(word, Reason::Needed(needed))
-    }
-
-    /// Creates the error for a missing argument of an option or a spec.
-    #[cold]
-    #[must_use]
-    pub fn missing(argument: &'static str, syntax: &'static Syntax) -> Error {
-        Error::Missing { argument, syntax }
-    }
-
     /// Creates the error for policies that do not exist.
     #[cold]
     #[must_use]

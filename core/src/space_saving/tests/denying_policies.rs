@@ -6,8 +6,7 @@ use super::*;
 fn policy_name_is_shared_by_the_keys_that_it_denied() {
     let (mut top, policy) = (SpaceSaving::new(2), Rc::from(&b"gold"[..]));
     for (name, holders) in [("a", 2), ("b", 3), ("a", 3), ("c", 3), ("d", 3)] {
-        let place = top.record(name.as_bytes(), None, us(1)).unwrap();
-        top.set_policy(place, &policy);
+        top.record(name.as_bytes(), None, Some(&policy), us(1));
         assert_eq!(Rc::strong_count(&policy), holders, "{name}");
     }
     top.clear();
@@ -28,10 +27,8 @@ fn policy_of_the_last_denial_is_reported_until_the_key_is_replaced() {
         of.iter().map(|(name, policy)| (bytes(name), policy.map(bytes))).collect::<BTreeMap<_, _>>()
     };
     let deny = |top: &mut SpaceSaving, name: &str, policy: Option<&str>| {
-        let place = top.record(name.as_bytes(), None, Timestamp::EPOCH).unwrap();
-        if let Some(policy) = policy {
-            top.set_policy(place, &Rc::from(policy.as_bytes()));
-        }
+        let policy = policy.map(|policy| Rc::from(policy.as_bytes()));
+        top.record(name.as_bytes(), None, policy.as_ref(), Timestamp::EPOCH);
     };
     deny(&mut top, "a", Some("plan:pro"));
     deny(&mut top, "b", None);
@@ -48,5 +45,7 @@ fn policy_of_the_last_denial_is_reported_until_the_key_is_replaced() {
     top.resize(1);
     deny(&mut top, "c", None);
     assert_eq!(policies(&top), expect(&[("c", None)]), "a key that takes over the entry has no policy");
-    assert!(SpaceSaving::new(0).record(b"a", None, Timestamp::EPOCH).is_none());
+    top.resize(0);
+    deny(&mut top, "c", Some("gold"));
+    assert_eq!(policies(&top), expect(&[]));
 }

@@ -47,7 +47,7 @@ fn check_bounds(top: &SpaceSaving, known: &Identity, exact: &BTreeMap<Vec<u8>, u
     for (name, truth) in exact {
         assert!(known.contains_key(name) || *truth <= top.floor(), "{name:?}: {truth}");
     }
-    assert!(known.len() <= top.max_keys());
+    assert!(known.len() <= top.max_entries());
 }
 
 /// Returns the denials of the last minutes.
@@ -62,7 +62,7 @@ fn last_minutes_include_the_current_one() {
     let at = |seconds: u64| Timestamp::from_micros(1_700_000_040_000_000 + seconds * 1_000_000).unwrap();
     let mut top = SpaceSaving::new(8);
     for (second, name) in [(0, "a"), (59, "a"), (60, "b"), (61, "a"), (150, "b")] {
-        top.record(name.as_bytes(), None, at(second));
+        top.record(name.as_bytes(), None, None, at(second));
     }
     let rows = |counts: &[(&str, u64)]| -> Vec<(String, u64)> {
         counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
@@ -76,7 +76,7 @@ fn last_minutes_include_the_current_one() {
     assert_eq!(recent(&mut top, 60, at(7200)), []);
     assert_eq!(names(&top, 9), ["a", "b"], "total counts are unchanged");
     assert_eq!(top.heaviest_since(1, 60, at(7200)), []);
-    top.record(b"a", None, at(7200));
+    top.record(b"a", None, None, at(7200));
     assert_eq!(recent(&mut top, 60, at(7200)), rows(&[("a", 1)]), "denials of an hour ago are cleared");
 }
 
@@ -102,10 +102,10 @@ proptest! {
             let bytes = [item];
             let item = (name > 0).then(|| if item % 2 == 0 { &[][..] } else { &bytes });
             let joined = [&[name][..], &[u8::from(item.is_some())], item.unwrap_or_default()].concat();
-            of_items.record(&[name], item, Timestamp::EPOCH);
+            of_items.record(&[name], item, None, Timestamp::EPOCH);
             deny(&mut of_keys, &joined);
         }
-        let joined = |heavy: &Heavy| {
+        let joined = |heavy: &HeavyHitter| {
             [heavy.name, &[u8::from(heavy.item.is_some())], heavy.item.unwrap_or_default()].concat()
         };
         let heavy = of_items.heaviest(usize::MAX);
@@ -129,7 +129,7 @@ proptest! {
             minute += if second / 60 < shown { 1 } else { second / 60 - shown };
             shown = second / 60;
             let now = Timestamp::from_micros(u64::try_from(second).unwrap() * 1_000_000).unwrap();
-            top.record(&[name], None, now);
+            top.record(&[name], None, None, now);
             denials.push((name, minute));
             let recent_denials = recent(&mut top, minutes, now);
             for name in 0..6_u8 {
@@ -153,15 +153,15 @@ proptest! {
                     // Names have different lengths.
                     let name = vec![name; usize::from(name % 7)];
                     deny(&mut top, &name);
-                    check_step(&before, &known(&top), top.max_keys(), floor, &name);
-                    if top.max_keys() > 0 {
+                    check_step(&before, &known(&top), top.max_entries(), floor, &name);
+                    if top.max_entries() > 0 {
                         *exact.entry(name).or_default() += 1;
                     }
                 }
                 Step::Resize(most) => {
                     let heaviest: Vec<_> = top.heaviest(most).into_iter().map(|heavy| heavy.name.to_vec()).collect();
                     top.resize(most);
-                    prop_assert_eq!(top.max_keys(), most);
+                    prop_assert_eq!(top.max_entries(), most);
                     let kept = known(&top);
                     prop_assert!(kept.iter().all(|(name, counts)| before.get(name) == Some(counts)));
                     prop_assert!(kept.len() == heaviest.len() && heaviest.iter().all(|name| kept.contains_key(name)));

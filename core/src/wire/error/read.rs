@@ -1,7 +1,7 @@
 //! Words that were found where something else was expected, with hints for the client.
 
 use super::{Form, MustBe, SHOWN, Syntax, quoted};
-use crate::number::decimal::{self, MAX_NUMBER};
+use crate::number::decimal::{self, MAX_NUMBER, begins_as_number};
 use crate::number::time;
 use std::fmt;
 
@@ -104,10 +104,6 @@ fn number(word: &[u8], position: Option<Position>) -> (bool, Hint) {
 /// Returns the hint for a word that is too long to be a number, without scanning the word.
 fn too_long(word: &[u8]) -> (bool, Hint) {
     (false, if begins_as_number(word) { Hint::TooLong } else { Hint::Nothing })
-}
-
-fn begins_as_number(word: &[u8]) -> bool {
-    word.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'))
 }
 
 impl fmt::Display for Read {

@@ -124,11 +124,6 @@ impl Needed {
         Needed { what, words, algorithms, suggestion }
     }
 
-    /// Suggests a word.
-    pub fn suggest(&mut self, word: &'static str) {
-        self.suggestion = Suggestion::Word(word);
-    }
-
     /// Suggests a policy named by `syntax`, unless there is another suggestion.
     pub fn suggest_policy(&mut self, syntax: &'static Syntax, word: &[u8]) {
         if self.suggestion == Suggestion::Unknown && !time::is_duration(word) {

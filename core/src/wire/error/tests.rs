@@ -51,7 +51,7 @@ fn every_error_has_its_text() {
     const FIRST: Position = Position { syntax: &SYNTAX, is_first: true };
     for (error, text) in [
         (Error::WrongArity, "ERR wrong number of arguments"),
-        (Error::missing("that", &SYNTAX), "ERR that is missing: DO this that"),
+        (Error::Missing { argument: "that", syntax: &SYNTAX }, "ERR that is missing: DO this that"),
         (Error::out_of_range("cost", &MUST_BE, b"9"), "ERR cost must be a thing of these, such as this, not '9'"),
         (Error::out_of_range("cost", &MUST_BE, b"x\0"), r"ERR cost must be a thing such as this, not 'x\x00'"),
         (

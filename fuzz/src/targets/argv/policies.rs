@@ -104,7 +104,7 @@ fn assert_request(by: &PolicyRequest, policy: &Policy) {
         Ok(KeyRequest::Composite(call)) => (call.specs, call.idempotency),
         Ok(KeyRequest::Policy(by)) => panic!("{by:?} asks for a policy"),
     };
-    assert_eq!(specs.len(), policy.len());
+    assert_eq!(specs.len(), policy.limit_count());
     for spec in &specs {
         assert!(spec.by_policy);
         match idempotency {
