@@ -1,8 +1,9 @@
 """Runs README.md's `make run` and `make test` on a bare Debian: only the packages that README.md
 names, an ordinary account, 1,024 open files, and a rustup without a compiler.
 
-debootstrap creates each Debian in a folder, and the last commit is cloned into a copy of it. The
-compiler of this machine is mounted there. It needs root. `bare_check.py trixie` tests one Debian.
+debootstrap creates each Debian in a folder, and the last commit is cloned into a copy of the
+folder. The compiler of this machine is mounted there. The script needs root. `bare_check.py trixie`
+tests one Debian.
 """
 
 import os
@@ -33,7 +34,7 @@ RUSTUP = f'#!/bin/sh\n{MESSAGE}\nexec {TOOLCHAIN}/bin/${{0##*/}} "$@"\n'
 
 
 def prepare(suite: str, root: Path) -> list[str]:
-    """Copies a Debian and clones the repository. Returns the prefix of a command there."""
+    """Copies a Debian and clones the repository. Returns words that run a command there."""
     readme = (REPOSITORY / "README.md").read_text()
     packages = re.search(r"On Debian and Ubuntu, `apt install ([\w -]+)`", readme)[1].split()
     image = debian(suite, packages, CACHE / f"image/{'-'.join([suite, *packages])}")

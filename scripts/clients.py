@@ -11,7 +11,7 @@ from outcomes import OUTCOMES, run_pytest
 
 TESTS = ["tests/scaffolding/test_client_libraries.py", "tests/test_resent_calls.py"]
 
-# Beginning of reasons in tests/support/libraries.py.
+# Beginning of the reason for a skipped library, in tests/support/libraries.py.
 NOT_TESTED = "not asked"
 
 

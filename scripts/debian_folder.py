@@ -14,7 +14,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "redis-
 
 
 def debian(suite: str, packages: list[str], folder: Path) -> Path:
-    """Installs Debian and packages in a folder, unless it is complete."""
+    """Installs Debian and packages in a folder, unless the folder is complete."""
     # debootstrap removes the folder of this name when it is done.
     if not (folder / "usr/bin/env").exists() or (folder / "debootstrap").exists():
         if not shutil.which("debootstrap"):
@@ -22,12 +22,12 @@ def debian(suite: str, packages: list[str], folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         targets = ["Created-By: Packages", "Component: main"]
         words = ["apt-get", "indextargets", "--format", "$(REPO_URI)", *targets]
-        found = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
-        if not found:
+        mirrors = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+        if not mirrors:
             sys.exit("apt has no lists: run apt-get update")
         include = f"--include={','.join(packages)}"
-        words = ["debootstrap", "--variant=minbase", include, suite, str(folder), found[0]]
-        # In a namespace, so that its mounts end with it even if it is killed.
+        words = ["debootstrap", "--variant=minbase", include, suite, str(folder), mirrors[0]]
+        # debootstrap runs in a namespace, so that its mounts end with it even if it is killed.
         words = ["unshare", "--mount", *words]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     return folder
@@ -36,9 +36,10 @@ def debian(suite: str, packages: list[str], folder: Path) -> Path:
 def inside(
     root: Path, mounts: dict[str, str], environment: dict[str, str], words: list[str]
 ) -> list[str]:
-    """Returns the prefix of a command that runs it in the system in `root`, through `words`.
+    """Returns words that run a command through `words` in the system in the folder `root`.
 
-    `mounts` are folders and files of this machine. Processes and mounts end with the command.
+    `mounts` maps folders and files of this machine to their paths there. Processes and mounts end
+    with the command.
     """
     mounts = mounts | {name: name for name in ("/dev", "/etc/resolv.conf", "/etc/hosts")}
     environment = environment | {

@@ -65,8 +65,8 @@ class Lane:
         self.remaining.append((at, remaining))
 
     def in_trailing_window(self, at: float) -> int:
-        """Returns how many calls have acted in the window that ends at `at`. Waits are in whole
-        milliseconds, so a call one window before may seem to be a millisecond closer.
+        """Returns the number of calls that have acted in the window that ends at `at`. Waits are in
+        whole milliseconds, so a call one window earlier may seem to be a millisecond closer.
         """
         return sum(at - WINDOW + 0.001 < effect <= at for effect in self.admitted)
 
@@ -121,7 +121,7 @@ def measure(server: Server, clock: Clock) -> list[Lane]:
         [(at, Lane.call) for at in calls] + [(at, Lane.sample) for at in [*samples, *calls]],
         key=itemgetter(0),
     )
-    # Starts at a boundary of windows.
+    # The traffic starts at a boundary of windows.
     start = clock.now - clock.now % int(WINDOW * UNITS_US["s"]) + int(WINDOW * UNITS_US["s"])
     with server.client() as client:
         for at, step in tqdm(steps, desc="calls and samples", unit="", mininterval=0.5):

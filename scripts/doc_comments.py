@@ -1,4 +1,4 @@
-"""Fail for doc comments that begin with a vague word: doc_comments.py [ROOT].
+"""Fails if a doc comment begins with a vague word: doc_comments.py [ROOT].
 
 A doc comment begins with a verb in the third person or with a noun phrase, so that it makes sense
 alone, in a tooltip.
@@ -69,7 +69,7 @@ def python_docs(source: str) -> Iterator[tuple[int, str]]:
 
 
 def block_docs(source: str) -> Iterator[tuple[int, str]]:
-    """Parse the comments of JSDoc and phpDocumentor."""
+    """Yields the comments of JSDoc and phpDocumentor, each with its line."""
     for block in BLOCK_DOC.finditer(source):
         lines = (line.strip().removeprefix("*").strip() for line in block[1].splitlines())
         if text := next(filter(None, lines), None):

@@ -46,8 +46,8 @@ def main() -> None:
     parser.add_argument("--parent", type=int, help="the process with which this ends")
     arguments = parser.parse_args()
 
-    named = (arguments.port, arguments.grpc, arguments.http, arguments.console)
-    port, grpc_port, http_port, console_port = (run.free_port(word) for word in named)
+    ports = (arguments.port, arguments.grpc, arguments.http, arguments.console)
+    port, grpc_port, http_port, console_port = (run.free_port(word) for word in ports)
     token = secrets.token_urlsafe(12)
     try:
         binary = binaries.to_run(arguments.server)
@@ -145,9 +145,9 @@ def show_first_requests(port: int, grpc_port: int, http_port: int) -> None:
     print("\nEnvoy's rate limit service, over gRPC:")
     print(f"  grpcurl -plaintext -d '{request}' \\\n    {HOST}:{grpc_port} {METHOD}")
     with grpc.insecure_channel(f"{HOST}:{grpc_port}") as channel:
-        ask = channel.unary_unary(f"/{METHOD}")
+        should_rate_limit = channel.unary_unary(f"/{METHOD}")
         for _ in range(2):
-            print(f"    {overall_code(ask(encoded(), timeout=30))}")
+            print(f"    {overall_code(should_rate_limit(encoded(), timeout=30))}")
     print("\nThe same service in JSON:")
     print(f"  curl -d '{request}' \\\n    http://{HOST}:{http_port}/json")
     status, _, body = answer(http_port, "/json", REQUEST)
@@ -157,7 +157,7 @@ def show_first_requests(port: int, grpc_port: int, http_port: int) -> None:
 
 
 def encoded() -> bytes:
-    """Encodes the request as a message of the protocol: numbered fields, each with its length."""
+    """Encodes the request as a message of protobuf: numbered fields, each with its length."""
 
     def field(number: int, value: bytes) -> bytes:
         return bytes([number << 3 | 2, len(value)]) + value

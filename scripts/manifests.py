@@ -14,7 +14,7 @@ HEADER = "# Written by scripts/manifests.py from the chart in deploy/chart: do n
 
 
 def render(name: str, values: dict) -> dict[str, str]:
-    """Returns the manifests by the name of their template, without empty ones."""
+    """Returns the manifests that are not empty, by the name of their template."""
     with helm.Chart.load(DEPLOY / "chart") as chart:
         rendered = chart.render(values, name=name)
     files = {Path(path).stem: text.strip("\n") for path, text in sorted(rendered.items())}

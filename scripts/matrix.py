@@ -1,9 +1,9 @@
 """Runs the server tests on every available server, and prints a table.
 
-Tests that cannot differ by server run on the first one only, as in `make test`.
+Tests that cannot differ by server run on the first server only, as in `make test`.
 
-The servers are PyPI's Redis 6.2 and Valkey 9, the system's redis-server, and those of Debian trixie
-and sid in folders that debootstrap creates (in the user's cache; this needs root).
+The servers are PyPI's Redis 6.2 and Valkey 9, the system's redis-server, and the servers of Debian
+trixie and sid, in folders that debootstrap creates (in the user's cache; this needs root).
 """
 
 import argparse

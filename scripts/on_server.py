@@ -1,6 +1,6 @@
 """Runs pytest on one of the available servers: on_server.py NUMBER ARGUMENT...
 
-If $SERVER is set, it is the only one.
+If $SERVER is set, it is the only available server.
 """
 
 import os

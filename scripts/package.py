@@ -21,7 +21,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def name() -> str:
-    """Returns the name of the archive, which ends in -musl for that C library."""
+    """Returns the name of the archive. It ends in -musl if rustc builds for that C library."""
     manifest = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
     rustc = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
     version, musl = manifest["workspace"]["package"]["version"], "-musl" * ("musl" in rustc)

@@ -60,7 +60,7 @@ def create(venv: Path) -> None:
 
 
 def install(venv: Path, groups: list[str]) -> None:
-    """Installs the groups, from uv's cache if everything is there."""
+    """Installs the groups, from uv's cache if it has all packages."""
     python, uv = venv / "bin/python", venv / "bin/uv"
     if output(uv, "--version").split()[1:2] != [UV]:
         words = ["-m", "pip", "install", "--quiet", f"uv=={UV}"]

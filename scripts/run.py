@@ -18,7 +18,7 @@ from support import binaries, files, lifetime  # noqa: E402
 HOST = "127.0.0.1"
 PORTS = range(1, 65536)
 
-# Timeout of the start. A program that is no server never replies.
+# Timeout of the start. A program that is not a server never replies.
 START_SECONDS = 30
 
 CALLS = [
@@ -58,7 +58,7 @@ def main() -> None:
     if arguments.check:
         return
 
-    # Ends the server and removes its directory, whichever signal ends this script.
+    # The server ends and its directory is removed, whichever signal ends this script.
     lifetime.end_in_order()
     if arguments.parent:
         lifetime.end_with(arguments.parent)
@@ -90,7 +90,7 @@ def free_port(word: str) -> int:
     if port not in PORTS:
         sys.exit(f"{word or '(nothing)'} is no port: those are {PORTS[0]} to {PORTS[-1]}")
     if reason := reason_against(port):
-        # Not one of those below 1024, which most users may not open.
+        # Suggest no port below 1024, which most users may not open.
         others = (*range(max(port + 1, 1024), PORTS.stop), *range(1024, port))
         another = next(other for other in others if not reason_against(other))
         sys.exit(f"{HOST}:{port}: {reason}. Another port: make run PORT={another}")

@@ -78,7 +78,7 @@ def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
         move.source.client() as source,
         move.target.client() as target,
     ):
-        move.carry(*moved)
+        move.move_keys(*moved)
         for keys in [*([key] for key in moved), moved]:
             with pytest.raises(AskError) as refused:
                 source.execute_command(*take(*keys))
@@ -127,7 +127,7 @@ def key_by_key(cluster: Cluster, key: str, load: Taking) -> None:
     with SlotMove(cluster, key, another(cluster, key)) as move:
         load.wait_for(20)
         while names := move.left(1):
-            move.carry(*names)
+            move.move_keys(*names)
             load.wait_for(3)
 
 

@@ -332,11 +332,11 @@ def test_documented_promises_and_limits_are_those_of_the_tests(
 
 @each_document
 def test_links_lead_to_existing_targets(document: Path) -> None:
-    for path, place in markdown.links(document.read_text()):
+    for path, anchor in markdown.links(document.read_text()):
         target = document.parent / path if path else document
         assert target.exists(), path
-        if place:
-            assert place in markdown.places(target), f"{path}#{place}"
+        if anchor:
+            assert anchor in markdown.anchors(target), f"{path}#{anchor}"
 
 
 MARKDOWN = [path for path in REPOSITORY.glob("**/*.md") if not SKIPPED & set(path.parts)]

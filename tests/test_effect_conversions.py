@@ -1,4 +1,4 @@
-"""`RL.EFFECT` makes a key with parts of a plain one, once, and of nothing else."""
+"""`RL.EFFECT` converts a plain key to a composite key, once, and converts no other key."""
 
 from collections.abc import Callable
 

@@ -169,7 +169,7 @@ def test_a_give_back_never_denies_and_is_made_only_if_the_others_pass(redis: Red
     assert redis.keys() == [b"b"]
 
 
-@pytest.mark.parametrize("name", ["", " AS name"], ids=["plain", "with parts"])
+@pytest.mark.parametrize("name", ["", " AS name"], ids=["plain", "composite"])
 @pytest.mark.parametrize("limit", [5, 0.5], ids=["its turn", "over its limit"])
 def test_a_give_back_is_never_denied_or_delayed(redis: Redis, name: str, limit: float) -> None:
     assert take(redis, "a", f"FIXED 10 60s COST 4{name}")[0] == 1

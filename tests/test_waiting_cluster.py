@@ -78,7 +78,7 @@ def test_a_key_that_migrates_redirects_waiting_calls(
     with SlotMove(cluster, "k", target) as move:
         queue.settle()
         assert not b.is_answered
-        move.carry("k")
+        move.move_keys("k")
         for waiter in (b, c):
             with pytest.raises(TryAgainError):
                 waiter.reply()

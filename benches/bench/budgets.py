@@ -14,11 +14,11 @@ class Budget:
 
     call: str
     to: str
-    # Just above the measured ratio: a higher one is a regression.
+    # Largest ratio, just above the measured ratio: a larger ratio is a regression.
     at_most: float
-    # Ratio to reach, if there is one.
+    # Ratio that is to be reached, if there is a goal.
     goal: float | None = None
-    # Reason for which runs differ by more than those of other calls, if they do.
+    # Reason for which the counts of this call differ more between runs than those of other calls.
     varies: str = ""
 
 
@@ -36,7 +36,7 @@ class Verdict:
 
     budget: Budget
     ratio: float
-    # Ratio of the means, which include work done less than once in a stretch of calls.
+    # Ratio of the means, which include work that is done less than once in a stretch of calls.
     mean_ratio: float
 
     @property
@@ -53,7 +53,7 @@ class Verdict:
 
 def parse(text: str) -> Budgets:
     found = tomllib.loads(text)
-    return Budgets(found["server"], [Budget(**each) for each in found["budget"]])
+    return Budgets(found["server"], [Budget(**budget) for budget in found["budget"]])
 
 
 def load() -> Budgets:
@@ -92,7 +92,7 @@ WIDE_MARGIN = 1.06
 
 
 def margin(budget: Budget) -> float:
-    """Returns the allowed ratio as a multiple of the measured one."""
+    """Returns the allowed ratio as a multiple of the measured ratio."""
     return WIDE_MARGIN if budget.varies else MARGIN
 
 

@@ -1,4 +1,4 @@
-"""The calls that are measured. All are admitted, unless their name says otherwise."""
+"""Calls that are measured. All are admitted unless their name says otherwise."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ NUMBER = "__rand_int__"
 
 @dataclass(frozen=True)
 class Call:
-    """Commands that are the same each time, except for a NUMBER, and thus use the same hot keys."""
+    """Commands that are the same each time, except for a NUMBER, so that they use the same keys."""
 
     name: str
     commands: tuple[Words, ...]
-    # Number of lines in the replies to all commands.
+    # Total number of lines in the replies to all commands.
     lines: int
-    # Commands that have to be sent once, first.
+    # Commands that must be sent once, before the call.
     before: tuple[Words, ...] = ()
     setup: Setup = PLAIN
     # Beginning of the expected reply to the first command.
@@ -51,11 +51,11 @@ class Call:
         number = NUMBER.encode()
         if number not in self.encoded:
             return self.encoded * count
-        numbers = (b"%012d" % each for each in range(first, first + count))
-        return b"".join(self.encoded.replace(number, each) for each in numbers)
+        digits = (b"%012d" % value for value in range(first, first + count))
+        return b"".join(self.encoded.replace(number, value) for value in digits)
 
     def on(self, setup: Setup) -> "Call":
-        """Returns the call on a server that runs in another way."""
+        """Returns the same call on a server with this setup."""
         if setup == self.setup:
             return self
         return replace(self, name=f"{self.name}, {setup.name}", setup=setup)
@@ -93,15 +93,15 @@ class Script:
         return Call(name, (self.eval(keys, arguments),), lines, (self.load,), begins=begins)
 
 
-# Beginnings of replies with the given number of integers. The first is 1 for an admitted call, or 0
-# in replies of redis-cell.
+# Beginnings of replies with the given number of integers. The first integer is 1 for an admitted
+# call, but 0 in the replies of redis-cell.
 FIVE_YES, FIVE_NO = b"*5\r\n:1\r\n", b"*5\r\n:0\r\n"
 TWO_YES, THREE_YES, SIX_YES = b"*2\r\n:1\r\n", b"*3\r\n:1\r\n", b"*6\r\n:1\r\n"
 
 # Large enough that no measured call is denied.
 PLENTY = "1000000 1000000"
 BUCKET = f"TOKENBUCKET {PLENTY} 1s"
-# Window in milliseconds. Short, so that the compared logs stay small.
+# Window in milliseconds. It is short, so that the compared logs stay small.
 LOG_WINDOW = 50
 
 SET_EX = call("SET EX", "SET string value EX 60", 1, b"+OK")
@@ -164,15 +164,15 @@ LIMITS_DENIED = call(
     FIVE_NO,
     before=f"RL.TAKE limits:full COST 10 {_FOUR_FULL}",
 )
-# Lifetime of ids in milliseconds. Short enough that the ids of a key fit the processor's cache,
-# long enough that they never fit one block, even under valgrind.
-ID_LIVES = 20
-ONCE = call("RL.TAKE, ONCE", f"RL.TAKE once ONCE {NUMBER} {ID_LIVES}ms {BUCKET}", 6, FIVE_YES)
+# Lifetime of ids in milliseconds. It is short enough that the ids of a key fit the processor's
+# cache, and long enough that they never fit one block, even under valgrind.
+ID_LIFETIME_MS = 20
+ONCE = call("RL.TAKE, ONCE", f"RL.TAKE once ONCE {NUMBER} {ID_LIFETIME_MS}ms {BUCKET}", 6, FIVE_YES)
 REPEATED = call("RL.TAKE, ONCE, sent again", f"RL.TAKE again ONCE id 1d {BUCKET}", 6, FIVE_YES)
 SETTLED = Call(
     "RL.TAKE, ONCE, and its SETTLE",
     (
-        tuple(f"RL.TAKE settled COST 4000 ONCE {NUMBER} {ID_LIVES}ms {BUCKET}".split()),
+        tuple(f"RL.TAKE settled COST 4000 ONCE {NUMBER} {ID_LIFETIME_MS}ms {BUCKET}".split()),
         tuple(f"RL.TAKE settled SETTLE {NUMBER} 2 {BUCKET}".split()),
     ),
     12,
@@ -232,9 +232,9 @@ OURS = [
 
 # Frequent calls, alone and under the conditions of production.
 PRODUCTION = [
-    each.on(setup)
+    frequent.on(setup)
     for setup in (PLAIN, AOF, REPLICA, CLUSTER)
-    for each in (SET_EX, ADMITTED, LIMIT, LIMIT_FOUR, MTAKE, ONCE)
+    for frequent in (SET_EX, ADMITTED, LIMIT, LIMIT_FOUR, MTAKE, ONCE)
 ]
 
 _BUCKET = Script.named("token_bucket")
@@ -291,11 +291,12 @@ ALL = list(
 
 @dataclass(frozen=True)
 class Peer:
-    """Another rate limiting module, built by the user."""
+    """Rate limiting module for comparison, which the user has built."""
 
     name: str
     module: Path
-    # Call with {key} in place of the key. It is always admitted, and its key lives for minutes.
+    # Call with {key} in place of the key. The call is always admitted, and its key lives for
+    # minutes.
     line: str = "CL.THROTTLE {key} 5000000 1 1000"
     lines: int = 6
 

@@ -28,7 +28,7 @@ mpl.rcParams |= {
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 COLOURS = dict(zip(APPROACHES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 MARKERS = dict(zip(APPROACHES, "osD^", strict=True))
-# A line that another covers is wider, so that it stays visible.
+# A line that is covered by another line is wider, so that it stays visible.
 WIDTHS = (4.5, 2, 2.4, 1)
 
 
@@ -54,11 +54,11 @@ class Charts:
         figure = Figure(figsize=(10, 4.4))
         panels = figure.subplots(1, 2)
         titles = {f"server CPU time, x {OURS}": ratios, "Redis calls": results.calls}
-        for axes, (title, of) in zip(panels, titles.items(), strict=True):
+        for axes, (title, figures) in zip(panels, titles.items(), strict=True):
             for approach, width in zip(APPROACHES, WIDTHS, strict=True):
                 axes.plot(
                     CLIENTS,
-                    [of[approach, clients] for clients in CLIENTS],
+                    [figures[approach, clients] for clients in CLIENTS],
                     color=COLOURS[approach],
                     marker=MARKERS[approach],
                     linewidth=width,
@@ -105,7 +105,7 @@ class Charts:
         jobs.set_xlabel("workers, by how many jobs they got")
         jobs.set_ylabel("jobs")
         jobs.set_ylim(bottom=0)
-        # Below the panels, because lines cross every corner of them.
+        # The legend is below the panels, because lines cross every corner of the panels.
         figure.legend(
             *jobs.get_legend_handles_labels(),
             loc="lower center",

@@ -22,9 +22,9 @@ from support.binaries import Binary
 class Costs:
     """Costs of calls, by the call's name."""
 
-    # Server processor time beside that of SET EX, which has no pair of its own.
+    # Server processor time compared with that of SET EX, which has no pair of its own.
     pairs: dict[str, Pair]
-    # Empty without valgrind.
+    # Counts of instructions. Empty without valgrind.
     counts: dict[str, Count]
 
 
@@ -35,7 +35,8 @@ class Commands:
     costs: Costs
     # Calls of the modules that the user has named.
     peers: list[str]
-    # Our calls that do all that a call of benches/floor.c does, by the latter's name.
+    # Names of the module's calls that do all that a call of benches/floor.c does, by that call's
+    # name.
     floors: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -56,7 +57,7 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
 
 
 def _costs(binary: Binary, calls: list[Call], scale: Scale, counted: Iterable[Call] = ()) -> Costs:
-    """Measures calls, and only counts the instructions of those that are `counted`."""
+    """Measures `calls`, and only counts the instructions of the calls that are `counted`."""
     timed = [call for call in calls if call.is_one_command and call not in NEW_KEYS]
     pairs = {}
     for setup in dict.fromkeys(call.setup for call in timed):
@@ -68,7 +69,7 @@ def _costs(binary: Binary, calls: list[Call], scale: Scale, counted: Iterable[Ca
 
 
 def _pairs(binary: Binary, calls: list[Call], scale: Scale) -> dict[str, Pair]:
-    """Times calls beside SET EX on one server of their settings."""
+    """Times calls in turn with SET EX, on one server with their setup."""
     with ExitStack() as stack:
         server = stack.enter_context(serving(binary, calls[0].setup))
         pin(server)

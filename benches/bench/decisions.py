@@ -35,12 +35,12 @@ class Bucket:
         return math.floor(self.capacity + self.refill * seconds)
 
 
-# Larger than the number of requests: every decision is to admit.
+# Bucket that is larger than the number of requests, so that all of them are admitted.
 PLENTY = Bucket(1_000_000, 1_000_000)
 
 TIGHT = Bucket(10, 10)
 SECONDS = 3
-# Long enough for a request of the unit that is due after 3 seconds, but not of the next one.
+# Long enough to request the unit that is due after 3 seconds, but not the next unit.
 TIGHT_SECONDS = SECONDS + 0.05
 TIGHT_CLIENTS = 64
 
@@ -49,11 +49,11 @@ TIGHT_CLIENTS = 64
 class Decisions:
     """Costs of a decision on one key, by approach and number of clients."""
 
-    # Server processor time beside RL.TOKENBUCKET, which has no pair of its own.
+    # Server processor time compared with RL.TOKENBUCKET, which has no pair of its own.
     pairs: dict[tuple[str, int], Pair]
     # Redis calls a decision.
     calls: dict[tuple[str, int], float]
-    # Requests that each approach let in out of a tight bucket.
+    # Requests that each approach granted from a tight bucket.
     granted: dict[str, int]
 
 

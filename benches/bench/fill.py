@@ -16,7 +16,7 @@ class Template:
     """Commands written as in redis-cli, with {key} in the place of the key."""
 
     commands: tuple[str, ...]
-    # Lines of the replies to all commands.
+    # Total number of lines in the replies to all commands.
     lines: int
 
     def on(self, number: int) -> bytes:
@@ -28,8 +28,8 @@ class Template:
 
     @cached_property
     def _form(self) -> bytes:
-        written = (command.format(key=f"user:{_NUMBER}") for command in self.commands)
-        packed = b"".join(pack(command.split()) for command in written)
+        filled = (command.format(key=f"user:{_NUMBER}") for command in self.commands)
+        packed = b"".join(pack(command.split()) for command in filled)
         return packed.replace(b"%", b"%%").replace(_NUMBER.encode(), b"%08d")
 
 

@@ -24,17 +24,17 @@ from itertools import accumulate
 
 from redis_ratelimit.batching import Batching, Grant, Reply
 
-# Seconds of each run, and of its start that only `admitted` counts.
+# Seconds of each run, and of the beginning, which only `admitted` includes.
 SECONDS, WARM = 10.0, 2.0
 KEEP = 1.0
-# Bursts: seconds with demand, and share of the time that has any.
+# Seconds of a burst of demand, and share of the time with bursts.
 BURST, BURSTS = 1.0, 0.2
 SKEW = 1.5
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Processes, and their demand of a limit, in units per second."""
+    """Processes, and their demand for units of a limit, in units per second."""
 
     processes: int
     limit: int
@@ -47,8 +47,8 @@ class Fleet:
 
     @property
     def least_calls(self) -> float:
-        """Lower bound of the calls a thousand decisions, by the largest batch. All processes
-        together have no more than the limit in hand.
+        """Lower bound of the calls per thousand decisions, by the largest batch. All processes
+        together have at most the limit in hand.
         """
         share = 4 * self.processes if self.tells_peers else max(100, self.processes)
         return 1000 / max(self.limit / share, 1)
@@ -62,7 +62,7 @@ class Figures:
     granted: int = 0
     calls: int = 0
     waited: list[float] = field(default_factory=list)
-    # Units spent from the start, and those that a single bucket would have granted.
+    # Units spent since the start, and units that a single bucket would have granted.
     spent: int = 0
     ideal: int = 0
     # Units that would not have fitted into the bucket at the instant at which they were spent.
@@ -87,7 +87,7 @@ class Figures:
 
     @property
     def admitted(self) -> float:
-        """Share of what a single bucket would have admitted."""
+        """Spent units as a share of the units that a single bucket would have granted."""
         return self.spent / self.ideal
 
 
@@ -99,11 +99,13 @@ class Bucket:
         self._refill = refill
         self._used = 0.0
         self._at = 0.0
-        # Lowest usage since a time, with both ascending.
+        # Times, each with the lowest usage since then. Both ascend.
         self._lows: list[tuple[float, float]] = []
 
     def take(self, units: int, now: float) -> tuple[int, int, float, float]:
-        """Grants up to `units`. Returns how many, the remaining units, the wait and the reset."""
+        """Grants up to `units`. Returns the granted and the remaining units, the wait and the
+        reset.
+        """
         self._advance(now)
         granted = min(units, int(self.capacity - self._used + 1e-6))
         self._used += granted
@@ -111,10 +113,10 @@ class Bucket:
         return granted, int(free + 1e-6), max(1 - free, 0) / self._refill, self._used / self._refill
 
     def settle(self, unspent: int, charged_at: float, now: float) -> None:
-        """Gives back what has not recovered by itself since it was charged."""
+        """Gives back those of the unspent units that have not recovered since they were charged."""
         self._advance(now)
-        place = bisect_right(self._lows, charged_at, key=lambda low: low[0])
-        lowest = self._lows[place][1] if place < len(self._lows) else self._used
+        index = bisect_right(self._lows, charged_at, key=lambda low: low[0])
+        lowest = self._lows[index][1] if index < len(self._lows) else self._used
         self._used -= min(unspent, lowest)
         self._advance(now)
 
@@ -132,7 +134,8 @@ class _Process:
         # Share of the demand, and the start of the first burst.
         self.share = share
         self.burst_at = 0.0
-        self.requests = False
+        # `True` while a request is in flight.
+        self.is_requesting = False
         # Times of the waiting takes.
         self.waiting: deque[float] = deque()
 
@@ -155,24 +158,24 @@ class _Run:
             process.burst_at = self.chance.random() * BURST / BURSTS
         self.charged_at: list[float] = []
         self.charged = 0
-        # Events: time, number, and what happens then.
+        # Events: time, number, kind, process and data.
         self.events: list[tuple[float, int, str, _Process, tuple[float, ...] | Grant]] = []
         self.number = 0
 
-    def later(
-        self, at: float, what: str, process: _Process, data: tuple[float, ...] | Grant = ()
+    def schedule(
+        self, at: float, kind: str, process: _Process, data: tuple[float, ...] | Grant = ()
     ) -> None:
         self.number += 1
-        heapq.heappush(self.events, (at, self.number, what, process, data))
+        heapq.heappush(self.events, (at, self.number, kind, process, data))
 
     def call(
-        self, now: float, what: str, process: _Process, data: tuple[float, ...] | Grant
+        self, now: float, kind: str, process: _Process, data: tuple[float, ...] | Grant
     ) -> None:
         self.figures.calls += now >= WARM
-        self.later(now + self.fleet.round_trip / 2, what, process, data)
+        self.schedule(now + self.fleet.round_trip / 2, kind, process, data)
 
     def request(self, process: _Process, now: float) -> None:
-        process.requests = True
+        process.is_requesting = True
         wanted = process.batching.wanted(len(process.waiting), now)
         self.call(now, "request", process, (wanted, now))
 
@@ -201,36 +204,36 @@ class _Run:
         batching.demand(1, now)
         if batching.spend(1, now):
             self.spend(now, now)
-            if not process.requests and batching.is_due(now):
+            if not process.is_requesting and batching.is_due(now):
                 self.request(process, now)
         elif not batching.denies(1, now):
             process.waiting.append(now)
-            if not process.requests:
+            if not process.is_requesting:
                 self.request(process, now)
 
-    def happen(
-        self, what: str, process: _Process, data: tuple[float, ...] | Grant, now: float
+    def handle_event(
+        self, kind: str, process: _Process, data: tuple[float, ...] | Grant, now: float
     ) -> None:
         batching = process.batching
         if isinstance(data, Grant):
             self.server.settle(data.left, self.charged_at[int(data.id)], now)
             self.charged -= data.left
-        elif what == "request":
+        elif kind == "request":
             wanted, sent_at = data
             reply = self.server.take(int(wanted), now)
             self.charged += reply[0]
             self.charged_at.append(now)
             answer = (len(self.charged_at) - 1, *reply, wanted, sent_at)
-            self.later(now + self.fleet.round_trip / 2, "reply", process, answer)
-        elif what == "reply":
+            self.schedule(now + self.fleet.round_trip / 2, "reply", process, answer)
+        elif kind == "reply":
             number, granted, remaining, wait, reset, wanted, sent_at = data
             read = Reply(
                 str(int(number)), int(granted), self.fleet.limit, int(remaining), wait, reset
             )
             batching.received(read, int(wanted), sent_at, now, self.chance.random())
-            process.requests = False
+            process.is_requesting = False
             if granted:
-                self.later(sent_at + KEEP, "expiry", process)
+                self.schedule(sent_at + KEEP, "expiry", process)
             self.answer(process, now)
             if process.waiting or batching.is_due(now):
                 self.request(process, now)
@@ -251,13 +254,13 @@ class _Run:
             if began >= WARM:
                 self.figures.waited.append(now - began)
 
-    def whole(self) -> Figures:
+    def run(self) -> Figures:
         demand = self.demand()
         at, process = next(demand)
         while at < self.fleet.seconds:
             if self.events and self.events[0][0] <= at:
-                now, _, what, other, data = heapq.heappop(self.events)
-                self.happen(what, other, data, now)
+                now, _, kind, other, data = heapq.heappop(self.events)
+                self.handle_event(kind, other, data, now)
             else:
                 self.take(process, at)
                 at, process = next(demand)
@@ -265,4 +268,4 @@ class _Run:
 
 
 def run(fleet: Fleet, seed: int = 1) -> Figures:
-    return _Run(fleet, seed).whole()
+    return _Run(fleet, seed).run()

@@ -13,11 +13,11 @@ def draw(path: Path, ratios: Sequence[float], lines: Mapping[Fleet, Sequence[Fig
     """Draws calls and admitted units against the ratio of demand and limit."""
     figure = Figure(figsize=(10, 4.4))
     calls, admitted = figure.subplots(1, 2)
-    for (fleet, found), colour in zip(lines.items(), (BLUE, ORANGE), strict=True):
+    for (fleet, runs), colour in zip(lines.items(), (BLUE, ORANGE), strict=True):
         name = f"{fleet.processes:,} processes, {fleet.limit:,} a second"
         style = {"color": colour, "marker": "o", "markersize": 4, "label": name}
-        calls.plot(ratios, [one.calls_per_thousand_granted for one in found], **style)
-        admitted.plot(ratios, [one.admitted for one in found], **style)
+        calls.plot(ratios, [run.calls_per_thousand_granted for run in runs], **style)
+        admitted.plot(ratios, [run.admitted for run in runs], **style)
         calls.axhline(fleet.least_calls, color=colour, linestyle=":", linewidth=1.2)
     calls.set_yscale("log")
     calls.set_yticks([10, 20, 50, 100, 200, 500, 1000, 2000])

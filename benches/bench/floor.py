@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parents[1] / "floor.c"
 
 @dataclass(frozen=True)
 class Floor:
-    """Call that computes nothing, and the calls of ours that do the same work in the server."""
+    """Call that computes nothing, and the module's calls that cause the same work in the server."""
 
     call: Call
     ours: tuple[Call, ...]
@@ -61,7 +61,7 @@ def floors(module: Path) -> list[Floor]:
                 "changes four keys",
                 (tuple(f"FLOOR.SEVERAL 4 {' '.join(four)} {' '.join([BUCKET] * 4)}".split()),),
                 28,
-                # With a TTL, as the keys of limiters have.
+                # The keys have a TTL, like the keys of limiters.
                 tuple(("SET", name, "a-value", "EX", "3600") for name in four),
                 begins=THREE_YES,
             ),

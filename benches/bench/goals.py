@@ -1,4 +1,4 @@
-"""Goals, compared with measurements. A goal of a measured section without a figure is an error."""
+"""Goals, compared with measurements. In a measured section, a goal without a figure is an error."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from bench.persistence import Persistence
 from bench.servers import AOF, REPLICA
 from bench.valkey import Valkey
 
-# Ratio of processor times up to which a cost counts as constant.
+# Largest ratio of processor times at which a cost counts as constant.
 FLAT = 1.25
 # Number of leases or idempotency keys of one key at which the cost must be constant.
 MANY = 1_000
 MEMORY_TO_LUA = 0.85
-# Instructions of RL.TOKENBUCKET.
+# Instructions of RL.TOKENBUCKET, as a multiple of those of another module.
 TO_PEERS = 0.4
-# Server CPU time.
+# Server CPU time, as a multiple of that of SET EX.
 TIME_TO_SET_EX = {
     ADMITTED.on(AOF).name: 1.18,
     ADMITTED.on(REPLICA).name: 1.24,
@@ -42,7 +42,7 @@ TIME_TO_SET_EX = {
 }
 DELAY_TO_SET_EX = 0.76
 CODE_KB = {ADMITTED.on(AOF).name: 37, ONCE.on(AOF).name: 60}
-# The instructions on Valkey.
+# Instructions on Valkey, as a multiple of those of SET EX.
 VALKEY_TO_SET_EX = {ADMITTED.name: 0.88, LIMIT.name: 0.73, DELAY.name: 0.62}
 # Bytes a key.
 BYTES = {
@@ -54,7 +54,7 @@ BYTES = {
 }
 # Bytes that a call adds to the AOF.
 AOF_BYTES = {LIMIT_IN_USE.name: 83, LIMIT_FOUR.name: 190}
-# As a multiple of the processor time of as many keys of SET EX.
+# Processor time, as a multiple of that for as many keys of SET EX.
 PERSISTENCE = {persistence.RELOAD: 1.6, persistence.REWRITE: 2.0}
 GROWTH = [
     *((name, MANY) for name in (growth.RENEWAL, growth.LEASE, growth.REPEATED, growth.BESIDE)),
@@ -67,7 +67,7 @@ Value = TypeVar("Value")
 
 
 class MissingFigureError(Exception):
-    """A goal of a section that was measured has no figure."""
+    """Goal without a figure, although its section was measured."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,11 @@ def of_instructions(production: Costs | None, commands: Commands | None) -> Iter
 
 
 def of_valkey(found: Valkey) -> Iterator[Goal]:
-    of = found.instructions
+    instructions = found.instructions
     for name, goal in VALKEY_TO_SET_EX.items():
         description = f"instructions of {name} on {found.server}, x {SET_EX.name} there"
-        yield Goal(description, goal, _figure(of, name) / of[SET_EX.name])
+        ratio = _figure(instructions, name) / instructions[SET_EX.name]
+        yield Goal(description, goal, ratio)
 
 
 def of_memory(found: Memory) -> Iterator[Goal]:

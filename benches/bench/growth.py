@@ -1,4 +1,4 @@
-"""Cost of a call by the number of keys, and by the size of tables and logs."""
+"""Cost of a call by the number of keys, and by the size of the tables and logs in a key."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ LEASE = "RL.ACQUIRE and RL.RELEASE"
 REPEATED = "RL.TAKE, ONCE, sent again"
 BESIDE = "RL.TAKE without ONCE"
 BY_SIZE = (LOG, RENEWAL, LEASE, REPEATED, BESIDE)
-# Maxima above the largest size.
+# Setup whose maxima are above the largest size.
 ROOM = Setup("room", module_args="max-log-entries 1000000 max-leases 1000000")
 
 # Batches of commands, and the lines of the replies to each.
@@ -41,11 +41,11 @@ Numbers = list[int] | range
 
 @dataclass(frozen=True)
 class Growth:
-    """Server processor time of a call, by how many keys or entries there are."""
+    """Server processor time of a call, by the number of keys or entries."""
 
-    # Beside SET EX with as many keys.
+    # Time by the number of keys, compared with SET EX with as many keys.
     by_keys: dict[int, Pair]
-    # By the call's name and the size, beside the call with the smallest size.
+    # Time by the call's name and the size, compared with the same call at the smallest size.
     by_size: dict[tuple[str, int], Pair]
 
 
@@ -54,7 +54,7 @@ def measure(binary: Binary, scale: Scale) -> Growth:
 
 
 def _by_keys(binary: Binary, scale: Scale) -> dict[int, Pair]:
-    """Times calls on keys at random, each kind of key in a server of its own."""
+    """Times calls on random keys. Each kind of key has a server of its own."""
     pairs_by_count = {}
     with ExitStack() as stack:
         servers = {name: stack.enter_context(serving(binary)) for name in BY_KEYS}
@@ -97,7 +97,7 @@ def _by_size(binary: Binary, scale: Scale) -> dict[tuple[str, int], Pair]:
 
 
 def _cost(server: Measured, pipe: Pipe, batches: Batches) -> float:
-    """Returns the nanoseconds of the server for one call of so many."""
+    """Returns the nanoseconds of processor time of the server for each of CALLS calls."""
     ready = list(batches)
     before = server.cpu_seconds()
     for batch, lines in ready:
@@ -110,7 +110,7 @@ def _charge(size: int) -> tuple[str, ...]:
 
 
 def _lengthen_log(server: Measured, pipe: Pipe, size: int) -> None:
-    """Adds entries until there are `size`. Calls of one microsecond share an entry."""
+    """Adds entries until the log has `size` entries. Calls in one microsecond share an entry."""
     one = pack(_charge(size))
     while (missing := size - _entries(server.admin.execute_command("RL.INFO", f"log:{size}"))) > 0:
         count = min(missing, BATCH)

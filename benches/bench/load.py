@@ -22,7 +22,7 @@ from support.server import MODULE, REPOSITORY
 CONNECTIONS = 50
 # Maximum of redis-benchmark, so that no number is repeated within moments.
 NUMBERS = 2**31 - 1
-# Beside the module's build, so that `make clean` removes it too.
+# The program is built beside the module, so that `make clean` removes it, too.
 TARGET = MODULE.parents[1] / "load"
 
 _CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -66,7 +66,7 @@ class Benchmark:
 
     def __init__(self, server: Measured, words: Sequence[str], count: int, pipeline: int) -> None:
         errors, cpu = _errors(server), server.cpu_seconds()
-        # A whole number of pipelines for each connection.
+        # Each connection sends a whole number of pipelines.
         count = max(1, count // (pipeline * CONNECTIONS)) * pipeline * CONNECTIONS
         options = {"-p": server.port, "-c": CONNECTIONS, "-P": pipeline, "-n": count}
         if any(NUMBER in word for word in words):

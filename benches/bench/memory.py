@@ -13,7 +13,7 @@ from support.binaries import Binary
 
 @dataclass(frozen=True)
 class State:
-    """State of one user, and the commands that create it."""
+    """State for one user, and the commands that create it."""
 
     name: str
     made_by: Template
@@ -24,7 +24,7 @@ class State:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes for one user, by the state's name."""
+    """Bytes for one user, by the name of the state."""
 
     keys: int
     ours: dict[str, int]
@@ -33,7 +33,7 @@ class Memory:
 
 
 def _idempotent(count: int, form: str) -> Template:
-    """`count` calls, each with an idempotency key as long as a UUID."""
+    """Returns `count` calls, each with an idempotency key as long as a UUID."""
     calls = (form.format(id=f"{number:036}") for number in range(count))
     return template(*calls, lines=6 * count)
 
@@ -70,20 +70,20 @@ OURS = [
 _SCRIPT = Script.named("token_bucket")
 _HASH = template(" ".join(_SCRIPT.eval("{key}", "100 100 8640000 1")))
 STRING = "a string with an expiry (SET EX)"
-# Charged twice, because from the second charge on the tokens are a fraction.
+# The bucket is charged twice, because from the second charge on the tokens are a fraction.
 LUA_BUCKET = State("the Lua token bucket, charged twice", _HASH, times=2, script=_SCRIPT)
 OTHERS = [State(STRING, template("SET {key} value EX 100000", lines=1)), LUA_BUCKET]
 
 
 def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Memory:
-    def each(states: Iterable[State]) -> dict[str, int]:
+    def bytes_by_name(states: Iterable[State]) -> dict[str, int]:
         return {state.name: _bytes(binary, state, scale.keys) for state in states}
 
     return Memory(
         scale.keys,
-        each(OURS),
-        each(OTHERS),
-        each(
+        bytes_by_name(OURS),
+        bytes_by_name(OTHERS),
+        bytes_by_name(
             State(peer.name, template(peer.line, lines=peer.lines), setup=peer.setup)
             for peer in peers
         ),

@@ -1,23 +1,23 @@
-"""Times compared with those of a reference, which runs before and after each."""
+"""Times compared with those of a reference, which runs before and after each measured run."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 
-# Maximum spread of rounds as a multiple of their median. Beyond it, they are measured again,
-# because other programs were running.
+# Maximum spread of rounds as a multiple of their median. Rounds that differ more are measured
+# again, because other programs were running.
 MAX_SPREAD = 0.3
-# Tolerated difference of the medians, even if the rounds are closer.
+# Difference of the medians that is tolerated even if the rounds differ less.
 MIN_SPREAD = 0.05
 TRIES = 3
 
-# Runs something, and returns its processor time in nanoseconds.
+# Function that runs what is measured, and returns its processor time in nanoseconds.
 Run = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Time as a multiple of the runs of a reference next to it: median, least and most."""
+    """Time as a multiple of that of adjacent runs of a reference: median, least and most."""
 
     ns: float
     reference_ns: float
@@ -40,12 +40,13 @@ class Pair:
 
     def __str__(self) -> str:
         digits = 2 if self.ratio < 100 else 0
-        ratio, least, most = (f"{each:,.{digits}f}" for each in (self.ratio, self.least, self.most))
+        values = (self.ratio, self.least, self.most)
+        ratio, least, most = (f"{value:,.{digits}f}" for value in values)
         return f"{ratio} ({least}-{most})"
 
 
 def alternate(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, Pair]:
-    """Returns the pairs by the name of each run. Noisy ones are measured again."""
+    """Returns the pair of each run by its name. Runs with noisy pairs are measured again."""
     found = _rounds(reference, runs, rounds)
     for _ in range(TRIES):
         noisy = {name: runs[name] for name, pair in found.items() if pair.is_noise}
@@ -64,17 +65,17 @@ def _rounds(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, P
             after = reference()
             times[name].append((own, (before + after) / 2))
             before = after
-    return {name: Pair.of(*zip(*each, strict=True)) for name, each in times.items()}
+    return {name: Pair.of(*zip(*pairs, strict=True)) for name, pairs in times.items()}
 
 
 def noise(value: object, name: str = "") -> Iterator[str]:
-    """Returns a line for each pair within a section, however deep, that is noise."""
+    """Yields a line for each noisy pair in the results of a section, at any depth."""
     if isinstance(value, Pair):
         if value.is_noise:
             yield f"{name}: {value}, medians {value.ns / value.reference_ns:.2f}"
     elif isinstance(value, dict):
-        for key, each in value.items():
-            yield from noise(each, f"{name} {key}")
+        for key, nested in value.items():
+            yield from noise(nested, f"{name} {key}")
     elif is_dataclass(value):
         for field in fields(value):
             yield from noise(getattr(value, field.name), f"{name} {field.name}")

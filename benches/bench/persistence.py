@@ -1,7 +1,7 @@
 """Cost of saving and loading many keys, compared with as many strings.
 
-The AOF is rewritten as commands here (aof-use-rdb-preamble no). With the preamble, the default, it
-is a snapshot, whose cost is half of a reload.
+Here, the AOF is rewritten as commands (aof-use-rdb-preamble no). By default, it is rewritten as a
+snapshot, which costs half as much as a reload.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ AS_COMMANDS = Setup("as commands", (("aof-use-rdb-preamble", "no"),))
 @dataclass(frozen=True)
 class Persistence:
     keys: int
-    # Processor time for all keys beside that for as many of SET EX, by what is done.
+    # Processor time for all keys, compared with as many keys of SET EX, by RELOAD and REWRITE.
     pairs: dict[str, Pair]
     # Bytes that a call adds to the AOF, by the call's name.
     aof_bytes: dict[str, float]
@@ -55,7 +55,9 @@ def measure(binary: Binary, scale: Scale) -> Persistence:
 
 
 def _aof_bytes(binary: Binary) -> dict[str, float]:
-    """Returns the bytes that calls on one key add to the AOF, without those that make the key."""
+    """Returns the bytes that calls on one key add to the AOF, without the bytes that create the
+    key.
+    """
     found = {}
     with serving(binary, AOF) as server:
 
@@ -77,14 +79,14 @@ def _aof_bytes(binary: Binary) -> dict[str, float]:
 
 
 def _reload(server: Measured) -> float:
-    """Saves and loads, as a restart does."""
+    """Saves and loads all keys, like a restart. Returns the processor time in nanoseconds."""
     before = server.cpu_seconds()
     server.admin.execute_command("DEBUG", "RELOAD")
     return (server.cpu_seconds() - before) * 1e9
 
 
 def _rewrite(server: Measured) -> float:
-    """Returns the time of the child that writes."""
+    """Rewrites the AOF. Returns the processor time of the child in nanoseconds."""
 
     def children() -> float:
         info = server.admin.info("cpu")

@@ -1,4 +1,4 @@
-"""Text of docs/benchmarks.md: the texts of benches/text with tables of the measurements."""
+"""Text of docs/benchmarks.md: the texts in benches/text, with tables of the measurements."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -91,7 +91,7 @@ def write(server: str, scale: Scale, results: Results, load: float) -> str:
 
 
 def contradictions(found: object) -> Iterator[str]:
-    """Returns a line for each figure that its rounds, or another one, contradict."""
+    """Yields a line for each figure that its rounds, or another figure, contradict."""
     yield from pairs.noise(found)
     costs = found.costs if isinstance(found, Commands) else found
     if not isinstance(costs, Costs) or not costs.counts:
@@ -122,10 +122,10 @@ def _goals(results: Results) -> str:
 
 
 def _costs(shown: Costs, bases: dict[str, str]) -> str:
-    """Returns a row for each call, beside SET EX on a server of the same settings."""
+    """Returns a table of calls, each compared with SET EX on a server with the same setup."""
     rows = []
     names = dict.fromkeys([*(call.name for call in ALL), *shown.pairs])
-    # SET EX itself has rows where it is measured on several servers.
+    # SET EX itself has rows only in the table with several setups.
     hidden = SCRIPTS if bases else {*SCRIPTS, SET_EX.name}
     for name in (name for name in names if name not in hidden):
         pair, base = shown.pairs.get(name), bases.get(name, SET_EX.name)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Scale:
     name: str
-    # Number of rounds, of which every time is the median, and their length.
+    # Number of rounds, and their length. Every time in the results is the median of the rounds.
     rounds: int
     seconds: float
-    # Number of servers, of which every number of instructions is the lowest.
+    # Number of servers. Every number of instructions in the results is the lowest of the servers.
     servers: int
     # Number of keys for the measurement of memory per key.
     keys: int

@@ -52,7 +52,7 @@ class Measured(Server):
 def serving(
     binary: Binary, setup: Setup = PLAIN, wrapped: Binary | None = None
 ) -> Iterator[Measured]:
-    """Runs a server with a setup. `wrapped` is the same binary under a tool; a replica has none."""
+    """Runs a server with a setup. `wrapped` is the same binary under a tool, for no replica."""
     with Measured(
         wrapped or binary,
         module=setup.module,

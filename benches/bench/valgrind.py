@@ -1,4 +1,4 @@
-"""Instructions per call, as valgrind counts them.
+"""Instructions per call, counted by valgrind.
 
 Two influences change the counts, and both only add to them:
 
@@ -36,9 +36,10 @@ SERVERS = 5
 # Valgrind and vgdb name the pipes between them after the user and the host, by these variables. A
 # server overwrites its environment, and then valgrind would look for pipes of another name.
 NAMES_OF_PIPES = ("LOGNAME", "USER", "HOST", "HOSTNAME")
-# Each is shorter than a second, so that one of them excludes what the server does each second.
+# Number of stretches. Each is shorter than a second, so that one of them excludes what the server
+# does each second.
 STRETCHES = 3
-# File, and number of the cache line within it.
+# File, and number of a cache line in the file.
 Line = tuple[str, int]
 CACHE_LINE = 64
 # Lines of callgrind's output that name a source file: of a function, inlined code, or a callee.
@@ -51,15 +52,16 @@ SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
 class Count:
     """Instructions per call."""
 
-    # Count of the stretch with the fewest.
+    # Count in the stretch with the fewest instructions.
     least: float
-    # Mean of all stretches of a server, which includes rare work; the lowest of all servers.
+    # Mean of all stretches of a server, which includes rare work, on the server with the lowest
+    # mean.
     mean: float
-    # Bytes of the cache lines of code from which every call executes an instruction.
+    # Size of the code in bytes: cache lines from which every call executes an instruction.
     code: int = 0
 
     def lower(self, other: "Count") -> "Count":
-        """Returns the lower of each."""
+        """Returns a count with the lower of each pair of figures."""
         ours, theirs = (vars(count).values() for count in (self, other))
         return Count(*map(min, ours, theirs))
 
@@ -76,8 +78,8 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
     found: dict[str, Count] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         all_counts = [
-            # Each server runs all kinds of calls: its start under valgrind takes as long as
-            # thousands of them.
+            # Each server runs all kinds of calls, because its start under valgrind takes as long as
+            # thousands of calls.
             pool.submit(_counts, binary, setup, list(named.values()))
             for setup, named in by_setup.items()
             for _ in range(servers)
@@ -89,7 +91,7 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
 
 
 def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
-    """Counts the calls on one server, which is flushed and warmed up before each kind of call."""
+    """Counts instructions on one server, flushed and warmed up before each kind of call."""
     with counting_server(binary, setup) as counting:
         return {call.name: _count(counting, call) for call in calls}
 
@@ -106,7 +108,7 @@ class Counting:
         return _lines(self.dump())
 
     def dump(self) -> str:
-        """Returns callgrind's output for all that was executed since the last dump."""
+        """Returns callgrind's output for the instructions since the last dump."""
         words = ["vgdb", f"--pid={self.server.pid}", "dump"]
         nameless = {name: value for name, value in os.environ.items() if name not in NAMES_OF_PIPES}
         subprocess.run(words, check=True, capture_output=True, timeout=120, env=nameless)
@@ -117,7 +119,7 @@ class Counting:
 
 
 class Executed(NamedTuple):
-    """Instruction, and how often it was executed."""
+    """Instruction, and the number of its executions."""
 
     # Program or library.
     file: str
@@ -128,7 +130,7 @@ class Executed(NamedTuple):
 
 
 def executed(dump: str) -> Iterator[Executed]:
-    """Parses callgrind's output. Instructions of a callee are not counted for its callers too."""
+    """Parses callgrind's output. Instructions of a callee are not counted for its callers."""
     names: dict[str, str] = {}
     file, source, is_of_callee = "", "", False
     for line in dump.splitlines():
@@ -164,7 +166,7 @@ def counting_server(binary: Binary, setup: Setup) -> Iterator[Counting]:
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         folder = Path(directory)
         wrapper = folder / "server"
-        # A child that the server forks for a replica writes a file of its own as it ends.
+        # A child that the server forks for a replica writes a file of its own when it ends.
         options = (
             "--tool=callgrind --dump-instr=yes --compress-pos=no"
             f" --callgrind-out-file={folder}/count.%p --log-file={folder}/log"
@@ -199,5 +201,5 @@ def _count(counting: Counting, call: Call) -> Count:
         starts = range(before, before + STRETCHES * counted, counted)
         stretches = [run(start, counted) for start in starts]
         calls = [sum(lines.values()) / counted for lines in stretches]
-        touched = [sum(each >= counted for each in lines.values()) for lines in stretches]
+        touched = [sum(count >= counted for count in lines.values()) for lines in stretches]
         return Count(min(calls), statistics.mean(calls), min(touched) * CACHE_LINE)

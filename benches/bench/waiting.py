@@ -1,7 +1,7 @@
 """Workers that share a pool: workers that wait in the server, compared with workers that retry.
 
-There are more workers than places, and jobs of some milliseconds without end: a worker that has
-done one requests a place for the next. Only the way to wait differs.
+There are more workers than places, and endless jobs of some milliseconds each: a worker that has
+done a job requests a place for the next. Only the way to wait differs.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from bench.wire import ReplyError, connect, pack
 from support.binaries import Binary
 
 WORKERS, PLACES, JOB_MS = 100, 8, 10
-# Longer than a run: no lease is renewed, nor expires.
+# Lifetime of a lease, longer than a run, so that no lease is renewed or expires.
 TTL = "10m"
-# Time to fetch a job, between the release of a place and the request of the next one.
+# Time to fetch a job, between the release of a place and the next request.
 FETCH_MS = 1
 
-# A caller that asked this much earlier than another, and is served this much later, was overtaken.
-# Requests that are closer together, on different connections to a busy machine, may be reordered.
+# A caller was overtaken if it requested a place at least so much earlier than another caller, and
+# was served at least so much later. Closer requests may be reordered on different connections.
 APART_MS = JOB_MS
 
 Pause = Callable[[int], float]
@@ -40,7 +40,8 @@ def full_jitter(attempt: int) -> float:
     return random.uniform(0, min(1000, JOB_MS * 2**attempt))
 
 
-# Pauses of a worker in milliseconds, by the number of denials; None: it waits in the server.
+# Ways to wait by name: a function that returns the pause of a worker in milliseconds for the number
+# of denials, or None for a worker that waits in the server.
 BLOCKING = "BLOCK"
 WAYS: dict[str, Pause | None] = {
     BLOCKING: None,
@@ -63,11 +64,11 @@ class Way:
     longest_ms: float
     # Share of the callers that were overtaken.
     overtaken: float
-    # Fewest and most jobs of a worker, and Jain's index, which is 1 if all did as many.
+    # Fewest and most jobs of a worker, and Jain's index, which is 1 if all did the same number.
     fewest: float
     most: float
     jain: float
-    # Calls to the server for places, and its processor time.
+    # Calls to the server for places, and processor time of the server.
     calls_per_job: float
     server_us_per_job: float
 
@@ -119,7 +120,7 @@ def measure(binary: Binary, size: Size) -> Waiting:
 
 
 def _median(runs: list[Run]) -> Run:
-    """Returns the median of each figure; waits and jobs are of the round with the median rate."""
+    """Returns the median of each figure. Waits and jobs are from the round with the median rate."""
     figures = [
         statistics.median(getattr(run.way, field.name) for run in runs) for field in fields(Way)
     ]
@@ -205,7 +206,7 @@ class _Pool:
 
 
 def _waits(turns: list[tuple[float, float]], now: float) -> list[float]:
-    """Returns the waits in milliseconds, sorted; those of unserved callers last until `now`."""
+    """Returns the sorted waits in milliseconds. Waits of unserved callers last until `now`."""
     return sorted((min(served, now) - requested) * 1000 for requested, served in turns)
 
 
@@ -213,7 +214,7 @@ def _overtaken(turns: list[tuple[float, float]]) -> int:
     """Returns the number of overtaken callers; `turns` has the times of requests and grants."""
     turns = sorted(turns)
     requested = [requested for requested, _ in turns]
-    # Earliest grant of the callers that asked at each time or later.
+    # Earliest grant of the callers that requested a place at each time or later.
     firsts = list(accumulate((served for _, served in reversed(turns)), min, initial=math.inf))
     apart = APART_MS / 1000
     return sum(
@@ -223,7 +224,7 @@ def _overtaken(turns: list[tuple[float, float]]) -> int:
 
 
 class _Worker(asyncio.Protocol):
-    """Worker with a connection of its own, on which it does one thing after the other."""
+    """Worker with a connection of its own, which sends one call after another."""
 
     transport: asyncio.Transport
 

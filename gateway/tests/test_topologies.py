@@ -47,7 +47,7 @@ def test_calls_follow_a_moving_slot(cluster: Cluster, start: Start) -> None:
     target = next(server for server in cluster.primaries() if server is not owner)
     with SlotMove(cluster, key, target) as moving:
         assert remaining() == 98, "the key has not moved yet"
-        moving.carry(key)
+        moving.move_keys(key)
         assert remaining() == 97, "during the move: the old owner replies ASK"
     assert [remaining(), remaining()] == [96, 95], "the old owner replies MOVED"
 

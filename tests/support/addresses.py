@@ -2,8 +2,8 @@
 
 Each address calls 5 times a minute, and a thousandth as many honest users 40 times, under a limit
 of 50 calls a minute: in the first minute, with an empty sketch, and in the second. Greedy users, a
-tenth as many again, call 200 times. The server's clock is set, so a minute takes only as long as
-its calls.
+tenth of the number of honest users, call 200 times. The server's clock is set, so a minute takes
+only as long as its calls.
 """
 
 import random
@@ -19,11 +19,13 @@ from support.clock import Clock
 CAPACITY = REFILL = 50
 MINUTE_US = 60_000_000
 BATCH = 2000
+# Calls in a minute of an address, an honest user and a greedy user.
 OF_ADDRESS, OF_HONEST, OF_GREEDY = 5, 40, 200
 CALL = (
     b"*8\r\n$9\r\nRL.SKETCH\r\n$1\r\nk\r\n$%d\r\n%b\r\n"
     b"$2\r\n50\r\n$2\r\n50\r\n$2\r\n1m\r\n$4\r\nSIZE\r\n$%d\r\n%b\r\n"
 )
+# Lines of a reply.
 LINES = 6
 
 
@@ -73,8 +75,8 @@ class Traffic:
         size, begin, denied = self.size.encode(), clock.now, 0
         connection = client.connection_pool.get_connection()
         batches = list(self.calls(number))
-        for place, items in enumerate(batches):
-            clock.set(begin + MINUTE_US * place // len(batches))
+        for number_of_batch, items in enumerate(batches):
+            clock.set(begin + MINUTE_US * number_of_batch // len(batches))
             calls = [CALL % (len(item), item, len(size), size) for item in items]
             for item, allowed in zip(items, _allowed(connection._sock, calls), strict=True):
                 if not allowed:
@@ -91,8 +93,8 @@ class Traffic:
         return Minute(self.addresses, self.size, number, calls, denied, unseen, filled, memory)
 
     def check_greedy(self) -> int:
-        """Returns the number of greedy users that were granted units. Raises if one got more than
-        its limit.
+        """Returns the number of greedy users that were granted units. Raises if one of them got
+        more than its limit.
         """
         for item, granted in self._granted.items():
             level, before = 0.0, granted[0]
@@ -105,7 +107,7 @@ class Traffic:
 
 
 def _allowed(socket: Socket, calls: list[bytes]) -> list[bool]:
-    """Sends all calls at once, and returns for each if it was allowed."""
+    """Sends all calls at once. Returns for each call if it was allowed."""
     socket.sendall(b"".join(calls))
     read = bytearray()
     while read.count(b"\n") < LINES * len(calls):

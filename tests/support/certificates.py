@@ -42,7 +42,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tls_server(binary: Binary, folder: Path, port: int) -> Server:
     files = {"cert": "own.crt", "key": "own.key", "ca_cert": "ca.crt"}
     settings = {f"tls_{name}_file": str(folder / file) for name, file in files.items()}
-    # Without the test clock, as the certificates are valid at the real time.
+    # The server has the real time, because the certificates are valid only then.
     return Server(binary, tls_port=port, tls_auth_clients="yes", **settings)
 
 

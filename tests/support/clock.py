@@ -36,7 +36,7 @@ class Clock:
         self.library = library
         file.write_bytes(bytes(8))
         with file.open("r+b") as opened:
-            # Written as a whole integer, so that a server never reads half of a new time.
+            # The time is written as one integer, so that a server never reads half of a new time.
             self._map = mmap.mmap(opened.fileno(), 8)
             self._cell = memoryview(self._map).cast("q")
         self.environment = {"LD_PRELOAD": str(library), "RATELIMIT_TEST_CLOCK": str(file)}
@@ -64,8 +64,8 @@ class Clock:
         self._cell[0] = 0
 
     def advance(self, duration: int | str) -> None:
-        """Moves the clock by microseconds, or by a duration such as "1.5h". A negative one sets it
-        back.
+        """Moves the clock by microseconds, or by a duration such as "1.5h". A negative duration
+        sets it back.
         """
         self.set(self.now + _microseconds(duration))
 

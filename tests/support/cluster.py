@@ -115,7 +115,7 @@ class Cluster:
 
         def all_know_all() -> bool:
             nonlocal last_meet
-            # Compares ids, as a node in the handshake has a temporary one.
+            # Compare ids: a node in the handshake has a temporary id.
             known = {
                 server: {node.id for node in self._view(server).values()} for server in self.servers
             }
@@ -143,7 +143,7 @@ class Cluster:
                 fields["node_id"],
                 "master" in flags,
                 fields["master_id"],
-                # A range of slots has two ends, a single slot one.
+                # A range of slots has two ends, and a single slot has one.
                 tuple(range(int(part[0]), int(part[-1]) + 1) for part in fields["slots"]),
                 is_well=not flags & {"handshake", "fail", "fail?", "noaddr"}
                 and not fields["migrations"],
@@ -168,7 +168,7 @@ class Cluster:
         return {server: found[server.port] for server in self.servers}
 
     def primaries(self) -> list[Server]:
-        """Returns the primaries that serve slots; a killed one is included until it is replaced."""
+        """Returns the primaries that serve slots, and a killed primary until it is replaced."""
         return [server for server, node in self._agreed().items() if node.slots]
 
     def owner(self, key: str) -> Server:
@@ -278,8 +278,8 @@ class Cluster:
         self.wait_until_well()
 
     def _has_no_policies(self) -> bool:
-        """Deletes all policies and returns `True` once there are none; nodes may still exchange
-        older ones.
+        """Deletes all policies and returns `True` once there are none. Nodes may still exchange
+        older policies meanwhile.
         """
         for primary in self.primaries():
             listed = self._admins[primary].execute_command("RL.POLICYLIST")

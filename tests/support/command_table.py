@@ -1,6 +1,6 @@
 """Metadata of each command: arity, flags and keys, with a call of each."""
 
-# Arity, flags, and the first and the last key and the step between.
+# Arity, flags, and the positions of the first and the last key with the step between keys.
 COMMANDS = {
     "rl.tokenbucket": (-5, {"write", "fast"}, (1, 1, 1)),
     "rl.leakybucket": (-5, {"write", "fast"}, (1, 1, 1)),
@@ -57,7 +57,7 @@ KEYS = {
     "RL.POLICYEFFECT record": [],
     "RL.EFFECT a effect b effect": ["a", "b"],
 }
-# Calls without a key, which concern the entire server.
+# Calls without a key, which affect the entire server.
 KEYLESS = {call for call, keys in KEYS.items() if not keys}
 # First server on which modules can document their commands.
 DOCUMENTED = (7, 0)

@@ -1,4 +1,4 @@
-"""Effects as arguments of RL.EFFECT: a valid one of every kind, and conversions of plain keys."""
+"""Effects as arguments of RL.EFFECT: a valid effect of each kind, and conversions of plain keys."""
 
 import random
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ VALID = {
 }
 each_valid = pytest.mark.parametrize("effect", VALID.values(), ids=VALID.keys())
 
-# Conversion of each plain kind to a key with parts: a ban for a minute.
+# Conversion of each plain kind to a composite key, by a ban for a minute.
 PLAIN = {name: effect for name, effect in VALID.items() if not name.startswith("limits")}
 BAN = f"2 {START_US} 0 1 0 0 1 {START_US + 60_000_000} 0"
 CONVERSIONS = {
@@ -77,20 +77,20 @@ def check_refused(redis: Redis, *words: bytes | str, match: str = "^invalid effe
 def changed(effect: str, *changes: tuple[int, object]) -> str:
     """Replaces some words of an effect."""
     words = effect.split(" ")
-    for place, word in changes:
-        words[place] = str(word)
+    for index, word in changes:
+        words[index] = str(word)
     return " ".join(words)
 
 
-def mutated(chosen: random.Random, effect: str, others: Sequence[str]) -> bytes:
+def mutated(rng: random.Random, effect: str, others: Sequence[str]) -> bytes:
     """Changes a few words or bytes of an effect."""
-    if chosen.random() < 0.6:
-        return changed_words(chosen, effect, others).encode()
-    return changed_bytes(chosen, effect.encode())
+    if rng.random() < 0.6:
+        return changed_words(rng, effect, others).encode()
+    return changed_bytes(rng, effect.encode())
 
 
 class Sent(NamedTuple):
-    """Results of sent effects: accepted keys, and errors of rejected ones."""
+    """Results of sent effects: accepted keys, and the errors of rejected keys."""
 
     accepted: list[str]
     refused: dict[str, str]

@@ -5,17 +5,16 @@ The language of a block determines how it is run:
 
 * redis: calls, as pasted into redis-cli. A call with BLOCK has a connection of its own; replies
 appear in the order of arrival;
-* python: a program, one for the entire document;
-* sh: lines for a shell. Those of redis-cli are run; of others the named files and targets must
-exist. A script that begins with #!/bin/sh and a comment with its name is kept, and lines that call
-it are run;
-* conf: a configuration, with which a server is started;
-* yaml: a file of the gateway, which gateway/tests/test_file.py checks;
-* prometheus: series as the exporter's script returns them;
-* text: the output of the previous block. A line of three dots matches any lines.
+* python: a part of one program for the entire document;
+* sh: lines for a shell. Lines that call redis-cli are run; for other lines, the files and targets
+in them must exist. A script that begins with #!/bin/sh and a comment with its name is kept, and
+lines that call it are run; * conf: a configuration, with which a server is started; * yaml: a file
+of the gateway, which gateway/tests/test_file.py checks; * prometheus: series as the exporter's
+script returns them; * text: the output of the previous block. A line of three dots matches any
+lines.
 
-"12 seconds later" in the text before a block moves the clock. A section begins at the time at which
-it began, and one that begins with RL.TOP starts without denials.
+"12 seconds later" in the text before a block moves the clock. Each section begins at the same time,
+and a section that begins with RL.TOP starts without denials.
 """
 
 import contextlib
@@ -141,11 +140,11 @@ class Examples:
     def _replies_of_waiting(self) -> list[object]:
         if not self._waiting:
             return []
-        # An unblocked caller has its reply before the next call but one is read.
+        # An unblocked caller gets its reply before the server reads the second call from now.
         for _ in range(3):
             self._client.ping()
         answered = [connection for connection in self._waiting if connection.can_read(0)]
-        self._waiting = [each for each in self._waiting if each not in answered]
+        self._waiting = [waiting for waiting in self._waiting if waiting not in answered]
         return [self._read(connection) for connection in answered]
 
     def reply(self, words: list[str]) -> object:
@@ -196,12 +195,12 @@ class Examples:
 
     def _run_python(self, text: str) -> None:
         # Use this server's port, and longer timeouts for a busy machine.
-        for shown, meant in {
+        for shown, actual in {
             "port=6379": f"port={self._server.port}",
             "socket_timeout=0.1": "socket_timeout=20",
         }.items():
             assert shown in text or "redis" in self._globals
-            text = text.replace(shown, meant)
+            text = text.replace(shown, actual)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(text, "<document>", "exec"), self._globals)
         self._printed = (printed.getvalue(),) * 2 if printed.getvalue() else None
@@ -246,7 +245,7 @@ class Examples:
         try:
             printed, _ = process.communicate(timeout=20)
         finally:
-            # Processes that it leaves running must not outlive the test.
+            # Processes that the line leaves running must not outlive the test.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == 0, f"{line}: status {process.returncode}"
@@ -352,7 +351,7 @@ class Examples:
                 elif name != "loadmodule":
                     assert normalized(client.config_get(name)[name]) == normalized(value), line
                 else:
-                    # The configuration enables all that the document describes.
+                    # The configuration must enable all commands that the document describes.
                     assert client.execute_command("RL.POLICYSET", "policy", "FIXED", 1, 1) > 0
                     if "cell-compat yes" in value:
                         assert client.execute_command("CL.THROTTLE", "bucket", 1, 1, 1)

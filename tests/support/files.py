@@ -15,9 +15,9 @@ FILES_OPEN = Path("/proc/self/fd")
 def allow_many() -> None:
     """Raises the limit of open files of this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    raised = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < raised:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
 
 
 def opened() -> dict[int, str]:

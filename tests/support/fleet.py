@@ -70,7 +70,7 @@ class Tally:
 def simulate(
     caller: Redis, nodes: Sequence[Redis], move_to: Callable[[int], None], *, title: str
 ) -> list[Tally]:
-    """Yields the results of each second. Each worker reports to its own node; `move_to` sets the
+    """Returns the results of each second. Each worker reports to its own node; `move_to` sets the
     clock to a number of microseconds after the start.
     """
     brake, push = (
@@ -78,15 +78,15 @@ def simulate(
     )
     nodes[0].execute_command("RL.POLICYSET", POLICY, *SPECS.split())
     upstream, tallies = Upstream(), [Tally(second) for second in range(END)]
-    # Reports in flight: their time, the step, and the node.
-    under_way: deque[tuple[int, list[str], Redis]] = deque()
+    # Reports in flight, each with its time, the command, and the node.
+    reports: deque[tuple[int, list[str], Redis]] = deque()
     scale = 1.0
     for number in range(END * SECOND // PAUSE_US * WORKERS):
         at_us = number * PAUSE_US // WORKERS
         move_to(at_us)
         tally, node = tallies[at_us // SECOND], nodes[number % WORKERS % len(nodes)]
-        while under_way and under_way[0][0] <= at_us:
-            _, call, by = under_way.popleft()
+        while reports and reports[0][0] <= at_us:
+            _, call, by = reports.popleft()
             scale = float(by.execute_command(*call)[1])
         tally.scale = scale
         if caller.execute_command("RL.DELAY", KEY, POLICY) == 0:
@@ -95,5 +95,5 @@ def simulate(
             tally.refused += not is_answered
             step = push if is_answered else brake
             if step is not None:
-                under_way.append((at_us + LATENCY_US, step, node))
+                reports.append((at_us + LATENCY_US, step, node))
     return tallies

@@ -79,7 +79,7 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # If it has ended, the last question may still be unwritten.
+        # If the program has ended, the last question may still be unwritten.
         with suppress(BrokenPipeError), self._process:
             self._process.kill()
 
@@ -148,7 +148,7 @@ def has_node() -> bool:
 
 def by_cargo(source: Path) -> list[str]:
     package = source.parents[1]
-    # Without the flags of the module's build.
+    # Run in the package, where cargo does not apply the flags of the module's build.
     run("cargo", "build", "--locked", "--target-dir", BUILT / package.name, cwd=package)
     return [str(BUILT / package.name / "debug" / f"ask-{package.name}")]
 
@@ -179,8 +179,8 @@ def by_go(source: Path) -> list[str]:
     needs_packages("golang-go golang-github-gomodule-redigo-dev golang-github-mna-redisc-dev")
     directory = BUILT / source.stem
     program = directory / source.stem
-    where = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
-    install(directory, source, lambda: run("go", "build", "-o", program, source, env=where))
+    environment = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
+    install(directory, source, lambda: run("go", "build", "-o", program, source, env=environment))
     return [str(program)]
 
 
@@ -228,7 +228,7 @@ def in_package_lock(package: str) -> Callable[[Path], str]:
 def in_cargo_lock(package: str) -> Callable[[Path], str]:
     def version(source: Path) -> str:
         locked = tomllib.loads((source.parents[1] / "Cargo.lock").read_text())
-        return next(one["version"] for one in locked["package"] if one["name"] == package)
+        return next(found["version"] for found in locked["package"] if found["name"] == package)
 
     return version
 
@@ -351,7 +351,7 @@ LIBRARIES = [
 EVERY = os.environ.get("RATELIMIT_CLIENTS") == "all"
 ASKED = [library for library in LIBRARIES if EVERY or library.in_suite]
 
-# Timeout of a test in seconds. The first one builds the library, which takes minutes, or a quarter
+# Timeout of a test in seconds. The first test builds the library, which takes minutes, or a quarter
 # of an hour.
 MAX_TIMEOUT = 3600 if EVERY else 600
 

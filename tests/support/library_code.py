@@ -38,14 +38,14 @@ def sections() -> dict[str, str]:
     return dict(section.split("\n", 1) for section in found)
 
 
-# Reference of a library to another one, with the words that differ in its code.
+# Reference of a library to another library, with the words that differ in its code.
 FORK = re.compile(r"\[.*?\]\(#([\w-]+)\).*?, with (`.+? in place of `.+?`)\.")
 IN_PLACE = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 
 
 def shown(library: str) -> dict[str, str]:
-    """Returns the code in the document for the library, or else that of the library that it refers
-    to.
+    """Returns the code in the document for the library, or the code of the library to which it
+    refers.
     """
     section = sections()[library]
     blocks: dict[str, str] = {}
@@ -54,8 +54,8 @@ def shown(library: str) -> dict[str, str]:
         assert name not in blocks, (library, name)
         blocks[name] = block.text.strip()
     if fork := FORK.search(section):
-        place, words = fork.groups()
-        (other,) = (name for name in sections() if markdown.place(name) == place)
+        anchor, words = fork.groups()
+        (other,) = (name for name in sections() if markdown.anchor(name) == anchor)
         others = shown(other)
         for ours, theirs in IN_PLACE.findall(words):
             others = {name: text.replace(theirs, ours) for name, text in others.items()}

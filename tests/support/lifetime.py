@@ -48,9 +48,8 @@ def end_with(parent: int) -> None:
 
 
 def wait_for_end(process: subprocess.Popen[bytes]) -> None:
-    """Waits until a process has ended. Python handles Ctrl-C only between its own steps: one that
-    arrives just before a long system call would be delayed until the process ends, so waits are
-    short.
+    """Waits until a process has ended. Python handles Ctrl-C only between its own steps: a Ctrl-C
+    just before a long system call would be delayed until the process ends, so waits are short.
     """
     while process.returncode is None:
         with suppress(subprocess.TimeoutExpired):

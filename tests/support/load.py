@@ -1,4 +1,4 @@
-"""Clients that concurrently charge keys of every kind, each in a thread, and count the replies.
+"""Clients, each in a thread, that concurrently charge keys of every kind and count the replies.
 
 A load lasts as long as its `with` block, or until its server dies; its duration is bounded.
 """
@@ -19,8 +19,9 @@ from support.clock import Clock
 from support.server import Server
 from support.workload import HOUR, LIMITERS, Limiter, Word, Workload
 
+# Bounds of a load, for each client.
 MAX_STEPS = 100_000
-LONGEST = 120.0
+MAX_SECONDS = 120.0
 
 # Pause between two steps of a client in seconds. Without it, clients would use entire processors
 # while a replica reconnects, which a Valkey replica tries once a second.
@@ -102,7 +103,7 @@ class Load:
         self.join()
 
     def _run(self, number: int) -> None:
-        deadline = time.monotonic() + LONGEST
+        deadline = time.monotonic() + MAX_SECONDS
         try:
             take_step = self.step(number)
             while self._steps[number] < MAX_STEPS and time.monotonic() < deadline:
@@ -114,15 +115,15 @@ class Load:
             self._errors.append(error)
 
     def step(self, number: int) -> Callable[[], bool]:
-        """Returns a function for the steps of a client. It returns `True` when the client is
+        """Returns a function that takes a step of a client. It returns `False` when the client is
         done.
         """
         raise NotImplementedError
 
 
 UNREACHED = [wide(limiter, ENDLESS) for limiter in LIMITERS]
-# Keys of `Charging`: of each kind one that is charged alone, and one that is charged with all
-# others.
+# Keys of `Charging`. Of each kind, one key is charged alone, and one together with those of all
+# other kinds.
 CHARGED = {f"{scope} {one.name}": one for scope in ("alone", "all") for one in UNREACHED}
 
 
@@ -142,7 +143,7 @@ class Mixed(Load):
 
         def take_step() -> bool:
             step = next(workload)
-            # Not by hours, after which most usage would have expired.
+            # The clock is not moved by hours, after which most usage would have expired.
             if number == 0 and abs(step.move) < HOUR:
                 self._clock.advance(step.move)
             client.execute_command(*step.command)
@@ -153,8 +154,8 @@ class Mixed(Load):
 
 class Charging(Load):
     """Charges of single units to limits that are never reached: of one kind alone, and of all kinds
-    in one RL.MTAKE. Counts sent and answered calls; the server must have charged at least the
-    latter and at most the former. Ends when the server dies.
+    in one RL.MTAKE. Counts sent and answered calls: the server must have charged all answered calls
+    and may have charged all sent calls. Ends when the server dies.
     """
 
     def __init__(self, server: Server, clock: Clock, clients: int = 4, tick: int | str = 1) -> None:
@@ -225,7 +226,7 @@ class Charging(Load):
 
 class Hammering(Load):
     """Clients that exhaust limits with single units, first on one primary and, after it is lost, on
-    its successor, until that denies them.
+    its successor, until the successor denies the calls.
 
     After every few calls they WAIT for a replica. Granted units are counted by kind: `kept` by a
     replica when the primary was lost; `unacknowledged` by a replica; `unanswered`, of which the
@@ -282,7 +283,7 @@ class Hammering(Load):
             call = limiter.by(next(holders)).take(limiter.name)
             return bool(client.execute_command(*call)[0])
 
-        def before() -> bool:
+        def call_primary() -> bool:
             """Sends a few calls, and a WAIT for a replica."""
             nonlocal client, lost
             calling = None
@@ -308,7 +309,7 @@ class Hammering(Load):
                 pending.clear()
             return True
 
-        def beyond() -> bool:
+        def call_successor() -> bool:
             """Sends a call to the successor, of a kind that it has not denied three times."""
             limiter = choose.choice([one for one in self.limiters if denied[one.name] < 3])
             if take(limiter):
@@ -317,4 +318,4 @@ class Hammering(Load):
                 denied[limiter.name] += 1
             return any(denied[one.name] < 3 for one in self.limiters)
 
-        return lambda: beyond() if lost else before()
+        return lambda: call_successor() if lost else call_primary()

@@ -37,15 +37,15 @@ def spans(text: str) -> list[str]:
 def links(text: str) -> list[tuple[str, str]]:
     """Returns the path and anchor of each link, except links to the web."""
     found = re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", FENCED.sub("", text))
-    return [(path, place) for path, place in found if "://" not in path]
+    return [(path, anchor) for path, anchor in found if "://" not in path]
 
 
-def places(document: Path) -> set[str]:
-    """Returns the anchors of a document: its headings in GitHub's form."""
+def anchors(document: Path) -> set[str]:
+    """Returns the anchors of a document: those that GitHub derives from its headings."""
     heads = re.findall(r"^#+ (.*)$", FENCED.sub("", document.read_text()), re.MULTILINE)
-    return {place(head) for head in heads}
+    return {anchor(head) for head in heads}
 
 
-def place(head: str) -> str:
+def anchor(head: str) -> str:
     """Returns the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")

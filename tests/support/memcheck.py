@@ -25,7 +25,7 @@ OURS = re.compile(r"redis_ratelimit")
 
 @dataclass(frozen=True)
 class Finding:
-    """Report of memcheck on one place: a description, and the stack."""
+    """Report of memcheck on one location: a description, and the stack."""
 
     message: str
     frames: tuple[str, ...]

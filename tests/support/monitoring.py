@@ -27,8 +27,8 @@ EXPORTER = shutil.which("prometheus-redis-exporter") or shutil.which("redis_expo
 PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
 
-# Policy names, with their form in INFO and all that reads it. They include one without a letter,
-# one like another's counter, and one with special characters of INFO, Lua, PromQL and regular
+# Policy names, with their escaped form in INFO. They include a name without a letter, a name like
+# the counter of another policy, and a name with special characters of INFO, Lua, PromQL and regular
 # expressions.
 NAMES = {
     b"plan:pro": "plan:pro",
@@ -58,8 +58,8 @@ def exercise(client: Redis, user: object) -> None:
     """Calls every policy with every counted outcome. Each user has separate usage."""
     for name, shown in NAMES.items():
         key = f"{user}:{shown}"
-        # Ten are allowed, five of them past the shadow limit and three near the limit. Three are
-        # denied, the last one by the ban.
+        # Ten calls are allowed, five of them past the shadow limit and three near the limit. Three
+        # calls are denied, the last of them by the ban.
         for _ in range(13):
             client.execute_command("RL.LIMIT", key, name)
         for _ in range(2):
@@ -115,7 +115,7 @@ def waiting(server: Server, *keys: object) -> Iterator[None]:
         def all_wait() -> bool:
             return client.info("ratelimit_waiting")["ratelimit_blocked_clients"] == len(keys)
 
-        poll.until(all_wait, "they all wait")
+        poll.until(all_wait, "all callers wait")
         yield
 
 
@@ -129,7 +129,7 @@ def waits_in_vain(client: Redis, clock: Clock) -> None:
         clock.advance("1us")
         return connection.can_read(0)
 
-    poll.until(is_answered, "who waits is answered")
+    poll.until(is_answered, "the waiter is answered")
     assert connection.read_response()[0] == 0
     client.connection_pool.release(connection)
 
@@ -141,7 +141,7 @@ def get(address: str) -> str:
 
 @pytest.fixture
 def reservations() -> Iterator[ExitStack]:
-    """Resources that other tests must not use until this one has ended: ports."""
+    """Ports that other tests must not use until this test has ended."""
     with ExitStack() as stack:
         yield stack
 
@@ -226,7 +226,7 @@ def by_script(client: Redis) -> dict[str, float]:
 
 
 def until_none(are_none: Callable[[], bool], missing: set) -> None:
-    """Waits until Prometheus has read all series. Otherwise reports the missing ones."""
+    """Waits until Prometheus has read all series. Otherwise reports the missing series."""
     try:
         poll.until(are_none, "Prometheus has all", timeout=30)
     except TimeoutError:

@@ -80,10 +80,11 @@ def fields(dump: bytes) -> list[Field]:
     return unpacked(fields_from(dump, HEAD)[0])
 
 
-# Length from which a block has no room for another field, tags of fields, and the least integer
-# that is stored as its distance from the last such integer.
+# Length from which on a block has no room for another field.
 BLOCK = 32 * 1024
+# Tags of fields.
 INTEGER, DISTANCE, BYTES = 0, 1, 2
+# Least integer that is stored as its distance from the last such integer.
 FAR = 1 << 40
 
 
@@ -120,16 +121,16 @@ def unpacked(blocks: Sequence[Field]) -> list[Field]:
     anchor = 0
     for block in blocks:
         assert isinstance(block, bytes)
-        place = 0
-        while place < len(block):
-            tag, value, shift = block[place] & 3, block[place] >> 2 & 31, 5
-            while block[place] & 0x80:
-                place += 1
-                value, shift = value | (block[place] & 0x7F) << shift, shift + 7
-            place += 1
+        offset = 0
+        while offset < len(block):
+            tag, value, shift = block[offset] & 3, block[offset] >> 2 & 31, 5
+            while block[offset] & 0x80:
+                offset += 1
+                value, shift = value | (block[offset] & 0x7F) << shift, shift + 7
+            offset += 1
             if tag == BYTES:
-                found.append(block[place : place + value])
-                place += value
+                found.append(block[offset : offset + value])
+                offset += value
             elif tag == INTEGER:
                 found.append(value)
             else:
@@ -138,146 +139,146 @@ def unpacked(blocks: Sequence[Field]) -> list[Field]:
     return found
 
 
-def fields_from(dump: bytes, place: int) -> tuple[list[Field], bytes]:
-    """Parses fields from `place` on. Returns them and the rest."""
+def fields_from(dump: bytes, offset: int) -> tuple[list[Field], bytes]:
+    """Parses fields from `offset` on. Returns the fields and the rest."""
     found: list[Field] = []
-    while dump[place]:
-        kind, place = dump[place], place + 1
-        if dump[place] == 0xC3:
-            length, place = number(dump, place + 1)
-            _, place = number(dump, place)
-            found.append(decompressed(dump[place : place + length]))
-        elif dump[place] >= 0xC0:
+    while dump[offset]:
+        kind, offset = dump[offset], offset + 1
+        if dump[offset] == 0xC3:
+            length, offset = number(dump, offset + 1)
+            _, offset = number(dump, offset)
+            found.append(decompressed(dump[offset : offset + length]))
+        elif dump[offset] >= 0xC0:
             # A string that is an integer is encoded as one of 8, 16 or 32 bits.
-            length, place = 1 << (dump[place] & 3), place + 1
-            integer = int.from_bytes(dump[place : place + length], "little", signed=True)
+            length, offset = 1 << (dump[offset] & 3), offset + 1
+            integer = int.from_bytes(dump[offset : offset + length], "little", signed=True)
             found.append(str(integer).encode())
         else:
-            length, place = number(dump, place)
+            length, offset = number(dump, offset)
             if kind == UNSIGNED:
                 found.append(length)
                 continue
-            found.append(dump[place : place + length])
-        place += length
-    return found, dump[place + 1 :]
+            found.append(dump[offset : offset + length])
+        offset += length
+    return found, dump[offset + 1 :]
 
 
 def decompressed(packed: bytes) -> bytes:
     """Decompresses LZF: literal runs, and references to earlier bytes."""
-    text, place = bytearray(), 0
-    while place < len(packed):
-        head, place = packed[place], place + 1
+    text, offset = bytearray(), 0
+    while offset < len(packed):
+        head, offset = packed[offset], offset + 1
         if head < 32:
-            text += packed[place : place + head + 1]
-            place += head + 1
+            text += packed[offset : offset + head + 1]
+            offset += head + 1
             continue
         length = head >> 5
         if length == 7:
-            length, place = length + packed[place], place + 1
-        back, place = ((head & 31) << 8 | packed[place]) + 1, place + 1
+            length, offset = length + packed[offset], offset + 1
+        back, offset = ((head & 31) << 8 | packed[offset]) + 1, offset + 1
         for _ in range(length + 2):
             text.append(text[-back])
     return bytes(text)
 
 
-def number(dump: bytes, place: int) -> tuple[int, int]:
-    """Decodes a number of 6, 14, 32 or 64 bits. Returns it and the place after it."""
-    first = dump[place]
+def number(dump: bytes, offset: int) -> tuple[int, int]:
+    """Decodes a number of 6, 14, 32 or 64 bits. Returns the number and the offset after it."""
+    first = dump[offset]
     if first < 0x40:
-        return first, place + 1
+        return first, offset + 1
     if first < 0x80:
-        return (first & 0x3F) << 8 | dump[place + 1], place + 2
-    end = place + (5 if first == 0x80 else 9)
-    return int.from_bytes(dump[place + 1 : end], "big"), end
+        return (first & 0x3F) << 8 | dump[offset + 1], offset + 2
+    end = offset + (5 if first == 0x80 else 9)
+    return int.from_bytes(dump[offset + 1 : end], "big"), end
 
 
 # Numbers at which arithmetic may fail, tried with their neighbours.
 EDGES = (0, 1, 2**8, 2**16, 2**31, 2**32, 2**53, 2**63, 2**64 - 1)
 
 
-def other_number(chosen: random.Random, value: int) -> int:
+def other_number(rng: random.Random, value: int) -> int:
     """Returns an extreme, a neighbour of the value, or a number of similar size, in 64 bits."""
-    match chosen.randrange(6):
+    match rng.randrange(6):
         case 0:
-            other = chosen.choice(EDGES) + chosen.choice((-1, 0, 0, 1))
+            other = rng.choice(EDGES) + rng.choice((-1, 0, 0, 1))
         case 1 | 2:
-            other = value + chosen.choice((-1, 1))
+            other = value + rng.choice((-1, 1))
         case 3:
-            other = value ^ 1 << chosen.randrange(64)
+            other = value ^ 1 << rng.randrange(64)
         case 4:
-            other = chosen.getrandbits(chosen.randint(1, 64))
+            other = rng.getrandbits(rng.randint(1, 64))
         case _:
-            other = chosen.randint(0, 2 * value + 2)
+            other = rng.randint(0, 2 * value + 2)
     return min(max(other, 0), 2**64 - 1)
 
 
-def other_string(chosen: random.Random, value: bytes) -> bytes:
+def other_string(rng: random.Random, value: bytes) -> bytes:
     """Returns a name of extreme length, or nearly the same name."""
     edges = (b"", b"\x00", b"7", bytes(256), bytes(257), b"\xff" * 255)
     near = (value[:-1], value + b"\x00", value[::-1])
-    return chosen.choice(edges + near)
+    return rng.choice(edges + near)
 
 
 def changed_fields(
-    chosen: random.Random, held: Sequence[Field], others: Sequence[Field]
+    rng: random.Random, held: Sequence[Field], others: Sequence[Field]
 ) -> list[Field]:
     """Changes one to three fields, sometimes adding or removing one."""
     mutated = list(held)
-    for _ in range(chosen.choice((1, 1, 2, 3))):
-        place = chosen.randrange(len(mutated)) if mutated else 0
-        match chosen.randrange(12) if mutated else 0:
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        offset = rng.randrange(len(mutated)) if mutated else 0
+        match rng.randrange(12) if mutated else 0:
             case 0:
-                mutated.insert(place, chosen.choice(others))
+                mutated.insert(offset, rng.choice(others))
             case 1:
-                del mutated[place]
+                del mutated[offset]
             case 2:
-                other = chosen.randrange(len(mutated))
-                mutated[place], mutated[other] = mutated[other], mutated[place]
+                other = rng.randrange(len(mutated))
+                mutated[offset], mutated[other] = mutated[other], mutated[offset]
             case 3:
-                mutated[place] = chosen.choice(others)
+                mutated[offset] = rng.choice(others)
             case _:
-                field = mutated[place]
+                field = mutated[offset]
                 other = other_number if isinstance(field, int) else other_string
-                mutated[place] = other(chosen, field)
+                mutated[offset] = other(rng, field)
     return mutated
 
 
-def changed_bytes(chosen: random.Random, body: bytes, first: int = 0) -> bytes:
+def changed_bytes(rng: random.Random, body: bytes, first: int = 0) -> bytes:
     """Changes one to three bytes from `first` on, sometimes adding or removing some."""
     mutated = bytearray(body)
-    for _ in range(chosen.choice((1, 1, 2, 3))):
+    for _ in range(rng.choice((1, 1, 2, 3))):
         if len(mutated) <= first:
             break
-        place = chosen.randrange(first, len(mutated))
-        match chosen.randrange(8):
+        offset = rng.randrange(first, len(mutated))
+        match rng.randrange(8):
             case 0:
-                del mutated[place : place + chosen.randint(1, 12)]
+                del mutated[offset : offset + rng.randint(1, 12)]
             case 1:
-                mutated[place:place] = chosen.randbytes(chosen.randint(1, 12))
+                mutated[offset:offset] = rng.randbytes(rng.randint(1, 12))
             case 2:
-                mutated[place] = chosen.choice((0, 1, 2, 5, 0x7F, 0x80, 0x81, 0xFF))
+                mutated[offset] = rng.choice((0, 1, 2, 5, 0x7F, 0x80, 0x81, 0xFF))
             case _:
-                mutated[place] ^= 1 << chosen.randrange(8)
+                mutated[offset] ^= 1 << rng.randrange(8)
     return bytes(mutated)
 
 
-def changed_words(chosen: random.Random, text: str, others: Sequence[str]) -> str:
+def changed_words(rng: random.Random, text: str, others: Sequence[str]) -> str:
     """Changes one to three words of an effect, sometimes adding or removing one."""
     words = text.split(" ")
-    for _ in range(chosen.choice((1, 1, 2, 3))):
-        place = chosen.randrange(len(words))
-        match chosen.randrange(12):
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        offset = rng.randrange(len(words))
+        match rng.randrange(12):
             case 0:
-                words.insert(place, chosen.choice(others))
+                words.insert(offset, rng.choice(others))
             case 1 if len(words) > 1:
-                del words[place]
+                del words[offset]
             case 2:
-                other = chosen.randrange(len(words))
-                words[place], words[other] = words[other], words[place]
+                other = rng.randrange(len(words))
+                words[offset], words[other] = words[other], words[offset]
             case 3:
-                words[place] = chosen.choice(others)
-            case _ if words[place].isdigit():
-                words[place] = str(other_number(chosen, int(words[place])))
+                words[offset] = rng.choice(others)
+            case _ if words[offset].isdigit():
+                words[offset] = str(other_number(rng, int(words[offset])))
             case _:
-                words[place] = str(other_number(chosen, 1))
+                words[offset] = str(other_number(rng, 1))
     return " ".join(words)

@@ -59,9 +59,8 @@ def policies(client: Redis) -> dict[bytes, Policy]:
 
 
 def known(client: Redis) -> tuple[object, dict[bytes, tuple[int, int, bytes]]]:
-    """Returns the policy state that servers share even if their clocks differ: the rest of a
-    scale's time depends on the clock. The digest covers the entire records, including the end of a
-    scale.
+    """Returns the policy state that servers share even if their clocks differ: the digest, which
+    covers the entire records, and the fields that do not depend on the clock.
     """
     digest = client.info("ratelimit")["ratelimit_policies_digest"]
     stored = {name: (one.version, one.set_at, one.specs) for name, one in policies(client).items()}
@@ -128,8 +127,8 @@ def _answer(client: Redis, call: tuple[Word, ...]) -> object:
 
 
 class Governing(Load):
-    """Clients that set, scale and delete policies, each those of its own, so that it knows their
-    state; until the server dies.
+    """Clients that set, scale and delete policies until the server dies. Each client has policies
+    of its own, so that it knows their state.
     """
 
     EACH = 6
@@ -137,7 +136,7 @@ class Governing(Load):
     def __init__(self, server: Server, clock: Clock, tag: int = 0, clients: int = 4) -> None:
         super().__init__(clients)
         self._server, self._clock, self._tag = server, clock, b"%d:" % tag
-        # By name: the last answered change, and the last sent one, each with specs and scale.
+        # Specs and scale by name, after the last answered change and after the last sent change.
         self._answered: dict[bytes, tuple[bytes, bytes] | None] = {}
         self._sent: dict[bytes, tuple[bytes, bytes] | None] = {}
 

@@ -34,7 +34,7 @@ def as_map(flat: object) -> dict[str, object]:
 
 
 def everywhere(cluster: Cluster, name: str, version: int, *but: Server) -> None:
-    """Waits until all running nodes have that version, where 0 is none."""
+    """Waits until all running nodes except `but` have that version, or no such policy for 0."""
     nodes = [cluster.admin(node) for node in cluster.servers if node.is_running and node not in but]
     poll.until(
         lambda: all(version_on(node, name) == version for node in nodes),
@@ -44,7 +44,7 @@ def everywhere(cluster: Cluster, name: str, version: int, *but: Server) -> None:
 
 
 def of_one_mind(cluster: Cluster) -> None:
-    """Waits until all primaries know of each other that they have the same policies."""
+    """Waits until all primaries have the same policies, and each knows that the others do."""
 
     def agree() -> bool:
         sections = [cluster.admin(node).info("ratelimit_policies") for node in cluster.servers]
@@ -52,7 +52,7 @@ def of_one_mind(cluster: Cluster) -> None:
         differ = sum(policies["ratelimit_policy_peers_differ"] for policies in sections)
         return len(digests) == 1 and differ == 0
 
-    poll.until(agree, "all have the same policies, and know it", timeout=30)
+    poll.until(agree, "all primaries have the same policies, and know it", timeout=30)
 
 
 @contextmanager

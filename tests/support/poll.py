@@ -17,6 +17,6 @@ def until(condition: Callable[[], object], expected: str, timeout: float = TIMEO
         waited = time.monotonic() - began
         if waited > timeout:
             raise TimeoutError(f"not within {timeout} seconds: {expected}")
-        # The pause grows with the wait, which leaves the processor to others, and delays the result
-        # by at most a twentieth.
+        # The pause grows with the wait. It leaves the processor to other processes, and delays the
+        # result by at most a twentieth.
         time.sleep(min(max(waited / 20, SHORTEST), LONGEST))

@@ -12,7 +12,7 @@ BUS = 10_000
 
 
 def reserve_port(until: ExitStack) -> int:
-    """Reserves a free TCP port until `until` closes, even while its server is down.
+    """Reserves a free TCP port until the stack `until` closes, even while its server is down.
 
     Binding the UDP port of the same number reserves it, as servers need only the TCP port. The
     fixtures of all languages do so, as they run concurrently.
@@ -33,7 +33,7 @@ def reserve_port(until: ExitStack) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: ended connections in TIME_WAIT do not count.
+        # Servers set this option, too: ended connections in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

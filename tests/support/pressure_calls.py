@@ -69,7 +69,7 @@ def full(setting: str) -> str:
 
 
 def fill_and_deny(client: Redis, numbers: Iterable[int]) -> None:
-    """Exhausts each key's limit after `flood`, and is denied one unit more.
+    """Exhausts the limit of each key after `flood`, and checks that one more unit is denied.
 
     A holder renews its lease and a log extends its entry of that time, so no key grows.
     """

@@ -15,5 +15,5 @@ def redis(server: Server) -> Redis:
 
 @pytest.fixture
 def policy(redis: Redis) -> Callable[..., int]:
-    """Set a policy by its name and the words of its limits."""
+    """Returns a function that sets a policy by its name and the words of its limits."""
     return lambda name, words: redis.execute_command("RL.POLICYSET", name, *words.split())

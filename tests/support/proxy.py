@@ -1,5 +1,5 @@
-"""Proxy that loses replies: a call is executed, and then its connection is closed instead of a
-reply, as when a network fails between the two.
+"""Proxy that loses replies: a call is executed, and then its connection is closed without a reply,
+as if the network had failed in between.
 """
 
 import socket

@@ -91,7 +91,7 @@ def random_traces() -> Generator[tuple[str, Calls]]:
 
 
 def _one(random: Random, templates: str, **values: object) -> str:
-    """Fills in a random line of a template. A line after a number has that weight."""
+    """Fills in a random line of the templates. The number before a line is its weight."""
     lines: list[str] = []
     for line in templates.strip().splitlines():
         times, _, text = line.partition("|")
@@ -100,7 +100,7 @@ def _one(random: Random, templates: str, **values: object) -> str:
 
 
 def _pause(random: Random, time: int, reply: Any) -> int:
-    """Returns no pause, a short one, or one up to an edge in the last reply."""
+    """Returns no pause, a short pause, or one until the wait or reset of the last reply ends."""
     edges = [0, 0, 0, 1, 999, time // 20, time // 7, time // 3, time, time * 2 + 1]
     if isinstance(reply, list) and len(reply) >= 5 and all(isinstance(one, int) for one in reply):
         wait, reset = reply[3] * 1000, reply[4] * 1000
@@ -114,7 +114,7 @@ def _cost(random: Random, spec: str) -> str:
 
 
 def _id(random: Random, step: int) -> str:
-    """Returns an id of a recent call, or a new one."""
+    """Returns the id of a recent call, or a new id."""
     return f"i{random.randrange(max(0, step // 3 - 2), step // 3 + 1)}"
 
 
@@ -155,7 +155,7 @@ def _options(random: Random, specs: list[str], time: int) -> Calls:
 
 
 def _settled(random: Random, specs: list[str], time: int) -> Calls:
-    """Calls with ids that are repeated and settled, between others."""
+    """Calls with ids that are repeated and settled, among calls without ids."""
     reply: Any = None
     spec = specs[0]
     for step in range(STEPS):

@@ -13,7 +13,7 @@ from support.workload import (
 
 HOUR = UNITS_US["h"]
 UNIT = 1_000_000
-# Expiry of restored keys, absolute, as Redis 6.2 propagates a relative one unchanged.
+# Expiry of restored keys. It is absolute, because Redis 6.2 propagates a relative expiry unchanged.
 EXPIRY_MS = (START_US + 24 * HOUR) // 1000
 MAX_USED = 2**63 - 1
 MAX_INSTANT = 365_000 * UNITS_US["d"]
@@ -39,7 +39,7 @@ def check_usable(redis: Redis, key: str = "restored") -> None:
     assert redis.dump("again") == restored
     assert redis.execute_command("RL.INFO", key)
     kind = redis.type(key)
-    # The limiter with a name is last, as it converts a bucket to a key with parts.
+    # The limiter with a name is last, because it converts a bucket to a composite key.
     for limiter in sorted(LIMITERS, key=lambda limiter: limiter.type == b"rl-limits"):
         if not serves(kind, limiter):
             with pytest.raises(ResponseError, match="WRONGTYPE"):
@@ -62,15 +62,15 @@ def check_usable(redis: Redis, key: str = "restored") -> None:
 
 
 def serves(kind: bytes, limiter: Limiter) -> bool:
-    """Returns `True` if a key of a type serves a limiter. A key with parts serves all; a bucket
-    serves one with a name, and is converted.
+    """Returns `True` if a key of a type serves a limiter. A composite key serves all limiters. A
+    bucket serves a limiter with a name, and is converted.
     """
     if limiter.type == b"rl-limits":
         return kind in {b"rl-bucket", b"rl-limits"}
     return kind in {limiter.type, b"rl-limits"}
 
 
-# Options for a key with parts with records of every kind.
+# Options for a composite key with records of every kind.
 OF_ALL_KINDS = [
     *("COST", 2, "ONCE", "first", "1h", "FIXED", 10, "1h", "TOKENBUCKET", 10, 10, "1h"),
     *("SLIDING", 10, "1h", "SLIDING", 10, "1h", "STRICT", "SLIDINGLOG", 10, "1h"),
@@ -80,7 +80,7 @@ OF_ALL_KINDS = [
 
 @pytest.fixture
 def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
-    """Returns dumps of every limiter, one with little usage and one with much."""
+    """Returns two dumps of every limiter, with little usage and with much."""
     for limiter in LIMITERS:
         redis.execute_command(*limiter.take(f"{limiter.name}, small"))
     for holder in [*HOLDERS, "b", "c"]:
@@ -98,7 +98,7 @@ def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
 
 
 def restore(redis: Redis, payloads: dict[str, bytes], expiry: int = EXPIRY_MS) -> list[str]:
-    """Restores payloads. Returns the accepted names; the others must be rejected as malformed."""
+    """Restores payloads. Returns the names of accepted payloads; others must be malformed."""
     pipeline = redis.pipeline(transaction=False)
     for name, payload in payloads.items():
         pipeline.restore(name, expiry, payload, absttl=True)

@@ -73,13 +73,13 @@ def transferring(
     primary = start(**settings)
     replica = primary.replica(**settings)
     if transfer == "a second connection":
-        sends_beside(primary.client())
-        sends_beside(replica.client())
+        use_second_connection(primary.client())
+        use_second_connection(replica.client())
     return primary, replica
 
 
-def sends_beside(client: Redis) -> None:
-    """Sends snapshots on a connection of their own, while the first one continues to replicate."""
+def use_second_connection(client: Redis) -> None:
+    """Makes a server send snapshots on a second connection, beside that for replication."""
     for name in ("dual-channel-replication-enabled", "repl-rdb-channel"):
         if client.config_get(name):
             client.config_set(name, "yes")

@@ -1,4 +1,4 @@
-"""Waiting for a server's children that write snapshots and AOFs, and loading of these."""
+"""Waiting for a server's children that write snapshots and AOFs, and loading of those files."""
 
 from redis import Redis
 
@@ -7,11 +7,11 @@ from support.server import Server
 
 
 def is_saved(client: Redis) -> bool:
-    """Returns `True` if no child is writing or scheduled. Raises if the last one failed."""
+    """Returns `True` if no child is writing or scheduled. Raises if the last child failed."""
     info = client.info("persistence")
     children = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
     if any(info[name] for name in children):
-        # Until it is done, the status is that of the previous one, which a test may have
+        # Until the child is done, the status is that of the previous child, which a test may have
         # interrupted.
         return False
     for last in ("rdb_last_bgsave_status", "aof_last_bgrewrite_status"):
@@ -21,7 +21,7 @@ def is_saved(client: Redis) -> bool:
 
 
 def wait_until_saved(client: Redis) -> None:
-    poll.until(lambda: is_saved(client), "what is being written is written", timeout=30)
+    poll.until(lambda: is_saved(client), "no file is being written", timeout=30)
 
 
 def rewrite_aof(client: Redis) -> None:

@@ -17,8 +17,8 @@ from support.ports import reserve_port
 from support.server import Server, ServerError
 
 NAME = "limits"
-# Timeout in seconds for a failover that takes three on an idle machine. If their clock seems to
-# jump on a busy machine, sentinels pause for half a minute.
+# Timeout in seconds for a failover, which takes three seconds on an idle machine. Sentinels pause
+# for half a minute if their clock seems to jump, as on a busy machine.
 TIMEOUT = 120.0
 
 

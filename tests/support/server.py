@@ -1,4 +1,4 @@
-"""Server with the module loaded, for one test or for all."""
+"""Server with the module loaded, for one test or for several."""
 
 import atexit
 import os
@@ -66,8 +66,8 @@ class Server:
     Settings are keyword arguments, `appendonly="yes"`, and written to a configuration file, so that
     a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time. It keeps
     policies; `policies=False` leaves out the setting that older servers need for that. `others` are
-    modules that are loaded beside ours, or without it. `timeout` limits, in seconds, a start, a
-    reply and a shutdown.
+    modules that are loaded in addition to `module`. `timeout` limits, in seconds, a start, a reply
+    and a shutdown.
     """
 
     def __init__(
@@ -122,15 +122,15 @@ class Server:
             "port": self.port,
             "save": '""',
             **({"unixsocket": self.socket.name} if self._has_socket else {}),
-            # Waits by the wall clock, which stands still or jumps, so make the timeout as long as
-            # possible: servers keep it in milliseconds in an int.
+            # The timeout is measured by the wall clock, which stands still or jumps, so it is as
+            # long as possible: servers store it in milliseconds in an int.
             "repl-timeout": 2_000_000,
             "repl-diskless-sync-delay": 0,
             "repl-backlog-ttl": 0,
             # A ping would move the replication offset, which tests compare.
             "repl-ping-replica-period": 2_000_000,
-            # The thread sleeps until a time of the wall clock, and would never sleep with a clock
-            # behind the real time, using an entire processor.
+            # The background thread of jemalloc sleeps until a time of the wall clock. With a clock
+            # behind the real time, it would never sleep and use an entire processor.
             "jemalloc-bg-thread": "no",
         }
         if self.version >= (7,):
@@ -186,11 +186,11 @@ class Server:
         after a restart. It is closed with the server, or earlier by `closing_clients`. Without
         `over_tcp` it uses a Unix socket, which takes a tenth less CPU time.
         """
-        where: dict[str, Any] = {"host": "127.0.0.1", "port": self.port}
+        address: dict[str, Any] = {"host": "127.0.0.1", "port": self.port}
         if self._has_socket and not over_tcp:
-            where = {"unix_socket_path": str(self.socket)}
+            address = {"unix_socket_path": str(self.socket)}
         client = redis.Redis(
-            **where,
+            **address,
             db=database,
             protocol=protocol,
             decode_responses=decode_responses,
@@ -274,7 +274,7 @@ class Server:
         self.start()
 
     def close(self) -> None:
-        """Ends the server and its replicas and removes their directories. Raises if one had
+        """Ends the server and its replicas and removes their directories. Raises if one of them had
         died.
         """
         with self._owned:
@@ -284,7 +284,7 @@ class Server:
                 self._end()
 
     def _end(self) -> None:
-        # Its data is no longer needed, and SIGTERM would take effect 100 ms later.
+        # The data is no longer needed, and SIGTERM would take effect 100 ms later.
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -9,8 +9,8 @@ from support.server import Server, ServerError
 
 
 class SlotMove:
-    """Migration of a key's slot to another primary, within a `with` block, which moves the
-    remaining keys at its end.
+    """Migration of a key's slot to another primary, within a `with` block. The end of the block
+    moves the remaining keys.
     """
 
     def __init__(self, cluster: Cluster, key: str, target: Server) -> None:
@@ -28,14 +28,14 @@ class SlotMove:
         admin = self._cluster.admin(self.source)
         return admin.execute_command("CLUSTER GETKEYSINSLOT", self._slot, count)
 
-    def carry(self, *keys: str) -> None:
-        where = ("127.0.0.1", self.target.port, "", 0, 20_000)
-        self._cluster.admin(self.source).execute_command("MIGRATE", *where, "KEYS", *keys)
+    def move_keys(self, *keys: str) -> None:
+        destination = ("127.0.0.1", self.target.port, "", 0, 20_000)
+        self._cluster.admin(self.source).execute_command("MIGRATE", *destination, "KEYS", *keys)
 
     def __exit__(self, *_: object) -> None:
         while keys := self.left():
-            self.carry(*keys)
-        # The target first, so that the slot always has an owner; then all others.
+            self.move_keys(*keys)
+        # The target is first, so that the slot always has an owner.
         primaries = self._cluster.primaries()
         for server in sorted(primaries, key=lambda server: server is not self.target):
             self._set_slot(server, "NODE", self._cluster.id_of(self.target))
@@ -47,8 +47,8 @@ class SlotMove:
 def move_atomically(
     cluster: Cluster, key: str, target: Server, meanwhile: Callable[[], None] = lambda: None
 ) -> None:
-    """Migrates a slot atomically. The block runs after the target has a snapshot and receives
-    changes, where Valkey is paused. Redis cannot be paused, so there the block runs before.
+    """Migrates a slot atomically. `meanwhile` runs once the target has a snapshot and receives
+    changes, where Valkey is paused. Redis cannot be paused, so there `meanwhile` runs before.
     """
     slot, source = slot_of(key), cluster.owner(key)
     admin = cluster.admin(source)

@@ -30,9 +30,8 @@ class Taking(Load):
     """Clients with separate entry nodes that take single units: mostly of one key, sometimes of
     several keys in one slot by RL.MTAKE.
 
-    Counts by key the `admitted` units, those of them that were `kept` by a replica, if replicas are
-    waited for, and the `unanswered` ones, which may have been charged. Lost calls must be allowed
-    explicitly.
+    Counts units by key: `admitted`; `kept`, which a replica has, if `asks_replicas`; and
+    `unanswered`, which may have been charged. Lost calls are errors unless `may_lose`.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Taking(Load):
     ) -> None:
         super().__init__(clients)
         self._cluster, self._limiters = cluster, dict(limiters)
-        self._most = steps
+        self._max_steps = steps
         self._opened = ExitStack()
         self._may_lose, self._asks_replicas = may_lose, asks_replicas
         self._neighbours = {
@@ -90,7 +89,7 @@ class Taking(Load):
 
         def take_step() -> bool:
             step = next(numbers)
-            if step == self._most:
+            if step == self._max_steps:
                 return False
             key = choose.choice(names)
             neighbours = self._neighbours[key]
@@ -125,7 +124,7 @@ class Taking(Load):
         if not self._asks_replicas:
             return client.execute_command(*call)[0] == 1, False
         node = client.get_redis_connection(client.get_node_from_key(key))
-        # WAIT concerns only the writes of the same connection.
+        # WAIT applies only to the writes of the same connection.
         with node.pipeline(transaction=False) as pipeline:
             pipeline.execute_command(*call).execute_command("WAIT", 1, 200)
             reply, replicas = pipeline.execute(raise_on_error=False)

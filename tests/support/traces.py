@@ -34,8 +34,8 @@ def recorded(client: redis.Redis, clock: Clock) -> dict[str, list[Step]]:
     client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", "0")
     # Fencing tokens grow over deleted keys, so each trace begins later than the previous one.
     return {
-        name: list(_replies(calls, client, clock, place * 97 * UNITS_US["d"]))
-        for place, (name, calls) in enumerate(_traces())
+        name: list(_replies(calls, client, clock, index * 97 * UNITS_US["d"]))
+        for index, (name, calls) in enumerate(_traces())
     }
 
 
@@ -81,7 +81,7 @@ def _reply(client: redis.Redis, call: str) -> Any:
 
 def _text(reply: Any) -> Any:
     if isinstance(reply, list):
-        return [_text(one) for one in reply]
+        return [_text(item) for item in reply]
     return reply.decode() if isinstance(reply, bytes) else reply
 
 

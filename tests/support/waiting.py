@@ -132,7 +132,7 @@ class Queue:
     def is_blocked(self, caller: Caller) -> bool:
         """Returns `True` if the server lists this client as blocked."""
         listed = self.client.client_list(client_id=[caller.id])
-        return any("b" in one["flags"] for one in listed)
+        return any("b" in client["flags"] for client in listed)
 
     @property
     def blocked(self) -> int:
@@ -153,7 +153,7 @@ class Queue:
         """Returns once the server has handled the effects of earlier calls.
 
         A timer of the module runs before the server writes the reply to the call that armed it, and
-        an unblocked caller has its reply before the next call but one is read.
+        an unblocked caller gets its reply before the server reads the second call after that.
         """
         for _ in range(3):
             # A server that rejects writes also rejects PING.

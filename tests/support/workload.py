@@ -65,7 +65,7 @@ LIMITERS = [
     Limiter("SLIDING", b"rl-slider", ("SLIDING", 10, "1h"), 2 * HOUR),
     Limiter("SLIDING STRICT", b"rl-strict", ("SLIDING", 10, "1h", "STRICT"), HOUR + HOUR // 60),
     Limiter("SLIDINGLOG", b"rl-reqlog", ("SLIDINGLOG", 10, "1h"), HOUR),
-    # Part of a key with parts.
+    # Component of a composite key.
     Limiter("TOKENBUCKET AS", b"rl-limits", ("TOKENBUCKET", 10, 10, "1h", "AS", "part"), HOUR),
     Limiter("CONCURRENCY", b"rl-leases", ("CONCURRENCY", 10, "1h", "holder"), HOUR),
 ]
@@ -99,7 +99,7 @@ KINDS = ("bucket", "window", "slider", "strict", "reqlog", "leases", "limits")
 LIMITS = ("3", "8.5", "25")
 WINDOWS = ("2s", "30s", "1h")
 HOLDERS: tuple[Word, ...] = ("a", "b", "42", "worker-7", b"\x00\xff binary", "x" * 256)
-# Few, so that they repeat and are settled.
+# There are few ids, so that they are repeated and settled.
 IDS: tuple[Word, ...] = ("1", "request-2", b"\x00\xff\r\n", "y" * 256)
 
 # Algorithm and flags of each kind, except leases.
@@ -134,14 +134,14 @@ def play(
     replies: list[list[object]] = [[] for _ in clients]
     for step in workload:
         clock.advance(step.move)
-        for client, heard in zip(clients, replies, strict=True):
+        for client, client_replies in zip(clients, replies, strict=True):
             pipeline = client.pipeline(transaction=False)
             if step.move > 0:
-                # Access all keys, so that expired ones are removed now. If the clock went back
+                # Access all keys, so that expired keys are removed now. If the clock went back
                 # before a server removed a key, the key would exist again on this server only.
                 pipeline.exists(*names)
             pipeline.execute_command(*step.command)
-            heard.append(pipeline.execute()[-1])
+            client_replies.append(pipeline.execute()[-1])
     return replies
 
 
@@ -174,18 +174,18 @@ class Workload:
     def _command(self) -> Sequence[Word]:
         key = self._pick(self._keys)
         if key.kind == "limits":
-            return self._of_parts(key)
+            return self._composite_call(key)
         forms = [self._own_command, self._generic, self._peek, self._several]
         return self._pick(forms, [60, 15, 5, 20])(key)
 
-    def _of_parts(self, key: Key) -> Sequence[Word]:
-        """Returns a call on a key with parts, or one that creates it."""
+    def _composite_call(self, key: Key) -> Sequence[Word]:
+        """Returns a call on a composite key, which may create it."""
         if self._chance(0.04):
             return ["RL.BAN", key.name, self._pick(["2s", "1500ms", "0"])]
         if self._chance(0.08):
             return ["RL.RELEASE", key.name, *self._random.sample(HOLDERS, 2)]
-        specs = self._random.sample(self._parts(key), self._random.randint(2, 4))
-        options = self._options_of_parts(any(spec[0] == "TOKENBUCKET" for spec in specs))
+        specs = self._random.sample(self._component_specs(key), self._random.randint(2, 4))
+        options = self._composite_options(any(spec[0] == "TOKENBUCKET" for spec in specs))
         if self._chance(0.2):
             options = ["EACH", *options]
         words = [*options, *(word for spec in specs for word in spec)]
@@ -195,8 +195,10 @@ class Workload:
             words += ["BAN", "3", "10m", "5s", *self._pick([[], ["MAX", "1m"]])]
         return ["RL.TAKE", key.name, *words]
 
-    def _parts(self, key: Key) -> list[list[Word]]:
-        """Returns specs that may be combined. They have fewer parts than a key may have."""
+    def _component_specs(self, key: Key) -> list[list[Word]]:
+        """Returns specs that may be combined. They are fewer than the components that a key may
+        have.
+        """
         limit, window = key.limit, key.window
         own_cost = self._pick([[], [], ["COST", "0.5"], ["COST", "0"]])
         lease = ["CONCURRENCY", limit, window, self._pick(HOLDERS), *self._pick([[], ["NX"]])]
@@ -213,7 +215,7 @@ class Workload:
             lease,
         ]
 
-    def _options_of_parts(self, has_token_bucket: bool) -> list[Word]:
+    def _composite_options(self, has_token_bucket: bool) -> list[Word]:
         identifier = self._pick(IDS)
         once = ["ONCE", identifier, self._pick(["3s", "10m"])]
         options: dict[tuple[Word, ...], int] = {
@@ -255,7 +257,7 @@ class Workload:
         names = [len(chosen), *(key.name for key in chosen)]
         if self._chance(0.1):
             return ["RL.MPEEK", *names, *specs]
-        # An id converts charged keys to keys with parts, so only some calls have one.
+        # An id converts charged keys to composite keys, so only some calls have an id.
         if all(key.kind == "limits" or key.window == "2s" for key in chosen) and self._chance(0.7):
             if self._chance(0.3) and not {"KEEP", "MAXWAIT"} & {*specs}:
                 return ["RL.MTAKE", *names, "SETTLE", self._pick(IDS), "0.75", *specs]
@@ -270,7 +272,7 @@ class Workload:
         if self._chance(0.1):
             window = self._pick([*WINDOWS, "7us"])
         if key.kind == "limits":
-            return self._pick([spec for spec in self._parts(key) if "AS" in spec])
+            return self._pick([spec for spec in self._component_specs(key) if "AS" in spec])
         if key.kind == "leases":
             cost = self._pick([[], ["COST", "2"], ["COST", "0.25"], ["COST", "9"], ["NX"]])
             return ["CONCURRENCY", limit, window, self._pick(HOLDERS), *cost]
@@ -281,7 +283,8 @@ class Workload:
         if key.kind == "bucket":
             rate = [self._pick([key.limit, "1", "0.3"])]
         if window == "2s" and self._chance(0.1):
-            # Converts it to a key with parts, which is plain again after it has recovered.
+            # A name converts the key to a composite key, which is plain again after it has
+            # recovered.
             options[0] = [*options[0], "AS", "named"]
         return [algorithm, limit, *rate, window, *options[0], *options[1]]
 

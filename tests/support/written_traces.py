@@ -133,14 +133,14 @@ WRITTEN: dict[str, list[str | tuple[int, str]]] = {
     ],
     "peeks by a clock that is set back": [
         call
-        for place, spec in enumerate(EACH_KIND)
+        for number, spec in enumerate(EACH_KIND)
         for call in (
-            f"RL.TAKE k{place} COST 3 {spec}",
-            (7 * SECOND, f"RL.TAKE k{place} COST 2 ONCE i 1m {spec}"),
-            (-12 * SECOND, f"RL.PEEK k{place} COST 7 {spec}"),
-            f"RL.PEEK k{place} COST 4 FORCE {spec}",
-            (9 * SECOND, f"RL.PEEK k{place} COST 7 {spec}"),
-            f"RL.TAKE k{place} SETTLE i 1 {spec}",
+            f"RL.TAKE k{number} COST 3 {spec}",
+            (7 * SECOND, f"RL.TAKE k{number} COST 2 ONCE i 1m {spec}"),
+            (-12 * SECOND, f"RL.PEEK k{number} COST 7 {spec}"),
+            f"RL.PEEK k{number} COST 4 FORCE {spec}",
+            (9 * SECOND, f"RL.PEEK k{number} COST 7 {spec}"),
+            f"RL.TAKE k{number} SETTLE i 1 {spec}",
         )
     ],
     "months": [

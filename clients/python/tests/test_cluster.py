@@ -269,7 +269,7 @@ def test_blocking_call_follows_a_moving_key(
     target = next(server for server in cluster.primaries() if server is not owner)
     done = holds(owner)
     with SlotMove(cluster, "pool", target) as move:
-        move.carry("pool")
+        move.move_keys("pool")
     poll.until(lambda: waiting(target) == 1, "it waits there", timeout=30)
     with target.client() as admin:
         admin.execute_command("RL.RELEASE", "pool", "another")

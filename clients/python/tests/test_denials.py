@@ -191,7 +191,7 @@ def test_denial_of_a_moved_key_is_tracked_at_the_new_node(
     now.seconds += 2
     target = next(one for one in cluster.primaries() if one is not cluster.owner("key"))
     with SlotMove(cluster, "key", target) as move:
-        move.carry("key")
+        move.move_keys("key")
     # The denial is forgotten in any case; then the new node is asked and tracked.
     poll.until(lambda: not limiter.take("key", LIMIT).remembered, "it is forgotten", timeout=20)
     wait_until_tracked(limiter, now)
