@@ -3,6 +3,7 @@ import { drawDifference, scaleDialog } from "./change.js";
 import { empty, failed, loading, noteField, policyLink, toast } from "./dialog.js";
 import { h, keyed, put, repeat } from "./dom.js";
 import { duration, instant, number, visible } from "./format.js";
+import { guard, parametersOf } from "./guard.js";
 import { liftDialog } from "./key.js";
 import { scaleTag } from "./policies.js";
 import { consequences } from "./specs.js";
@@ -40,7 +41,13 @@ function drawValues(element, what, before, after) {
 const nameOf = ({ user, who }) => (user ? `${user}` : `somebody at ${who}`);
 
 /** Undoes a change, after a dialog that shows the effect. Resolves to true, or undefined if cancelled. */
-function undoDialog({ api, dialog }, change) {
+async function undoDialog(context, change) {
+  const { api, dialog, signal } = context;
+  const closed = new AbortController();
+  // Limits and scale, of which the change has only one.
+  const policy = change.key ? null : await api.get(`api/policies/${api.segment(change.policy)}`, { signal }).catch(() => null);
+  const limits = (side) => () => parametersOf(side.specs ?? policy.specs, side.scale ?? policy.scale);
+  const [denials] = policy && change.before ? guard(context, change.policy, closed.signal, limits(change.after), limits(change.before)) : [null];
   const values = h("div");
   drawValues(values, change.what, change.after, change.before);
   const stale = h("div");
@@ -52,7 +59,7 @@ function undoDialog({ api, dialog }, change) {
       : change.what === "key banned" || change.what === "ban lifted" ? ["Strikes and the level of the ban are forgotten, and not restored."] : [];
   return dialog({
     title: `Undo: ${WORDS[change.what]} ${visible(change.key ?? change.policy)}`, small: true, aside: note,
-    body: h("div", { class: "stack" }, h("h3", {}, "What changes"), values, warnings.map((line) => h("p", { class: "notice" }, line)), stale),
+    body: h("div", { class: "stack" }, h("h3", {}, "What changes"), values, denials, warnings.map((line) => h("p", { class: "notice" }, line)), stale),
     actions: [apply],
     submit: async () => {
       try {
@@ -68,7 +75,7 @@ function undoDialog({ api, dialog }, change) {
         return false;
       }
     },
-  });
+  }).finally(() => closed.abort());
 }
 
 const panel = (size, title, note, ...children) => h("section", { class: `panel ${size}`, "aria-label": title },
@@ -82,7 +89,7 @@ export async function mount(root, context) {
   const scaled = h("div", {}, loading());
   const bans = h("div", {}, loading());
   const covered = h("div", { class: "panel-foot" });
-  const view = { count: STEP, found: new Map(), searching: false };
+  const view = { count: STEP, found: new Map(), searching: false, at: 0 };
   put(root, h("div", { class: "head" }, h("h1", {}, "Changes"), h("span", { class: "muted small" }, "of all consoles of this server")),
     h("div", { class: "grid" },
       panel("half", "Scaled policies", null, scaled),
@@ -130,6 +137,9 @@ export async function mount(root, context) {
       put(changes, empty("No changes yet", "Changes of policies and keys in any console of this server appear here."));
       return;
     }
+    for (const { what, key, at } of answer.changes) {
+      if ((what === "ban lifted" || what === "key reset") && at >= view.found.get(key)?.seen) view.found.delete(key);
+    }
     const undone = new Map(answer.changes.filter(({ undoes }) => undoes).map((change) => [change.undoes, nameOf(change)]));
     if (list.parentElement === null) put(changes, list);
     keyed(list, answer.changes.map((change) => ({ ...change, undoneBy: undone.get(change.id) })), ({ id }) => id, entry);
@@ -140,7 +150,7 @@ export async function mount(root, context) {
 
   const tool = (text, name, onclick) => context.canChange() && h("button", { type: "button", class: "button small", onclick }, text, h("span", { class: "hidden" }, ` ${visible(name)}`));
 
-  const scaledRows = h("ul", { class: "choices" });
+  const scaledRows = h("ul", { class: "choices wrapped" });
   async function drawScaled() {
     const policies = await api.get("api/policies?scaled=true", { signal });
     if (policies.length === 0) {
@@ -156,9 +166,10 @@ export async function mount(root, context) {
     });
   }
 
-  const banRows = h("ul", { class: "choices" });
+  const banRows = h("ul", { class: "choices wrapped" });
   async function drawBans() {
     const answer = await api.get("api/bans", { signal });
+    view.at = answer.at;
     const known = new Set(answer.bans.map(({ key }) => key));
     const rows = [...answer.bans, ...[...view.found.values()].filter(({ key, banned_until: until }) => !known.has(key) && until > answer.at)];
     if (rows.length === 0) put(bans, empty("No bans are known"));
@@ -190,7 +201,7 @@ export async function mount(root, context) {
       while (cursor !== null) {
         const answer = await api.get(`api/keys?${new URLSearchParams({ banned: true, ...(cursor && { cursor }) })}`, { signal });
         ({ cursor } = answer);
-        for (const ban of answer.keys) view.found.set(ban.key, ban);
+        for (const ban of answer.keys) view.found.set(ban.key, { ...ban, seen: view.at });
         put(status, `Looking through all keys: ${number(view.found.size)} bans so far`);
       }
       toast(`${number(view.found.size)} bans among all keys`);

@@ -119,6 +119,19 @@ def test_enforcing_a_shadow_limit_warns_by_its_count(
     expect(dialog).to_contain_text("Counted by its limits in shadow mode")
 
 
+def test_undo_of_a_raised_limit_warns(
+    visit: Callable[..., Visit], process: ConsoleProcess, calls: Callable[..., None], clock: Clock
+) -> None:
+    console = Console(process)
+    version = console.put("web", "FIXED 10 1m").json["version"]
+    assert console.put("web", "FIXED 1000 1m", version).status == 200
+    calls("web", keys=5, each=50)
+    clock.advance("30s")
+    page = visit().open("changes")
+    page.get_by_role("button", name="Undo… set web").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("Would have denied 90 % of the 250 calls")
+
+
 @contextmanager
 def steady(redis: Redis, clock: Clock) -> Iterator[None]:
     """20 keys that call 5 times a second of the server's clock, one after another."""
