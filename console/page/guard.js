@@ -7,6 +7,8 @@ import { parse, scaled } from "./specs.js";
 /** Share of denied calls from which on the dialog warns. */
 const WARNED = 0.1;
 const FIVE_MINUTES = 300_000;
+/** Milliseconds between two searches for keys in use. */
+const RETRY = 10_000;
 /** Number of observations of a bucket that count as much as the mean of all. */
 const MEANS = 2;
 const UNITS = { us: 0.001, ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000, mo: 2_592_000_000, y: 31_536_000_000 };
@@ -145,7 +147,7 @@ export function estimate(before, after, { counts, seconds, keys, complete }) {
  */
 export function guard({ api }, policy, signal, before, after) {
   const warning = h("div", { "aria-live": "polite" });
-  const view = { answer: null, keys: new Map(), complete: false, text: "" };
+  const view = { answer: null, keys: new Map(), complete: false, text: "", asked: 0 };
   function draw() {
     const found = view.answer && estimate(before(), after(), { ...view.answer, keys: [...view.keys.values()], complete: view.complete });
     const text = !found || !(Math.round(found.share * 1000) > WARNED * 1000) ? ""
@@ -155,6 +157,9 @@ export function guard({ api }, policy, signal, before, after) {
     put(warning, text && h("p", { class: "notice warn" }, h("b", {}, text), ` ${found.basis}`));
   }
   repeat(2000, signal, async () => {
+    // Looking for keys costs more than looking at known ones.
+    if (view.keys.size === 0 && view.answer && Date.now() - view.asked < RETRY) return;
+    view.asked = Date.now();
     const answer = await api.post("api/usage", { policy, keys: [...view.keys.keys()] }, { signal });
     const known = before();
     if (view.keys.size === 0) view.complete = answer.complete;

@@ -34,6 +34,14 @@ def test_console_sums_counts_of_all_nodes(cluster: Cluster, start: Start) -> Non
     assert found["cursor"] is None
     assert console("/api/key/ban", "POST", {"key": keys[0], "for": "1h"}).status == 200
     assert console(f"/api/key?key={keys[0]}").json["ruled"]["allowed"] is False
+    (ban,) = console("/api/bans").json["bans"]
+    assert (ban["key"], ban["in_console"]) == (keys[0], True)
+    assert console("/api/keys?banned=true").json["keys"][0]["key"] == keys[0]
+    (banned,) = console("/api/changes").json["changes"]
+    assert console(f"/api/changes/{banned['id']}/undo", "POST", {}).status == 200
+    assert console("/api/bans").json["bans"] == []
+    used = console("/api/usage", "POST", {"policy": "web"}).json
+    assert (len(used["keys"]), used["complete"]) == (30, True)
     assert console.put("new", "FIXED 1 1m").status == 201
     for server in cluster.servers:
         client = server.client(decode_responses=True)

@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::key_search::scan;
 use super::keys::now_ms;
 use super::most_denied::DeniedKey;
+use super::policies::current;
 use super::reply_json::{int, items};
 use super::text;
 use super::upstream::Server;
@@ -27,6 +28,8 @@ const MAX_SCANS: usize = 10;
 const MAX_DENIED: usize = 1000;
 /// Length from which on RL.TOP stores only the beginning of a key.
 const CUT: usize = 512;
+/// Type of a sketch.
+const SKETCH: &str = "rl-sketch";
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Console>> {
@@ -47,7 +50,14 @@ async fn usage(State(console): State<Arc<Console>>, Json(request): Json<UsageReq
     let sampler = console.sampler.as_ref().ok_or_else(super::without_server)?;
     let (seconds, counts) = sampler.recent(&request.policy);
     let policy = text::bytes(&request.policy);
-    let (keys, is_complete) = if request.keys.is_empty() {
+    // Items of a sketch are not keys.
+    let is_sketch = current(&server, &policy)
+        .await?
+        .and_then(|policy| policy.specs)
+        .is_some_and(|specs| specs.starts_with("SKETCH"));
+    let (keys, is_complete) = if is_sketch {
+        (vec![], false)
+    } else if request.keys.is_empty() {
         find(&console, &server, &policy).await?
     } else {
         let keys: Vec<_> = request.keys.iter().take(ENOUGH).map(|key| text::bytes(key)).collect();
@@ -100,7 +110,9 @@ async fn find(console: &Console, server: &Server, policy: &[u8]) -> Result<(Vec<
                 Err(Failure::Away(_)) if server.nodes().len() > 1 => break,
                 portion => portion?,
             };
-            let keys = keys.into_iter().map(|(key, _)| key).filter(|key| is_possible(key) && seen.insert(key.clone()));
+            // Peeking at a sketch would be an error, which the server counts.
+            let keys = keys.into_iter().filter(|(_, kind)| kind.as_deref() != Some(SKETCH)).map(|(key, _)| key);
+            let keys = keys.filter(|key| is_possible(key) && seen.insert(key.clone()));
             found.extend(peek(server, policy, keys.collect()).await.into_iter().filter(Used::is_in_use));
             cursor = next;
             if cursor == "0" {
