@@ -191,7 +191,8 @@ impl Change {
         }
     }
 
-    fn of(cost: Amount) -> Change {
+    /// Returns the charge of `cost`; no change if `cost` is zero.
+    pub(crate) fn of(cost: Amount) -> Change {
         if cost == Amount::ZERO { Change::Nothing } else { Change::Charge(cost) }
     }
 }

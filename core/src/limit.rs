@@ -3,8 +3,7 @@
 
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::usage_kind::UsageKind;
-use crate::wire::codec::Discard;
-use crate::wire::codec::{Decoder, Encoder};
+use crate::wire::codec::{Decoder, Discard, Encoder, WHOLE};
 
 /// Limit of a call: an algorithm with its arguments.
 ///
@@ -67,11 +66,11 @@ pub trait Limit {
     /// Subtracts `amount` from the usage, down to zero.
     fn refund(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
 
-    /// Returns the lower bound of the usage from which an earlier charge can still be taken back (SETTLE), rounded
-    /// down. `Some(0)`: no earlier charge can be settled. That is so if the limit does not support settlements, if the
-    /// usage has saturated, and if the next charge starts a new count. `None`: each charge has a place of its own
+    /// Returns the usage at `now`, rounded down: the upper bound of the amount that a settlement (SETTLE) can take back of
+    /// an earlier charge. `Some(0)`: no earlier charge can be settled, because the limit does not support settlements, the
+    /// usage has saturated, or the next charge starts a new count. `None`: each charge has a place of its own
     /// ([`Usage::place`]) that the next charge leaves unchanged. See [`idempotency`](crate::composite::idempotency).
-    fn low(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<Amount> {
+    fn low_water_mark(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<Amount> {
         Some(Amount::ZERO)
     }
 
@@ -153,8 +152,9 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
     /// Decodes a usage in format `version`; `None` if no call can lead to it.
     fn decode(from: &mut impl Decoder, version: u32) -> Option<Self>;
 
-    // The default effect of a call is the whole usage. A kind that may be large propagates the change only: it
-    // overrides `encode_effect`, `encode_whole_effect`, `accepts_effect_until` and `apply_effect` together.
+    /// `true`: the effect of a call is the change that the call made, after a tag other than [`WHOLE`]. Such a kind
+    /// overrides `encode_effect`, `accepts_change` and `apply_change`. `false`: the effect is the whole usage.
+    const PROPAGATES_CHANGES: bool = false;
 
     /// Encodes the change since the last call of this method. Must be called after every change, even if nothing is
     /// propagated: a pending change would be propagated with the next one.
@@ -170,6 +170,9 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
 
     /// Encodes the whole usage as an effect.
     fn encode_whole_effect(&self, to: &mut impl Encoder) {
+        if Self::PROPAGATES_CHANGES {
+            to.integer(WHOLE);
+        }
         self.encode(to);
     }
 
@@ -188,13 +191,28 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
     /// Returns `true` if a call on this usage can have had the effect at `latest` or before. The usage after the effect
     /// is not [later](Usage::is_after) than that.
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
-        Self::decode(from, version).is_some_and(|usage| !usage.is_after(latest))
+        match effect_tag::<Self>(from) {
+            Some(WHOLE) => Self::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
+            Some(tag) => self.accepts_change(tag, from, latest),
+            None => false,
+        }
     }
 
     /// Applies an accepted effect.
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
-        *self = Self::decode(from, version).unwrap_or_default();
+        match effect_tag::<Self>(from) {
+            Some(WHOLE) | None => *self = Self::decode(from, version).unwrap_or_default(),
+            Some(tag) => self.apply_change(tag, from),
+        }
     }
+
+    /// Returns `true` if a call on this usage can have made the encoded change with this tag at `latest` or before.
+    fn accepts_change(&self, _tag: u64, _from: &mut impl Decoder, _latest: Timestamp) -> bool {
+        false
+    }
+
+    /// Applies an accepted change with this tag.
+    fn apply_change(&mut self, _tag: u64, _from: &mut impl Decoder) {}
 
     /// Returns the number of entries of a kind that grows with the calls; for a sketch, the number of pieces.
     fn entries(&self) -> usize {
@@ -227,6 +245,11 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
     /// timestamps. `recovers_at` is the time of full recovery or an upper bound of it. A usage that does not store the
     /// numbers of its limit derives the current usage from `recovers_at`; without it, it returns the stored usage.
     fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)>;
+}
+
+/// Decodes the tag of an effect; [`WHOLE`] for a kind whose effects have no tag.
+fn effect_tag<U: Usage>(from: &mut impl Decoder) -> Option<u64> {
+    if U::PROPAGATES_CHANGES { from.integer() } else { Some(WHOLE) }
 }
 
 /// Source of the time of full recovery after a move back, under the limit that charged the usage last.

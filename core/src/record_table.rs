@@ -1,9 +1,9 @@
-//! Table of records, ordered by an instant (the expiry) and found by name: leases by their holders, and recorded calls
-//! by their ids. An instant is stored as a [`Mark`], so that all instants can be moved back at once.
+//! Table of records, ordered by timestamp (the expiry) and found by name: leases by their holders, and recorded calls by
+//! their ids. A timestamp is stored as a [`Mark`], so that all timestamps can be moved back at once.
 //!
 //! Records are stored in order, in blocks of about 2 KB. Even a large table therefore takes little memory, and is
 //! copied and freed block by block. A table with more than a few records has an index from the hash of a name to the
-//! record's instant, by which the block is found. **Cost:** a binary search in the first records of all blocks, and a
+//! record's timestamp, by which the block is found. **Cost:** a binary search in the first records of all blocks, and a
 //! scan of one block.
 
 mod block;
@@ -24,22 +24,22 @@ pub const MAX_UNINDEXED: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct RecordTable {
     blocks: VecDeque<Block>,
-    /// Instants of all records by the hashes of their names. Empty until the table has more than [`MAX_UNINDEXED`]
+    /// Timestamps of all records by the hashes of their names. Empty until the table has more than [`MAX_UNINDEXED`]
     /// records; then kept until the table is empty.
     index: HashTable<IndexEntry>,
     len: usize,
-    /// Latest instant of all records.
+    /// Latest timestamp of all records.
     latest: Mark,
 }
 
 /// Position of a record. Invalid after the next change of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct RecordPosition {
     block: usize,
     byte: usize,
 }
 
-/// Part of the hash of a name, and the bits of the record's instant, in halves so that an entry takes 12 bytes.
+/// Hash of a name, and the bits of the record's timestamp in halves, so that an entry takes 12 bytes.
 #[derive(Clone, Copy, Debug)]
 struct IndexEntry {
     hash: u32,
@@ -63,14 +63,15 @@ impl IndexEntry {
 /// Maximum number of words of four bytes in a name.
 const WORDS: usize = 64;
 
-/// Returns the keyed hash of a name. Clients cannot find names with equal hashes.
+/// Returns the keyed hash of a name. Clients cannot compute names with equal hashes.
 #[inline(never)]
 fn hash_of(name: &[u8]) -> u32 {
     static MULTIPLIERS: LazyLock<Multipliers<WORDS>> = LazyLock::new(Multipliers::random);
     keyed_hash::hash(MULTIPLIERS.sum(name))
 }
 
-/// Returns the index of the block that contains the record with that instant and name, or into which it belongs.
+/// Returns the index of the block that contains the record with a timestamp and a name, or into which such a record would
+/// be inserted.
 fn block_of(blocks: &VecDeque<Block>, at: Mark, name: &[u8]) -> usize {
     let is_before = |block: &Block| block.first().is_some_and(|first| (first.at, first.name) <= (at, name));
     // Most records are added in order.
@@ -93,12 +94,9 @@ impl RecordTable {
 
     /// Moves the records out into one block.
     pub fn take_block(&mut self) -> Block {
-        let taken = std::mem::take(self);
-        let mut blocks = taken.blocks.into_iter();
-        let first = blocks.next().unwrap_or_default();
-        let rest = blocks.flat_map(Block::into_bytes);
-        let mut bytes = first.into_bytes();
-        bytes.extend(rest);
+        let mut blocks = std::mem::take(self).blocks.into_iter();
+        let mut bytes = blocks.next().unwrap_or_default().into_bytes();
+        bytes.extend(blocks.flat_map(Block::into_bytes));
         Block::of(bytes)
     }
 
@@ -117,7 +115,7 @@ impl RecordTable {
         self.blocks.iter().flat_map(Block::records).map(|(_, record)| record)
     }
 
-    /// Returns the records from the instant `at` on, in order.
+    /// Returns the records from the timestamp `at` on, in order.
     pub fn iter_from(&self, at: Mark) -> impl Iterator<Item = Record<'_>> {
         let first = self.blocks.partition_point(|block| block.first().is_some_and(|first| first.at < at));
         let blocks = self.blocks.range(first.saturating_sub(1)..);
@@ -130,15 +128,15 @@ impl RecordTable {
         self.blocks.front()?.first()
     }
 
-    /// Returns the latest instant of all records.
+    /// Returns the latest timestamp of all records.
     #[inline]
     pub fn latest(&self) -> Option<Mark> {
         (self.len > 0).then_some(self.latest)
     }
 
-    /// Returns the record at a place.
-    pub fn record_at(&self, place: Place) -> Option<Record<'_>> {
-        self.blocks.get(place.block)?.record_at(place.byte)
+    /// Returns the record at a position.
+    pub fn record_at(&self, position: RecordPosition) -> Option<Record<'_>> {
+        self.blocks.get(position.block)?.record_at(position.byte)
     }
 
     /// Returns the record with a name.
@@ -147,28 +145,27 @@ impl RecordTable {
         self.find(name).map(|(_, _, record)| record)
     }
 
-    /// Returns the record with a name, and its position: the index of the block and the range of bytes in it.
+    /// Returns the index of the block that contains the record with a name, the range of bytes of the record in the block,
+    /// and the record.
     fn find(&self, name: &[u8]) -> Option<(usize, Range<usize>, Record<'_>)> {
         let mut found = None;
         if self.is_indexed() {
             let hash = hash_of(name);
             self.index.find(spread(hash), |entry| {
                 if entry.hash == hash {
-                    let block_index = block_of(&self.blocks, entry.at(), name);
-                    let block = self.blocks.get(block_index);
-                    found = block.and_then(|block| block.find_at(entry.at(), name)).map(|found| (block_index, found));
+                    let index = block_of(&self.blocks, entry.at(), name);
+                    found = self.blocks.get(index).and_then(|block| block.find_at(entry.at(), name)).zip(Some(index));
                 }
                 found.is_some()
             });
         } else {
-            found =
-                self.blocks.iter().enumerate().find_map(|(block_index, block)| Some((block_index, block.find(name)?)));
+            found = self.blocks.iter().zip(0..).find_map(|(block, index)| Some((block.find(name)?, index)));
         }
-        found.map(|(block_index, (range, record))| (block_index, range, record))
+        found.map(|((range, record), block_index)| (block_index, range, record))
     }
 
     /// Inserts a record with a new name, and returns its position.
-    pub fn insert(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> Place {
+    pub fn insert(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> RecordPosition {
         // Most records are added in order.
         if at > self.latest {
             return self.push(at, name, bytes);
@@ -176,28 +173,28 @@ impl RecordTable {
         let block_index = block_of(&self.blocks, at, name);
         let is_last = block_index.saturating_add(1) >= self.blocks.len();
         let Some(block) = self.blocks.get_mut(block_index) else { return self.push(at, name, bytes) };
-        let mut place = Place { block: block_index, byte: block.place_of(at, name) };
-        if is_last && place.byte == block.bytes().len() {
+        let mut position = RecordPosition { block: block_index, byte: block.position_of(at, name) };
+        if is_last && position.byte == block.bytes().len() {
             return self.push(at, name, bytes);
         }
         if block.has_room_for(&bytes) {
-            block.insert(place.byte, &mut bytes);
+            block.insert(position.byte, &mut bytes);
         } else {
             let mut second = block.split();
-            match place.byte.checked_sub(block.bytes().len()) {
+            match position.byte.checked_sub(block.bytes().len()) {
                 Some(byte) if byte > 0 => {
                     second.insert(byte, &mut bytes);
-                    place = Place { block: block_index.saturating_add(1), byte };
+                    position = RecordPosition { block: block_index.saturating_add(1), byte };
                 }
-                _ => block.insert(place.byte, &mut bytes),
+                _ => block.insert(position.byte, &mut bytes),
             }
             self.blocks.insert(block_index.saturating_add(1), second);
         }
         self.register(at, name);
-        place
+        position
     }
 
-    /// Appends a record after all others. Returns `false` if a record with its name exists.
+    /// Appends a record after all others. Returns `false` if the name exists.
     pub fn append_if_new(&mut self, at: Mark, name: &[u8], bytes: RecordBytes) -> bool {
         let is_new = self.get(name).is_none();
         if is_new {
@@ -208,18 +205,18 @@ impl RecordTable {
 
     /// Appends a record after all others, and returns its position. Starts a new block instead of splitting the last
     /// one, so that blocks filled in order stay full.
-    fn push(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> Place {
+    fn push(&mut self, at: Mark, name: &[u8], mut bytes: RecordBytes) -> RecordPosition {
         if !self.blocks.back().is_some_and(|last| last.has_room_for(&bytes)) {
             self.blocks.push_back(Block::default());
         }
-        let mut place = Place { block: self.blocks.len().saturating_sub(1), byte: 0 };
+        let mut position = RecordPosition { block: self.blocks.len().saturating_sub(1), byte: 0 };
         if let Some(last) = self.blocks.back_mut() {
-            place.byte = last.bytes().len();
+            position.byte = last.bytes().len();
             last.push(&mut bytes);
         }
         self.latest = at;
         self.register(at, name);
-        place
+        position
     }
 
     /// Counts an added record, and adds it to the index.
@@ -304,7 +301,7 @@ impl RecordTable {
         }
     }
 
-    /// Replaces every record by the instant and the bytes that `change` returns for it.
+    /// Replaces the timestamp and the bytes of every record by those that `change` returns for it.
     pub fn rewrite(&mut self, mut change: impl FnMut(Record<'_>) -> (Mark, RecordBytes)) {
         for record in std::mem::take(self).iter() {
             let (at, bytes) = change(record);

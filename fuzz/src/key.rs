@@ -213,7 +213,7 @@ impl Key {
                 if usage.release(&[holder], now) == 0 && !moved {
                     return CallEffect::Nothing;
                 }
-                let reset = usage.time_to_last_expiry(now);
+                let reset = usage.time_to_recovery(now);
                 self.changed_plain(&*before, usage, present, reset, moved, now)
             }
             _ => CallEffect::Nothing,

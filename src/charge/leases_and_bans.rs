@@ -68,17 +68,16 @@ pub fn release(
 ) -> Result<usize, Error> {
     let key = match redis.open(index)?.typed::<ConcurrencyUsage>() {
         Ok(key) => {
-            let (lease_until, release) = (ConcurrencyUsage::lease_until, ConcurrencyUsage::release);
-            let reset = ConcurrencyUsage::time_to_last_expiry;
-            return Ok(commit(key, &LeaseRelease { holders, expires_at, lease_until, release, reset }, true, now));
+            let (release, reset) = (ConcurrencyUsage::release, ConcurrencyUsage::time_to_recovery);
+            let apply = LeaseRelease { holders, expires_at, leases: |usage| Some(usage), release, reset };
+            return Ok(commit(key, &apply, true, now));
         }
         Err(key) => key,
     };
     match key.typed::<CompositeUsage>() {
         Ok(key) => {
-            let (lease_until, release) = (CompositeUsage::lease_until, CompositeUsage::release);
-            let reset = CompositeUsage::reset;
-            Ok(commit(key, &LeaseRelease { holders, expires_at, lease_until, release, reset }, true, now))
+            let (leases, release, reset) = (CompositeUsage::leases, CompositeUsage::release, CompositeUsage::reset);
+            Ok(commit(key, &LeaseRelease { holders, expires_at, leases, release, reset }, true, now))
         }
         Err(key) => Err(key.contents().stored().wrong_type(UsageKind::Concurrency.name())),
     }
@@ -89,8 +88,8 @@ struct LeaseRelease<'h, U> {
     holders: &'h [&'h [u8]],
     /// Expiry that all of the leases must have; `None` for any expiry.
     expires_at: Option<Timestamp>,
-    /// Function that returns the expiry of the lease of a holder.
-    lease_until: fn(&U, &[u8], Timestamp) -> Option<Timestamp>,
+    /// Function that returns the leases in the usage, if it has any.
+    leases: fn(&U) -> Option<&ConcurrencyUsage>,
     /// Function that releases the leases of holders, and returns their number.
     release: fn(&mut U, &[&[u8]], Timestamp) -> usize,
     /// Function that returns the time until the usage has recovered.
@@ -102,7 +101,8 @@ impl<U: Usage> Apply for LeaseRelease<'_, U> {
     type Answer = usize;
 
     fn apply(&self, usage: &mut U, now: Timestamp) -> Option<Applied<usize>> {
-        let has_other_expiry = |holder: &&[u8]| (self.lease_until)(usage, holder, now) != self.expires_at;
+        let lease_until = |holder: &[u8]| (self.leases)(usage)?.lease_until(holder, now);
+        let has_other_expiry = |holder: &&[u8]| lease_until(holder) != self.expires_at;
         if self.expires_at.is_some() && self.holders.iter().any(has_other_expiry) {
             return None;
         }
@@ -131,7 +131,7 @@ pub fn lease_until(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Times
     if let Ok(usage) = key.usage::<ConcurrencyUsage>() {
         return usage.lease_until(holder, now);
     }
-    key.usage::<CompositeUsage>().ok()?.lease_until(holder, now)
+    key.usage::<CompositeUsage>().ok()?.leases()?.lease_until(holder, now)
 }
 
 /// Returns the fencing token of a holder's lease of a key; 0 if it has none.
@@ -139,7 +139,7 @@ pub fn lease_token(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Times
     let Ok(key) = redis.peek(index) else { return 0 };
     let token = match key.usage::<ConcurrencyUsage>() {
         Ok(usage) => usage.lease_token(holder, now),
-        Err(_) => key.usage::<CompositeUsage>().ok().and_then(|usage| usage.lease_token(holder, now)),
+        Err(_) => key.usage::<CompositeUsage>().ok().and_then(|usage| usage.leases()?.lease_token(holder, now)),
     };
     token.map_or(0, Token::get)
 }

@@ -17,7 +17,7 @@ mod storage {
     pub type boxed<Usage> = Box<Usage>;
 }
 
-/// Returns the heap memory of a usage beyond its own, in bytes.
+/// Returns the size of the heap block of a usage type with a kind of [storage], or 0 for an inline one.
 macro_rules! boxed_size {
     (inline $usage:ty) => {
         0
@@ -81,23 +81,6 @@ macro_rules! any {
             fn limited_to(self, amount: Amount) -> AnyLimit {
                 match self {
                     $(AnyLimit::$kind(limit) => AnyLimit::$kind(limit.limited_to(amount)),)+
-                }
-            }
-
-            /// Returns this limit with its amounts multiplied by `factor` and rounded down. A refill is at least one
-            /// millionth.
-            #[must_use]
-            pub fn scaled(self, factor: Amount) -> AnyLimit {
-                match self {
-                    $(AnyLimit::$kind(limit) => AnyLimit::$kind(limit.scaled(factor)),)+
-                }
-            }
-
-            /// Returns `true` if usage recovers more slowly after a scale above 1 has ended.
-            #[must_use]
-            pub fn recovers_by_rate(&self) -> bool {
-                match self {
-                    $(AnyLimit::$kind(_) => <$limit>::RECOVERS_BY_RATE,)+
                 }
             }
 
@@ -203,16 +186,33 @@ macro_rules! any {
 algorithms!(any, {});
 
 impl AnyLimit {
-    /// Returns this limit lowered by an amount to keep.
+    /// Returns this limit lowered by the amount of `KEEP`.
     #[must_use]
     pub fn lowered_by(self, keep: Amount) -> AnyLimit {
         self.limited_to(self.limit().minus(keep))
     }
 
-    /// Returns this limit raised by an amount, which reverts [`lowered_by`](AnyLimit::lowered_by).
+    /// Returns this limit raised by the amount of `KEEP`, which reverts [`lowered_by`](AnyLimit::lowered_by).
     #[must_use]
     pub fn raised_by(self, keep: Amount) -> AnyLimit {
         self.limited_to(self.limit().plus(keep))
+    }
+
+    /// Returns this limit with its amounts multiplied by `factor` and rounded down. A refill is at least one millionth.
+    #[must_use]
+    pub fn scaled(self, factor: Amount) -> AnyLimit {
+        match self {
+            AnyLimit::Bucket(bucket) => AnyLimit::Bucket(bucket.scaled(factor)),
+            AnyLimit::Sketch(sketch) => AnyLimit::Sketch(sketch.scaled(factor)),
+            other => other.limited_to(other.limit().times(factor)),
+        }
+    }
+
+    /// Returns `true` if the time of recovery depends on a rate that [`scaled`](AnyLimit::scaled) changes. Then usage
+    /// recovers more slowly after a scale above 1 has ended.
+    #[must_use]
+    pub fn recovers_by_rate(&self) -> bool {
+        matches!(self, AnyLimit::Bucket(_) | AnyLimit::Sketch(_))
     }
 
     /// Returns this limit with precomputed values, for limits that serve many calls.
@@ -241,7 +241,8 @@ pub trait PlainUsage: Usage {
     fn of_mut<Label>(any: &mut AnyUsage<Label>) -> Option<&mut Self>;
 }
 
-/// Runs `$body` with `$limit` bound to the limit of `$spec`, of its own type, for the spec's holder or item.
+/// Runs `$body` with `$limit` bound to the limit in the [`Spec`](crate::syntax::Spec) `$spec`, as its concrete type. A
+/// concurrency limit or a sketch is bound as the limit of the spec's holder or item.
 #[macro_export]
 macro_rules! with_limit {
     (
@@ -269,7 +270,8 @@ macro_rules! with_limit {
     };
 }
 
-/// Runs `$body` with `$usage` bound to the usage in `$any`, of its own type. With `mut`, it can be modified.
+/// Runs `$body` with `$usage` bound to the usage in the [`AnyUsage`] `$any`, as a reference to its concrete type, which is
+/// mutable if `mut` precedes it.
 #[macro_export]
 macro_rules! with_usage {
     (
@@ -291,7 +293,7 @@ macro_rules! with_usage {
     };
 }
 
-/// Runs `$body` with `$plain` as the usage type of a kind, or `$composite` for composite keys.
+/// Runs `$body` with `$plain` as the usage type of the [`UsageKind`] `$kind`, or `$composite` for composite keys.
 #[macro_export]
 macro_rules! with_usage_type {
     (

@@ -51,7 +51,7 @@ pub struct Bucket {
 #[derive(Clone, Copy, Debug)]
 struct Step {
     micros: NonZeroU64,
-    /// Millionths that drain in it.
+    /// Millionths that drain in the step.
     drained: u64,
 }
 
@@ -110,10 +110,6 @@ impl Bucket {
         Bucket { capacity: limit, ..self }
     }
 
-    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
-    /// limit changes how long it takes to recover.
-    pub const RECOVERS_BY_RATE: bool = true;
-
     /// Returns this bucket with capacity and refill multiplied by `factor`, rounded down. The refill stays at least a
     /// millionth and high enough for a recovery within 36500 days. A factor of 0 denies every cost and leaves the drain
     /// unchanged.
@@ -158,9 +154,10 @@ impl Bucket {
         Identity::by(self.period)
     }
 
-    /// Returns the numbers of the bucket, which display as the arguments of a call.
-    pub(super) fn numbers(&self) -> Numbers<'_> {
-        Numbers(self)
+    /// Returns `capacity refill period`, like the arguments of a call.
+    pub(super) fn arguments(&self) -> String {
+        let Bucket { capacity, refill, period, .. } = self;
+        format!("{capacity} {} {period}", Amount::saturating(refill.get()))
     }
 
     /// Returns the numbers to store: capacity and refill in millionths, period in microseconds.
@@ -178,14 +175,18 @@ impl Bucket {
     /// Returns the usage that recovers at `instant` if nothing else is charged: the TAT of GCRA.
     #[must_use]
     pub fn recovering_at(&self, instant: Timestamp, now: Timestamp) -> BucketUsage {
-        let left = instant.since(now).micros();
-        let used = Amount::saturating(ratio::ceil(left, self.refill.get(), self.period.micros()));
-        BucketUsage { used, drained_to: now }
+        BucketUsage { used: self.drained_rounded_up(instant.since(now)), drained_to: now }
     }
 
     /// Returns the whole millionths that drain in `elapsed`.
     pub(super) fn drained(&self, elapsed: Span) -> Amount {
         Amount::saturating(ratio::floor(elapsed.micros(), self.refill.get(), self.period.micros()))
+    }
+
+    /// Returns the amount that drains in `elapsed`, rounded up to a millionth.
+    #[inline(always)]
+    fn drained_rounded_up(&self, elapsed: Span) -> Amount {
+        Amount::saturating(ratio::ceil(elapsed.micros(), self.refill.get(), self.period.micros()))
     }
 
     /// Returns the time to drain `amount`, rounded up to a microsecond.
@@ -194,8 +195,8 @@ impl Bucket {
         Span::from_micros(micros).min(Span::MAX)
     }
 
-    /// Returns the current usage, rounded up to a millionth. Limits and costs are whole millionths, so comparing it is
-    /// comparing the exact value.
+    /// Returns the current usage, rounded up to a millionth. Limits and costs are whole millionths, so a comparison with
+    /// the rounded value equals one with the exact value.
     fn present(&self, usage: &BucketUsage, now: Timestamp) -> Amount {
         usage.used.minus(self.drained(now.since(usage.drained_to)))
     }
@@ -205,8 +206,7 @@ impl Bucket {
     /// it (rounded up), so that the later subtraction cannot reduce `cost`.
     #[inline(always)]
     pub(super) fn charged(&self, used: Amount, drained_to: Timestamp, now: Timestamp, cost: Amount) -> BucketUsage {
-        let elapsed = now.since(drained_to).micros();
-        let drained = Amount::saturating(ratio::ceil(elapsed, self.refill.get(), self.period.micros()));
+        let drained = self.drained_rounded_up(now.since(drained_to));
         BucketUsage { used: used.max(drained).plus(cost), drained_to }
     }
 
@@ -232,17 +232,7 @@ impl fmt::Display for Bucket {
             Discipline::Burst => "TOKENBUCKET",
             Discipline::Queue => "LEAKYBUCKET",
         };
-        write!(f, "{name} {}", self.numbers())
-    }
-}
-
-/// Numbers of a bucket, which display as `capacity refill period`.
-pub(super) struct Numbers<'b>(&'b Bucket);
-
-impl fmt::Display for Numbers<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Bucket { capacity, refill, period, .. } = self.0;
-        write!(f, "{capacity} {} {period}", Amount::saturating(refill.get()))
+        write!(f, "{name} {}", self.arguments())
     }
 }
 
@@ -300,9 +290,8 @@ impl Limit for Bucket {
         usage.used = usage.used.minus(amount);
     }
 
-    fn low(&self, usage: &BucketUsage, now: Timestamp) -> Option<Amount> {
-        let elapsed = now.since(usage.drained_to).micros();
-        let drained = Amount::saturating(ratio::ceil(elapsed, self.refill.get(), self.period.micros()));
+    fn low_water_mark(&self, usage: &BucketUsage, now: Timestamp) -> Option<Amount> {
+        let drained = self.drained_rounded_up(now.since(usage.drained_to));
         Some(if usage.is_saturated() { Amount::ZERO } else { usage.used.minus(drained) })
     }
 }
@@ -311,29 +300,9 @@ impl Limit for Bucket {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketUsage {
     /// Usage at `drained_to`.
-    used: Amount,
+    pub(super) used: Amount,
     /// Time up to which the drain has been subtracted from `used`.
-    drained_to: Timestamp,
-}
-
-impl BucketUsage {
-    /// Creates a usage of `used` at a time.
-    #[inline(always)]
-    pub(super) fn at(used: Amount, drained_to: Timestamp) -> BucketUsage {
-        BucketUsage { used, drained_to }
-    }
-
-    /// Returns the usage at [`drained_to`](BucketUsage::drained_to).
-    #[inline(always)]
-    pub(super) fn used(&self) -> Amount {
-        self.used
-    }
-
-    /// Returns the time up to which the drain has been subtracted.
-    #[inline(always)]
-    pub(super) fn drained_to(&self) -> Timestamp {
-        self.drained_to
-    }
+    pub(super) drained_to: Timestamp,
 }
 
 impl BucketUsage {

@@ -29,7 +29,6 @@ mod estimate;
 mod mark;
 mod secret;
 mod size;
-mod sketch_change;
 mod sketch_state;
 mod sketch_usage;
 
@@ -64,17 +63,18 @@ pub struct Sketch {
     /// Bucket of an item, lowered by the amount to keep.
     bucket: Bucket,
     /// Capacity without the amount to keep, for display.
-    whole: Amount,
+    displayed_capacity: Amount,
     /// Size of a new key; `None` for the default of the setting.
     size: Option<SketchSize>,
 }
 
 impl Sketch {
-    /// Creates a sketch of such buckets, whose discipline is [`Burst`](super::bucket::Discipline::Burst). A new key
-    /// gets the given size or, if that is `None`, the [default](SketchSize::of_setting).
+    /// Creates a sketch whose items have buckets like `bucket`, with the discipline
+    /// [`Burst`](super::bucket::Discipline::Burst). A new key gets the given size or, if that is `None`, the
+    /// [default](SketchSize::of_setting).
     #[must_use]
     pub fn new(bucket: Bucket, size: Option<SketchSize>) -> Sketch {
-        Sketch { bucket, whole: bucket.limit(), size }
+        Sketch { bucket, displayed_capacity: bucket.limit(), size }
     }
 
     /// Returns the capacity of each item's bucket.
@@ -95,15 +95,11 @@ impl Sketch {
         self.size.unwrap_or_else(SketchSize::of_setting)
     }
 
-    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
-    /// limit changes how long it takes to recover.
-    pub const RECOVERS_BY_RATE: bool = true;
-
     /// Returns this sketch with capacity and refill multiplied by `factor`, like [`Bucket::scaled`].
     #[must_use]
     pub fn scaled(self, factor: Amount) -> Sketch {
         let bucket = self.bucket.scaled(factor);
-        Sketch { bucket, whole: bucket.limit(), ..self }
+        Sketch { bucket, displayed_capacity: bucket.limit(), ..self }
     }
 
     /// Returns this sketch with the precomputed step of its buckets, for limits that serve many calls.
@@ -128,7 +124,7 @@ impl Sketch {
 
 impl fmt::Display for Sketch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SKETCH {}", self.bucket.numbers())?;
+        write!(f, "SKETCH {}", self.bucket.arguments())?;
         self.size.map_or(Ok(()), |size| write!(f, " SIZE {size}"))
     }
 }
@@ -178,11 +174,11 @@ impl ItemLimit<'_> {
 
     /// Returns the item's bucket after a charge of `cost` at `now`, which is not before the time of the usage.
     fn used_after_charge(&self, usage: &SketchUsage, now: Timestamp, cost: Amount) -> BucketUsage {
-        let mut fullest = usage.fullest();
-        let before = fullest.used();
+        let mut fullest = usage.fullest;
+        let before = fullest.used;
         self.sketch.bucket.advance(&mut fullest, now);
-        let drained = before.minus(fullest.used());
-        self.sketch.bucket.charged(self.used(usage).used().minus(drained), fullest.drained_to(), now, cost)
+        let drained = before.minus(fullest.used);
+        self.sketch.bucket.charged(self.used(usage).used.minus(drained), fullest.drained_to, now, cost)
     }
 }
 
@@ -211,12 +207,12 @@ impl Limit for ItemLimit<'_> {
 
     #[inline]
     fn recovery(&self, usage: &SketchUsage, now: Timestamp) -> Span {
-        self.sketch.bucket.reset(&usage.fullest(), now)
+        self.sketch.bucket.reset(&usage.fullest, now)
     }
 
     fn debt_after_charge(&self, usage: &SketchUsage, now: Timestamp, cost: Amount) -> Span {
         // After a clock step back, the usage moves to now, so that no time has passed since.
-        let now = now.max(usage.fullest().drained_to());
+        let now = now.max(usage.fullest.drained_to);
         self.sketch.bucket.debt(&self.used_after_charge(usage, now, cost), now)
     }
 
@@ -227,7 +223,7 @@ impl Limit for ItemLimit<'_> {
         }
         let Some(cells) = self.cells(usage) else { return };
         let charged = self.used_after_charge(usage, now, cost);
-        usage.charge(&self.sketch.bucket, self.sketch.whole, now, cells, charged.used());
+        usage.charge(&self.sketch.bucket, self.sketch.displayed_capacity, now, cells, charged.used);
     }
 
     fn entries_after_charge(&self, usage: &SketchUsage, _now: Timestamp) -> Option<usize> {

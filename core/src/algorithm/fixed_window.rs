@@ -18,7 +18,7 @@ use crate::limit::{Identity, InfoField, Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
-use calendar::{Anchor, Calendar, Offset};
+use calendar::{Calendar, Offset};
 use std::fmt;
 
 /// Fixed window limiter.
@@ -55,8 +55,8 @@ enum Bounds {
     Clocks(Clocks),
 }
 
-/// Boundaries by local time. A separate type, because most calls use the other variants, which are then distinguished
-/// in one or two instructions.
+/// Boundaries by local time. A separate type, because most calls use the other variants of [`Bounds`], which are then
+/// distinguished in one or two instructions.
 #[derive(Clone, Copy, Debug)]
 enum Clocks {
     /// Multiples of a period since local clocks showed the epoch.
@@ -66,12 +66,12 @@ enum Clocks {
 }
 
 impl Clocks {
-    /// Returns the end of the window that contains `instant`. For a usage of the other mode, returns `instant` plus the
-    /// period, if there is one.
+    /// Returns the end of the window that contains `instant`. A usage that was stored without ALIGNED (`is_aligned` is
+    /// `false`) counts for a period from `instant`, if the window has a period.
     #[inline(never)]
-    fn end(self, aligned: bool, instant: Timestamp) -> Timestamp {
+    fn end(self, is_aligned: bool, instant: Timestamp) -> Timestamp {
         match self {
-            Clocks::Multiples(window, offset) if aligned => offset.end(window, instant),
+            Clocks::Multiples(window, offset) if is_aligned => offset.end(window, instant),
             Clocks::Multiples(window, _) => instant.plus(window.span()),
             Clocks::Dates(calendar, offset) => calendar.end(offset, instant),
         }
@@ -103,31 +103,28 @@ impl FixedWindow {
         FixedWindow { limit, bounds: Bounds::Clocks(Clocks::Dates(calendar, offset)) }
     }
 
-    /// Returns the identity of the limit without a name. The bytes of its words, from the lowest: 0 without ALIGNED, 1
-    /// with it, or more for a calendar unit; the anchor, or 0 for a plain duration; and two bytes of the offset.
+    /// Returns the identity of the limit without a name. Its number of the options consists of four bytes, from the
+    /// lowest: 0 without ALIGNED, 1 with it, or the number of the calendar unit; the anchor, or 0 without a calendar; and
+    /// two bytes of the offset.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        let words = |mode, anchor, offset: Offset| {
-            let [low, high] = offset.identity();
-            u32::from_le_bytes([mode, anchor, low, high])
-        };
-        match self.bounds {
-            Bounds::FirstCall(window) => Identity::by(window),
-            Bounds::Multiples(window) => Identity { words: words(1, 0, Offset::UTC), ..Identity::by(window) },
-            Bounds::Clocks(Clocks::Multiples(window, offset)) => {
-                Identity { words: words(1, 0, offset), ..Identity::by(window) }
-            }
+        let (micros, mode, anchor, offset) = match self.bounds {
+            Bounds::FirstCall(window) => return Identity::by(window),
+            Bounds::Multiples(window) => (window.micros().get(), 1, 0, Offset::UTC),
+            Bounds::Clocks(Clocks::Multiples(window, offset)) => (window.micros().get(), 1, 0, offset),
             Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
-                Identity { micros: 0, words: words(calendar.identity(), calendar.anchor().day(), offset) }
+                (0, calendar.identity(), calendar.anchor().day(), offset)
             }
-        }
+        };
+        let [low, high] = offset.identity();
+        Identity { micros, words: u32::from_le_bytes([mode, anchor, low, high]) }
     }
 
-    /// Returns the words of an aligned window from its identity, or `None` for any other window.
+    /// Returns the words of a call that select the aligned window with this identity, or `None` for any other window.
     #[must_use]
-    pub fn words_of(known: Identity) -> Option<String> {
-        let [mode, anchor, low, high] = known.words.to_le_bytes();
-        let length = Period::new(Span::from_micros(known.micros));
+    pub fn aligned_words(identity: Identity) -> Option<String> {
+        let [mode, anchor, low, high] = identity.words.to_le_bytes();
+        let length = Period::new(Span::from_micros(identity.micros));
         let calendar = Calendar::of_number(mode).map(|calendar| calendar.to_string());
         let window = calendar.or_else(|| length.filter(|_| mode != 0).map(|window| window.to_string()))?;
         let offset = Offset::of_bytes([low, high]).filter(|offset| *offset != Offset::UTC);
@@ -144,16 +141,6 @@ impl FixedWindow {
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> FixedWindow {
         FixedWindow { limit, ..self }
-    }
-
-    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
-    /// limit does not change how long it takes to recover.
-    pub const RECOVERS_BY_RATE: bool = false;
-
-    /// Returns this window with its limit multiplied by `factor`, rounded down.
-    #[must_use]
-    pub fn scaled(self, factor: Amount) -> FixedWindow {
-        self.limited_to(self.limit.times(factor))
     }
 
     /// Returns the time at which the usage stops counting, as of `now`.
@@ -182,24 +169,9 @@ impl FixedWindow {
 
 impl fmt::Display for FixedWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limit = self.limit;
-        match self.bounds {
-            Bounds::FirstCall(window) => write!(f, "FIXED {limit} {window}"),
-            Bounds::Multiples(window) => write!(f, "FIXED {limit} {window} ALIGNED"),
-            Bounds::Clocks(Clocks::Multiples(window, offset)) => {
-                write!(f, "FIXED {limit} {window} ALIGNED OFFSET {offset}")
-            }
-            Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
-                write!(f, "FIXED {limit} {calendar} ALIGNED")?;
-                if offset != Offset::UTC {
-                    write!(f, " OFFSET {offset}")?;
-                }
-                match calendar.anchor() {
-                    Anchor::FIRST_DAY => Ok(()),
-                    anchor => write!(f, " ANCHOR {}", anchor.day()),
-                }
-            }
-        }
+        let identity = self.identity();
+        let window = FixedWindow::aligned_words(identity);
+        write!(f, "FIXED {} {}", self.limit, window.unwrap_or_else(|| Span::from_micros(identity.micros).to_string()))
     }
 }
 
@@ -239,7 +211,7 @@ impl Limit for FixedWindow {
         usage.used = usage.used.minus(amount);
     }
 
-    fn low(&self, usage: &FixedWindowUsage, now: Timestamp) -> Option<Amount> {
+    fn low_water_mark(&self, usage: &FixedWindowUsage, now: Timestamp) -> Option<Amount> {
         Some(if usage.is_saturated() { Amount::ZERO } else { self.present(usage, now) })
     }
 }
@@ -269,7 +241,7 @@ impl WindowStamp {
     }
 
     fn instant(self) -> Timestamp {
-        // Always in range, because only `new` creates a stamp.
+        // In range, because only `new` creates a stamp.
         Timestamp::from_micros(self.0 >> 1).unwrap_or(Timestamp::MAX)
     }
 
@@ -315,11 +287,7 @@ impl Usage for FixedWindowUsage {
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<FixedWindowUsage> {
         let used = Amount::from_millionths(from.integer()?)?;
         let instant = Timestamp::from_micros(from.integer()?)?;
-        let aligned = match from.integer()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+        let aligned = from.flag()?;
         (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: WindowStamp::new(instant, aligned) })
     }
 

@@ -14,7 +14,7 @@ mod many_leases;
 mod usage;
 
 pub use crate::limit::Token;
-use crate::limit::{Identity, Limit, Verdict};
+use crate::limit::{Identity, Limit, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 #[cfg(test)]
 use crate::testing::step_counter;
@@ -43,7 +43,7 @@ use std::fmt;
 pub struct Concurrency {
     limit: Amount,
     ttl: Period,
-    /// `true`: callers wait for a lease of the key, so a later call is not granted before them.
+    /// `true`: other callers wait for a lease of the key, and this call is not granted a lease before them.
     callers_wait_ahead: bool,
 }
 
@@ -69,18 +69,9 @@ impl Concurrency {
         Concurrency { limit, ..self }
     }
 
-    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
-    /// limit does not change how long it takes to recover.
-    pub const RECOVERS_BY_RATE: bool = false;
-
-    /// Returns this limiter with its limit multiplied by `factor`, rounded down.
-    #[must_use]
-    pub fn scaled(self, factor: Amount) -> Concurrency {
-        self.limited_to(self.limit.times(factor))
-    }
-
-    /// Returns this limiter for a call behind waiting callers if `callers_wait_ahead` is `true`. Then it grants only a
-    /// renewal of at most the held units. A call that would fit otherwise is denied with a wait of a millisecond.
+    /// Returns this limiter for a call that other callers wait ahead of if `callers_wait_ahead` is `true`. Then only a
+    /// renewal of at most the held units is granted. A call that would fit otherwise is denied with a wait of a
+    /// millisecond.
     #[must_use]
     pub fn behind(self, callers_wait_ahead: bool) -> Concurrency {
         Concurrency { callers_wait_ahead, ..self }
@@ -99,7 +90,7 @@ impl Concurrency {
         now.plus(self.ttl.span()).min(Timestamp::MAX)
     }
 
-    /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
+    /// Returns the limit of one holder, whose name has 1 to [`MAX_HOLDER`] bytes.
     #[must_use]
     pub fn for_holder(self, holder: &[u8]) -> LeaseLimit<'_> {
         LeaseLimit { concurrency: self, holder, nx: false, fence: None }
@@ -117,16 +108,15 @@ impl fmt::Display for Concurrency {
 pub struct LeaseLimit<'a> {
     concurrency: Concurrency,
     holder: &'a [u8],
-    /// `true` if only a holder without a lease is granted one.
+    /// `true`: a holder with a lease is denied, as by `NX`.
     nx: bool,
-    /// The fencing token that a lease without one gets.
+    /// Fencing token for a lease that has none.
     fence: Option<Token>,
 }
 
 impl LeaseLimit<'_> {
-    /// Returns this limiter. If `nx` is `true`, it grants only a first lease: a holder with a lease is denied until the
-    /// lease expires.
-    /// Meant for locks, where two callers of the same name must not both hold a lease.
+    /// Returns this limiter with or without the option `NX`. If `nx` is `true`, a holder with a lease is denied until the
+    /// lease expires. Meant for locks, where two callers of the same name must not both hold a lease.
     #[must_use]
     pub fn nx(self, nx: bool) -> Self {
         LeaseLimit { nx, ..self }
@@ -149,11 +139,11 @@ impl Limit for LeaseLimit<'_> {
     fn verdict(&self, usage: &ConcurrencyUsage, now: Timestamp, cost: Amount) -> Verdict {
         let own = usage.held_by(self.holder, now);
         let others = usage.present(now).units.minus(own.unwrap_or_default());
-        let mut blocks_itself = self.nx && own.is_some();
+        let mut is_blocked_by_own = self.nx && own.is_some();
         // A renewal takes no units from other holders, so it is granted under any limit.
         let renews = own.is_some_and(|held| cost <= held);
         let fits = renews || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
-        if fits && !blocks_itself {
+        if fits && !is_blocked_by_own {
             let overtakes = self.concurrency.callers_wait_ahead && !renews && cost != Amount::ZERO;
             return if overtakes { Verdict::After(Span::MILLISECOND) } else { Verdict::Allowed(Span::ZERO) };
         }
@@ -165,12 +155,12 @@ impl Limit for LeaseLimit<'_> {
             #[cfg(test)]
             step_counter::step();
             if *holder == *self.holder {
-                blocks_itself = false;
+                is_blocked_by_own = false;
             } else {
                 left = left.minus(lease.units);
             }
-            if !blocks_itself && left.excess(cost, self.concurrency.limit) == Amount::ZERO {
-                return Verdict::After(lease.expires_at.since(usage.at(now)));
+            if !is_blocked_by_own && left.excess(cost, self.concurrency.limit) == Amount::ZERO {
+                return Verdict::After(lease.expires_at.since(usage.effective_time(now)));
             }
         }
         Verdict::Never
@@ -181,7 +171,7 @@ impl Limit for LeaseLimit<'_> {
     }
 
     fn reset(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Span {
-        usage.time_to_last_expiry(now)
+        usage.time_to_recovery(now)
     }
 
     fn charge(&self, usage: &mut ConcurrencyUsage, now: Timestamp, cost: Amount) {
@@ -192,7 +182,7 @@ impl Limit for LeaseLimit<'_> {
     }
 
     fn refund(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {
-        // The syntax has no such call: a holder releases a whole lease.
+        // Unreachable, because the grammar rejects refunds of leases: a holder releases a whole lease.
     }
 
     fn entries_after_charge(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Option<usize> {

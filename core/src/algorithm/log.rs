@@ -58,16 +58,6 @@ impl SlidingLog {
         SlidingLog { limit, ..self }
     }
 
-    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
-    /// limit does not change how long it takes to recover.
-    pub const RECOVERS_BY_RATE: bool = false;
-
-    /// Returns this limiter with its limit multiplied by `factor`, rounded down.
-    #[must_use]
-    pub fn scaled(self, factor: Amount) -> SlidingLog {
-        self.limited_to(self.limit.times(factor))
-    }
-
     /// Returns the identity of the limit without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {
@@ -147,7 +137,7 @@ impl Limit for SlidingLog {
         usage.change(LogDelta { forgotten, refunded: amount, ..usage.delta });
     }
 
-    fn low(&self, usage: &SlidingLogUsage, _now: Timestamp) -> Option<Amount> {
+    fn low_water_mark(&self, usage: &SlidingLogUsage, _now: Timestamp) -> Option<Amount> {
         usage.is_saturated().then_some(Amount::ZERO)
     }
 

@@ -53,16 +53,6 @@ impl SlidingWindow {
         SlidingWindow { limit, ..self }
     }
 
-    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
-    /// limit does not change how long it takes to recover.
-    pub const RECOVERS_BY_RATE: bool = false;
-
-    /// Returns this window with its limit multiplied by `factor`, rounded down.
-    #[must_use]
-    pub fn scaled(self, factor: Amount) -> SlidingWindow {
-        self.limited_to(self.limit.times(factor))
-    }
-
     /// Returns the identity of the limit without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {
@@ -149,7 +139,7 @@ impl Limit for SlidingWindow {
         }
     }
 
-    fn low(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Option<Amount> {
+    fn low_water_mark(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Option<Amount> {
         let reopens = usage.window != self.window.span() || usage.rolled(now).is_unused();
         (reopens || usage.is_saturated()).then_some(Amount::ZERO)
     }

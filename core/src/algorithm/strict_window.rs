@@ -52,16 +52,6 @@ impl StrictWindow {
         StrictWindow { limit, ..self }
     }
 
-    /// Answer of [`AnyLimit::recovers_by_rate`](super::any::AnyLimit::recovers_by_rate): scaling this
-    /// limit does not change how long it takes to recover.
-    pub const RECOVERS_BY_RATE: bool = false;
-
-    /// Returns this window with its limit multiplied by `factor`, rounded down.
-    #[must_use]
-    pub fn scaled(self, factor: Amount) -> StrictWindow {
-        self.limited_to(self.limit.times(factor))
-    }
-
     /// Returns the identity of the limit without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {
@@ -145,7 +135,7 @@ impl Limit for StrictWindow {
         }
     }
 
-    fn low(&self, usage: &StrictWindowUsage, _now: Timestamp) -> Option<Amount> {
+    fn low_water_mark(&self, usage: &StrictWindowUsage, _now: Timestamp) -> Option<Amount> {
         let reopens = usage.window != self.window.span();
         (reopens || usage.is_saturated()).then_some(Amount::ZERO)
     }

@@ -32,8 +32,8 @@ impl Answer {
     }
 }
 
-/// Returns `true` if the repetition of a forced call reports the denial of this limit. Applies to each limit that the
-/// repetition forces, or to all if it forces none. Any other limit reports the delay of the first call.
+/// Returns `true` if the repetition of a forced call reports the denial of the limit of `spec`. That is so for each limit
+/// that the repetition forces, or for all limits if it forces none. Any other limit reports the delay of the first call.
 fn repeats_denial(request: &CompositeRequest, spec: &Spec) -> bool {
     let forces = |spec: &Spec| spec.request.is_forced();
     forces(spec) || !request.specs.iter().any(forces)
@@ -52,24 +52,32 @@ impl CompositeEvaluation {
     /// if the call was `charged`.
     #[must_use]
     pub fn answer(&self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp, charged: bool) -> Answer {
-        let of_limit = |((spec, evaluation), place): ((&Spec, &LimitEvaluation), Option<usize>)| {
+        let of_limit = |((spec, evaluation), index): ((&Spec, &LimitEvaluation), Option<usize>)| {
             let takes = charged && self.changes() && evaluation.evaluation.change != Change::Nothing;
             let decision =
-                with_limit!(spec, limit => decision_of(limit, stored, place, now, &evaluation.evaluation, takes));
+                with_limit!(spec, limit => decision_of(limit, stored, index, now, &evaluation.evaluation, takes));
             self.adjusted(request, spec, decision.with_keep(spec.keep))
         };
-        let evaluated = || self.limits.iter().map(|evaluation| evaluation.place);
-        // No component has been added or removed since the evaluation.
-        let places: PerSpec<Option<usize>> = if self.new_components() == 0 && stored.components() == self.components {
-            evaluated().collect()
+        // The indexes are unchanged if no component has been added or removed since the evaluation.
+        let indexes = if self.new_components() == 0 && stored.component_count() == self.component_count {
+            self.limits.iter().map(|evaluation| evaluation.index).collect()
         } else {
-            stored.places(request).into_iter().collect()
+            PerSpec::from(stored.indexes(request))
         };
-        let each: PerSpec<Decision> = request.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
+        let each: PerSpec<Decision> = request.specs.iter().zip(&self.limits).zip(indexes).map(of_limit).collect();
         let decision = self.combined(request, stored, &each, now);
-        let (banned, repeated) = (self.is_banned(), self.is_repeated());
-        let each = if request.each { each.to_vec() } else { Vec::new() };
-        Answer { decision, each, shadow_denied: self.shadow_denies(request), banned, repeated }
+        // Refunds and settlements are never denied.
+        let shadow_denied = matches!(request.purpose, Purpose::Charge | Purpose::Peek)
+            && self.limits.iter().any(LimitEvaluation::denies_in_shadow);
+        let banned = matches!(self.outcome, Outcome::Banned(_));
+        let repeated = matches!(self.outcome, Outcome::Repeated(_));
+        Answer {
+            decision,
+            each: if request.each { each.to_vec() } else { Vec::new() },
+            shadow_denied,
+            banned,
+            repeated,
+        }
     }
 
     /// Returns the decision of a limit, adjusted to the outcome of the call.
@@ -164,75 +172,39 @@ impl CompositeEvaluation {
             granted: self.reported_grant(request, verdict),
         }
     }
-
-    /// Returns `true` if a ban denies the call.
-    fn is_banned(&self) -> bool {
-        matches!(self.outcome, Outcome::Banned(_))
-    }
-
-    /// Returns `true` if the call has been charged before.
-    fn is_repeated(&self) -> bool {
-        matches!(self.outcome, Outcome::Repeated(_))
-    }
-
-    /// Returns `true` if a limit in shadow mode would have denied the call.
-    fn shadow_denies(&self, request: &CompositeRequest) -> bool {
-        // Refunds and settlements are never denied.
-        let decides = matches!(request.purpose, Purpose::Charge | Purpose::Peek);
-        decides && self.limits.iter().any(LimitEvaluation::denies_in_shadow)
-    }
 }
 
-fn decision_of<L: Limit>(
+fn decision_of<L: Limit<Usage: PlainUsage>>(
     limit: &L,
     stored: StoredUsage,
-    place: Option<usize>,
+    index: Option<usize>,
     now: Timestamp,
     evaluation: &Evaluation,
     charged: bool,
-) -> Decision
-where
-    L::Usage: PlainUsage,
-{
-    match stored.usage::<L::Usage>(place) {
+) -> Decision {
+    match stored.usage::<L::Usage>(index) {
         Some(usage) => evaluation.decision(limit, usage, now, charged),
         None => evaluation.decision(limit, &L::Usage::default(), now, charged),
     }
 }
 
-/// Returns the value of the limit that would run out first under repeated calls: the lowest ratio of remaining to cost,
-/// compared without dividing. The first of equal ones.
-pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
-    let cost = |spec: &Spec| match spec.request {
-        Request::Refund(_) | Request::PeekPastLimit => Amount::ONE,
-        Request::Take(cost)
-        | Request::UpTo(cost)
-        | Request::Force(cost)
-        | Request::ForceUpTo(cost)
-        | Request::Within(cost, _) => {
-            if cost == Amount::ZERO {
-                Amount::ONE
-            } else {
-                cost
-            }
-        }
+/// Returns the value of the limit that would run out first under repeated calls: the one with the lowest ratio of the
+/// remaining amount to the cost, and the first of several with that ratio.
+fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
+    let cost = |spec: &Spec| match (spec.request, spec.request.cost()) {
+        (Request::Refund(_), _) | (_, Amount::ZERO) => Amount::ONE,
+        (_, cost) => cost,
     };
-    let mut first = FirstToRunOut::default();
+    let mut first = FirstToRunOut(None);
     for (remaining, spec, value) in each {
         first.add(remaining, cost(spec), value);
     }
     first.into_value()
 }
 
-/// Selects the limit that would run out first.
-#[derive(Debug)]
-pub(super) struct FirstToRunOut<T>(Option<(Amount, Amount, T)>);
-
-impl<T> Default for FirstToRunOut<T> {
-    fn default() -> FirstToRunOut<T> {
-        FirstToRunOut(None)
-    }
-}
+/// Limit that would run out first among those added: its remaining amount, its cost and its value. Ratios are compared
+/// without divisions.
+pub(super) struct FirstToRunOut<T>(pub(super) Option<(Amount, Amount, T)>);
 
 impl<T> FirstToRunOut<T> {
     /// Adds a limit with `remaining` units and a cost above zero.

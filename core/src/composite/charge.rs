@@ -18,19 +18,15 @@ impl CompositeEvaluation {
     /// Charges a plain key that stays plain. The usage must not be later than `now`.
     pub fn charge_plain<U: PlainUsage>(&self, request: &CompositeRequest, usage: &mut U, now: Timestamp) {
         for (spec, evaluation) in
-            request.specs.iter().zip(&self.limits).filter(|(_, evaluation)| evaluation.place.is_some())
+            request.specs.iter().zip(&self.limits).filter(|(_, evaluation)| evaluation.index.is_some())
         {
             with_limit!(spec, limit => apply(evaluation.evaluation.change, limit, usage, now));
         }
-        if let (true, Some(leases)) = (self.releases, as_leases(usage)) {
+        let usage: &mut dyn Any = usage;
+        if let (true, Some(leases)) = (self.releases, usage.downcast_mut::<ConcurrencyUsage>()) {
             leases.release(&holders_by_id(request), now);
         }
     }
-}
-
-/// Returns the usage of a plain key as leases, if it is one.
-fn as_leases(usage: &mut dyn Any) -> Option<&mut ConcurrencyUsage> {
-    usage.downcast_mut()
 }
 
 /// Returns the holders of the leases of a policy: the id of the call.
@@ -64,26 +60,22 @@ impl CompositeUsage {
         let mut charges: PerSpec<Charge> = PerSpec::new();
         for (spec, limit) in request.specs.iter().zip(&evaluation.limits) {
             let change = limit.evaluation.change;
-            let place = match change {
-                Change::Nothing => continue,
-                Change::Charge(_) => limit.place.unwrap_or_else(|| self.add(spec)),
-                Change::Refund(_) => match limit.place {
-                    Some(place) => place,
-                    None => continue,
-                },
+            let index = match change {
+                Change::Nothing => None,
+                Change::Charge(_) => limit.index.or_else(|| self.add(spec)),
+                Change::Refund(_) => limit.index,
             };
-            let claims = self.claim(place, spec);
-            let Some(component) = self.components.get_mut(place) else { continue };
-            component.set_change(match limit.place {
+            let Some(index) = index else { continue };
+            let claims = self.claim(index, spec);
+            let Some(component) = self.components.get_mut(index) else { continue };
+            component.set_change(match limit.index {
                 None => ComponentChange::Made,
                 Some(_) if claims => ComponentChange::Named,
                 Some(_) => ComponentChange::Usage,
             });
             let records = self.extras.as_mut().map(|extras| &mut extras.records);
             with_limit!(spec, limit => component.change_recorded(records, limit, change, now));
-            if let Some(slower) = spec.slower {
-                component.recovers_under(slower, now);
-            }
+            component.extend_recovery(spec.slower, now);
             if let (true, Change::Charge(cost)) = (records_id && component.kind() != UsageKind::Concurrency, change) {
                 let records = &mut self.extras.get_or_insert_default().records;
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
@@ -96,12 +88,12 @@ impl CompositeUsage {
                 Verdict::After(_) | Verdict::Never => None,
             });
             let (hold, forced) = (holds.max().unwrap_or_default(), forces(&evaluation.limits));
-            self.remember(once, hold, evaluation.granted(request), forced, &charges, now);
+            self.record_call(once, hold, evaluation.granted(request), forced, &charges, now);
         }
     }
 
-    /// Records a call with an id, which it keeps for a time.
-    pub(super) fn remember(
+    /// Records a call under an id, for the time given with the id.
+    pub(super) fn record_call(
         &mut self,
         (id, ttl): (&[u8], Period),
         hold: Span,
@@ -113,23 +105,22 @@ impl CompositeUsage {
         let (expires_at, hold_until) = (now.plus(ttl.span()).min(Timestamp::MAX), now.plus(hold).min(Timestamp::MAX));
         let call = RecordedCall { expires_at, hold_until, settled: false, forced, granted, charges };
         debug_assert!(call.is_sound(now), "{call:?} cannot be read");
-        self.extras_mut().records.remember(id, &call);
+        self.extras_mut().records.record_call(id, &call);
     }
 
-    /// Adds a component for the limit of a spec and returns its index.
-    fn add(&mut self, spec: &Spec) -> usize {
-        let serial = self.free_serial();
-        let usage = with_limit!(spec, limit => unused_of(limit));
+    /// Adds a component for the limit of a spec and returns the index of the component.
+    fn add(&mut self, spec: &Spec) -> Option<usize> {
+        let usage = AnyUsage::unused(spec.limit.kind())?;
         // The component has no identity until it is claimed.
-        self.push(Component::new(serial, usage, Timestamp::EPOCH));
-        self.components.len().saturating_sub(1)
+        self.push(Component::new(self.free_serial(), usage, Timestamp::EPOCH));
+        self.components.len().checked_sub(1)
     }
 
     /// Sets the identity of an unclaimed component to that of the limit of a spec; returns `true` if it was unclaimed.
-    fn claim(&mut self, place: usize, spec: &Spec) -> bool {
-        let claims = self.components.get(place).is_some_and(Component::is_unclaimed);
+    fn claim(&mut self, index: usize, spec: &Spec) -> bool {
+        let claims = self.components.get(index).is_some_and(Component::is_unclaimed);
         if claims {
-            self.set_identity(place, ComponentIdentity::of(spec));
+            self.set_identity(index, ComponentIdentity::of(spec));
         }
         claims
     }
@@ -140,21 +131,17 @@ impl CompositeUsage {
         let Some(charges) = extras.records.settle(id, now) else { return };
         for charge in &charges {
             // A spec with a cost of its own keeps its charge, and so does a limit that is not in the call.
-            let of_charge = request.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
-                let place = limit.place.filter(|_| !spec.own_cost)?;
-                (self.components.get(place)?.serial() == charge.component).then_some((spec, place))
+            let spec = request.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
+                let is_charged = self.components.get(limit.index?)?.serial() == charge.component;
+                (is_charged && !spec.own_cost && amount != charge.cost).then_some(spec)
             });
-            let settled = of_charge.filter(|_| amount != charge.cost);
-            let Some((spec, component)) =
-                settled.and_then(|(spec, place)| Some((spec, self.components.get_mut(place)?)))
-            else {
+            let component = self.components.iter_mut().find(|component| component.serial() == charge.component);
+            let (Some(spec), Some(component)) = (spec, component) else {
                 extras.records.forget(charge);
                 continue;
             };
             with_limit!(spec, limit => component.settle(&mut extras.records, limit, charge, amount, now));
-            if let Some(slower) = spec.slower {
-                component.recovers_under(slower, now);
-            }
+            component.extend_recovery(spec.slower, now);
             component.set_change(ComponentChange::Usage);
         }
     }
@@ -187,76 +174,51 @@ fn apply<L: Limit>(change: Change, limit: &L, usage: &mut dyn Any, now: Timestam
     }
 }
 
-fn unused_of<L: Limit>(_limit: &L) -> AnyUsage
-where
-    L::Usage: PlainUsage,
-{
-    L::Usage::default().into_any()
-}
-
 impl Component {
-    /// Applies a change, before which the lows of earlier charges have been recorded.
-    pub(super) fn apply_change<L: Limit>(&mut self, limit: &L, change: Change, now: Timestamp)
-    where
-        L::Usage: PlainUsage,
-    {
+    /// Applies a change, whose effect on the settlement of earlier charges has been recorded.
+    pub(super) fn apply_change<L: Limit<Usage: PlainUsage>>(&mut self, limit: &L, change: Change, now: Timestamp) {
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
         change.apply(limit, usage, now);
         self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);
-        as_propagated(usage);
+        // Replicas know no other unused state than the default.
+        if usage.is_unused() {
+            *usage = L::Usage::default();
+        }
     }
 
-    /// Applies a change, which may lower the amounts of earlier charges that can be settled.
-    fn change_recorded<L: Limit>(
+    /// Applies a change, and records how it restricts the settlement of earlier charges.
+    fn change_recorded<L: Limit<Usage: PlainUsage>>(
         &mut self,
         records: Option<&mut IdempotencyRecords>,
         limit: &L,
         change: Change,
         now: Timestamp,
-    ) where
-        L::Usage: PlainUsage,
-    {
+    ) {
         if let (Some(usage), Some(records)) = (L::Usage::of(&self.usage), records) {
-            records.before(self.serial(), limit, usage, now, change);
+            records.before_change(self.serial(), limit, usage, now, change);
         }
         self.apply_change(limit, change, now);
     }
 
-    /// Extends the recovery to that under another limit, which may be later than under the limit of the charge.
-    fn recovers_under(&mut self, limit: &AnyLimit, now: Timestamp) {
+    /// Extends the recovery to that under the limit `slower`, if there is one.
+    fn extend_recovery(&mut self, slower: Option<&AnyLimit>, now: Timestamp) {
+        let Some(limit) = slower else { return };
         let spec = Spec::of(*limit, Request::Take(Amount::ZERO));
         let reset = with_usage!(&self.usage, usage => with_limit!(spec, limit => reset_of(limit, usage, now)));
         self.recovers_at = self.recovers_at.max(now.plus(reset).min(Timestamp::MAX));
     }
 
-    /// Changes the usage to what it would be had the charge been `amount`.
-    fn settle<L: Limit>(
+    /// Changes the usage as if the cost of the charge had been `amount`.
+    fn settle<L: Limit<Usage: PlainUsage>>(
         &mut self,
         records: &mut IdempotencyRecords,
         limit: &L,
         charge: &Charge,
         amount: Amount,
         now: Timestamp,
-    ) where
-        L::Usage: PlainUsage,
-    {
-        let serial = self.serial();
+    ) {
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
-        // State before `now` is first counted as of `now`.
         records.settle_charge(usage, charge, charge.cost.minus(amount));
-        if amount > charge.cost {
-            let more = Change::Charge(amount.minus(charge.cost));
-            records.before(serial, limit, usage, now, more);
-            more.apply(limit, usage, now);
-        }
-        self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);
-        as_propagated(usage);
-    }
-}
-
-/// Resets an unused usage to the default, because replicas know no other unused state.
-fn as_propagated(usage: &mut impl Usage) {
-    if usage.is_unused() {
-        *usage = Default::default();
+        self.change_recorded(Some(records), limit, Change::of(amount.minus(charge.cost)), now);
     }
 }

@@ -1,10 +1,25 @@
 //! Header of each component in the effect of a call on a composite key. The effect on the component's usage follows it.
 
-use super::component_fields::component_kind;
 use super::{ComponentIdentity, MAX_SERIALS};
 use crate::number::Timestamp;
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
+
+/// Returns the kind of a component's usage by its index, which never changes.
+pub(super) fn component_kind(index: u64) -> Option<UsageKind> {
+    let kind = UsageKind::ALL.get(usize::try_from(index).ok()?).copied();
+    kind.filter(|kind| *kind != UsageKind::Limits && !kind.stands_alone())
+}
+
+/// Returns the index of a kind, which never changes.
+pub(super) fn kind_index(kind: UsageKind) -> u64 {
+    u64::try_from(kind.index()).unwrap_or(u64::MAX)
+}
+
+/// Returns `number` as the serial number of a component; `None` if it is out of range.
+pub(super) fn component_serial(number: u64) -> Option<u8> {
+    u8::try_from(number).ok().filter(|serial| *serial < MAX_SERIALS)
+}
 
 /// First number of an effect that changes a composite key.
 pub(super) const TAGGED_CHANGE: u64 = 2;
@@ -34,10 +49,9 @@ impl ComponentTag {
     /// Encodes the tag.
     pub fn encode(self, to: &mut impl Encoder) {
         let ComponentTag { serial, kind, version, named, used, settled } = self;
-        let kind = u64::try_from(kind.index()).unwrap_or(u64::MAX);
         let versions_before = u64::from(version).saturating_sub(1);
         let of_serial = versions_before.saturating_mul(ComponentTag::SERIALS).saturating_add(u64::from(serial));
-        let of_kind = of_serial.saturating_mul(ComponentTag::KINDS).saturating_add(kind);
+        let of_kind = of_serial.saturating_mul(ComponentTag::KINDS).saturating_add(kind_index(kind));
         let flags = u64::from(named) | u64::from(!used) << 1 | u64::from(settled) << 2;
         to.integer(of_kind.saturating_mul(8) | flags);
     }
@@ -49,7 +63,7 @@ impl ComponentTag {
         let (of_serial, kind) = (of_kind / ComponentTag::KINDS, of_kind % ComponentTag::KINDS);
         let (versions_before, serial) = (of_serial / ComponentTag::SERIALS, of_serial % ComponentTag::SERIALS);
         Some(ComponentTag {
-            serial: u8::try_from(serial).ok().filter(|serial| *serial < MAX_SERIALS)?,
+            serial: component_serial(serial)?,
             kind: component_kind(kind)?,
             version: u32::try_from(versions_before).ok()?.checked_add(1)?,
             named: flags & 1 != 0,
@@ -65,7 +79,7 @@ pub(super) struct ComponentHead {
     pub tag: ComponentTag,
     /// New identity of the component; `None` if it has not changed.
     pub identity: Option<ComponentIdentity>,
-    /// Instant at which the component will have recovered.
+    /// Time of the full recovery of the component.
     pub recovers_at: Timestamp,
 }
 

@@ -4,17 +4,16 @@
 //!
 //! * 2 (0: the whole key follows, in a rewritten AOF);
 //! * the instant of the change, and the span by which the clock moved backwards;
-//! * the change of the idempotency keys: `1 0` for none, `1 1` for a new one with its expiry, the end of the hold,
-//!   flags, and what each component was charged, `1 2` for a settled one;
+//! * the change of the idempotency keys: `1 0` for none, `1 1` for a new one with its expiry, the end of the hold, flags,
+//!   and the charge of each component, `1 2` for a settled one;
 //! * the number of components that have changed, and for each a tag, its identity if new, its recovery, the effect of
 //!   its own type if anything is used, and the change of its low-water marks if the tag says so;
 //! * the ban, if it has changed.
 //!
-//! A tag has flags for identity, usage and marks in its lowest bits, then the kind, of 16, the serial number, of 32,
-//! and the version of the type's encoding less one.
+//! A tag is the number `(((version - 1) * 32 + serial number) * 16 + kind) * 8 + flags`, with the version of the encoding
+//! of the component's usage, and flags for identity, usage and marks.
 
 use super::component::{Component, ComponentChange};
-use super::component_fields::decode_flag;
 use super::component_head::{ComponentHead, ComponentTag};
 use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, encode_no_effect};
 use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS};
@@ -44,8 +43,8 @@ fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &Componen
 }
 
 impl CompositeUsage {
-    /// Returns `Some` if a call on this key can have made the encoded change, not later than `latest`.
-    pub(super) fn accepts_change(&self, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
+    /// Returns `Some` if a call on this key can have made the encoded change at `latest` or before.
+    pub(super) fn accepts_until(&self, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?).filter(|written| *written <= latest)?;
         let moved_back = Span::from_micros(from.integer()?);
         if moved_back != Span::ZERO {
@@ -60,8 +59,7 @@ impl CompositeUsage {
         if written < self.written { None } else { self.accepts_rest(from, written) }
     }
 
-    /// Returns `Some` if a call at `now` can have made the encoded change while it converted the plain usage `plain` to
-    /// this key.
+    /// Returns `Some` if a call at `now` can have converted the plain usage `plain` to this key with the encoded change.
     pub(super) fn accepts_conversion_at<U: PlainUsage>(
         &self,
         now: Timestamp,
@@ -70,12 +68,12 @@ impl CompositeUsage {
     ) -> Option<()> {
         // The plain usage was moved back with the clock before, and every conversion changes something.
         let moved_back = Span::from_micros(from.integer()?);
-        let changes = moved_back == Span::ZERO && decode_flag(from)?;
+        let changes = moved_back == Span::ZERO && from.flag()?;
         if changes { self.accepts_begun(from, now, plain) } else { None }
     }
 
     fn accepts_rest(&self, from: &mut impl Decoder, written: Timestamp) -> Option<()> {
-        if decode_flag(from)? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
+        if from.flag()? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
     }
 
     /// Returns `Some` if a call at `written` can have made the encoded change, which is more than a clock step back.
@@ -127,7 +125,7 @@ impl CompositeUsage {
         let stays = |_, component: &Component| {
             changed.iter().any(|head| head.tag.serial == component.serial() && head.stays(written))
         };
-        if new > 0 && self.components_with(new, stays, written) > MAX_COMPONENTS {
+        if new > 0 && self.component_count_with(new, stays, written) > MAX_COMPONENTS {
             return None;
         }
         if let IdempotencyChange::RecordedCall(_, call) = &id_change {
@@ -138,7 +136,7 @@ impl CompositeUsage {
             };
             call.charges.iter().all(|(component, _)| is_charged(*component)).then_some(())?;
         }
-        if decode_flag(from)? { Ban::decode(from, written).map(|_| ()) } else { Some(()) }
+        if from.flag()? { Ban::decode(from, written).map(|_| ()) } else { Some(()) }
     }
 
     /// Returns `true` if no other component of the key has the same identity, and no earlier one in the effect has the
@@ -156,25 +154,19 @@ impl CompositeUsage {
             })
     }
 
-    /// Applies an accepted change; `None` if it is truncated.
-    pub(super) fn change(&mut self, from: &mut impl Decoder) -> Option<()> {
-        let written = Timestamp::from_micros(from.integer()?)?;
-        self.change_at(written, from)
-    }
-
-    /// Applies an accepted change that was made at `written`, from the field behind its instant on; `None` if it is
+    /// Applies an accepted change that was made at `written`, from the field after that time on. Returns `None` if it is
     /// truncated.
-    pub(super) fn change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
+    pub(super) fn apply_change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
         if from.integer()? != 0 {
             self.move_back(written);
         }
-        if !decode_flag(from)? {
+        if !from.flag()? {
             self.discard_effect();
             return Some(());
         }
         let id_change = IdempotencyChange::decode(from, written)?;
-        let coming = if let IdempotencyChange::RecordedCall(id, _) = &id_change { Some(&**id) } else { None };
-        self.begin(written, coming);
+        let new_id = if let IdempotencyChange::RecordedCall(id, _) = &id_change { Some(&**id) } else { None };
+        self.begin(written, new_id);
         let settled = match &id_change {
             IdempotencyChange::Settled(id) => {
                 self.extras.as_mut().and_then(|extras| extras.records.settle(id, written)).unwrap_or_default()
@@ -194,14 +186,14 @@ impl CompositeUsage {
         if let IdempotencyChange::RecordedCall(id, call) = id_change {
             let mut charges = Vec::with_capacity(call.charges.len());
             for (serial, cost) in call.charges.iter().copied() {
-                let place = self.place_of_serial(serial)?;
+                let index = self.index_of_serial(serial)?;
                 let records = &mut self.extras.get_or_insert_default().records;
-                let usage = &self.components.get(place)?.usage;
+                let usage = &self.components.get(index)?.usage;
                 charges.extend(with_usage!(usage, usage => records.charge(serial, usage, cost)));
             }
-            self.extras_mut().records.remember(&id, &call.with(charges));
+            self.extras_mut().records.record_call(&id, &call.with(charges));
         }
-        if decode_flag(from)? {
+        if from.flag()? {
             self.extras_mut().set_ban(Ban::decode(from, written)?);
         }
         self.end(written);
@@ -222,11 +214,11 @@ impl CompositeUsage {
         if self.component(head.tag.serial).is_none() {
             self.push(Component::new(head.tag.serial, AnyUsage::unused(head.tag.kind)?, Timestamp::EPOCH));
         }
-        let place = self.place_of_serial(head.tag.serial)?;
+        let index = self.index_of_serial(head.tag.serial)?;
         if let Some(identity) = head.identity.take() {
-            self.set_identity(place, identity);
+            self.set_identity(index, identity);
         }
-        let component = self.components.get_mut(place)?;
+        let component = self.components.get_mut(index)?;
         component.recovers_at = head.recovers_at;
         with_usage!(&mut component.usage, mut usage => apply_usage(usage, from, &head));
         let charge = settled.iter().find(|charge| charge.component == head.tag.serial);

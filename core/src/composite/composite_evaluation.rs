@@ -13,7 +13,7 @@ use crate::syntax::{CompositeRequest, MAX_SPECS, Purpose, Spec};
 use crate::usage_kind::UsageKind;
 use arrayvec::ArrayVec;
 
-/// Values for the limits of a call.
+/// Values for the specs of a call, in their order.
 pub(super) type PerSpec<T> = ArrayVec<T, MAX_SPECS>;
 
 /// Evaluation of a call at one key.
@@ -22,7 +22,7 @@ pub struct CompositeEvaluation {
     /// Evaluations of the limits, in the order of the call.
     pub(super) limits: PerSpec<LimitEvaluation>,
     /// Number of components of the key; 0 for a plain key.
-    pub(super) components: usize,
+    pub(super) component_count: usize,
     /// Outcome of the call as a whole.
     pub(super) outcome: Outcome,
     /// `true`: the id holds a lease that the settlement releases.
@@ -71,13 +71,13 @@ impl CompositeEvaluation {
         evaluation
     }
 
-    /// Evaluates a call in place, because an evaluation is large. To be called once, on a new evaluation.
+    /// Evaluates a call in place, because an evaluation is large. Must be called once, on a new evaluation.
     pub fn evaluate(&mut self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) {
         let recorded = stored.recorded_call(request, now);
         let known = recorded.is_some();
         let settled = recorded.is_some_and(|recorded| recorded.settled);
         let settles = request.purpose == Purpose::Settle;
-        for (spec, place) in request.specs.iter().zip(stored.places(request)) {
+        for (spec, index) in request.specs.iter().zip(stored.indexes(request)) {
             // A known id is not charged again, at any cost, and a lease that NX finds may be its own.
             let repeated;
             // A repeated call renews the lease of its id, unless the id has been settled.
@@ -88,13 +88,13 @@ impl CompositeEvaluation {
             } else {
                 spec
             };
-            let limit = with_limit!(spec, limit => LimitEvaluation::at(limit, stored, place, now, spec.request));
+            let limit = with_limit!(spec, limit => LimitEvaluation::at(limit, stored, index, now, spec.request));
             // `limits` has room for all specs of a call.
             let _ =
                 self.limits.try_push(LimitEvaluation { decides: !known || counts_again, shadow: spec.shadow, ..limit });
         }
         cap_grants_to_smallest(request, stored, &mut self.limits, now);
-        self.components = stored.components();
+        self.component_count = stored.component_count();
         self.releases = settles && stored.has_lease(request, now);
         self.outcome = match (recorded, settles) {
             (Some(RecordedCall { settled: true, .. }), true) => Outcome::Settled,
@@ -102,7 +102,7 @@ impl CompositeEvaluation {
             (None, true) => Outcome::Unknown,
             (Some(_), false) if self.limits.iter().any(LimitEvaluation::denies) => Outcome::LostLease,
             (Some(recorded), false) => Outcome::Repeated(Repeated {
-                hold: recorded.hold_until.since(stored.at(now)),
+                hold: recorded.hold_until.since(stored.effective_time(now)),
                 forced: recorded.forced,
                 granted: recorded.granted,
             }),
@@ -122,11 +122,11 @@ impl CompositeEvaluation {
         if self.records_id(request) && stored.recorded_call(request, now).is_some() {
             return CompositeEvaluation::at(request, stored, now);
         }
-        let places = stored.places(request);
-        let moved = |(evaluation, place): (&LimitEvaluation, Option<usize>)| LimitEvaluation { place, ..*evaluation };
+        let indexes = stored.indexes(request);
+        let moved = |(evaluation, index): (&LimitEvaluation, Option<usize>)| LimitEvaluation { index, ..*evaluation };
         CompositeEvaluation {
-            limits: self.limits.iter().zip(places).map(moved).collect(),
-            components: stored.components(),
+            limits: self.limits.iter().zip(indexes).map(moved).collect(),
+            component_count: stored.component_count(),
             ..*self
         }
     }
@@ -210,7 +210,7 @@ impl CompositeEvaluation {
         let entries =
             charged.filter_map(|(spec, evaluation)| Some((spec.limit.kind(), evaluation.entries?, evaluation.grows)));
         let adds_id = self.records_id(request);
-        let ids = || stored.extras().map_or(1, |extras| extras.records.len_with_another(stored.at(now)));
+        let ids = || stored.extras().map_or(1, |extras| extras.records.len_with_another(stored.effective_time(now)));
         entries.chain(adds_id.then(|| (UsageKind::Limits, ids(), true)))
     }
 
@@ -230,7 +230,7 @@ impl CompositeEvaluation {
             .filter(|(_, evaluation)| evaluation.evaluation.change != Change::Nothing);
         !self.records_id(request)
             && !self.is_strike()
-            && changing.all(|(spec, evaluation)| evaluation.place.is_some() && spec.name.is_none())
+            && changing.all(|(spec, evaluation)| evaluation.index.is_some() && spec.name.is_none())
     }
 
     /// Leaves the limits in shadow mode uncharged: there is no room for their entries, and they deny no call.
@@ -244,7 +244,7 @@ impl CompositeEvaluation {
     /// Returns the number of components that the call would create.
     pub(super) fn new_components(&self) -> usize {
         let new = |evaluation: &&LimitEvaluation| {
-            evaluation.place.is_none() && matches!(evaluation.evaluation.change, Change::Charge(_))
+            evaluation.index.is_none() && matches!(evaluation.evaluation.change, Change::Charge(_))
         };
         let charges = matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_));
         if charges { self.limits.iter().filter(new).count() } else { 0 }
@@ -262,13 +262,13 @@ impl CompositeEvaluation {
     pub fn has_too_many_components(&self, stored: StoredUsage, now: Timestamp) -> bool {
         let new = self.new_components();
         // A plain key has one component at most, and a call adds at most 8.
-        let StoredUsage::Composite(components) = stored else { return false };
-        let charged = |place: usize, _: &Component| {
+        let Some(usage) = stored.composite() else { return false };
+        let charged = |index: usize, _: &Component| {
             self.limits.iter().any(|evaluation| {
-                evaluation.place == Some(place) && matches!(evaluation.evaluation.change, Change::Charge(_))
+                evaluation.index == Some(index) && matches!(evaluation.evaluation.change, Change::Charge(_))
             })
         };
-        new > 0 && components.components_with(new, charged, now) > MAX_COMPONENTS
+        new > 0 && usage.component_count_with(new, charged, now) > MAX_COMPONENTS
     }
 
     /// Returns `true` if the call is granted, or was granted before.

@@ -57,14 +57,6 @@ impl CompositeUsage {
         CompositeUsage { components: [component].into(), written, extras: None }
     }
 
-    /// Takes the current usage of the former plain key back.
-    fn take_plain<U: PlainUsage>(&mut self) -> U {
-        let mut components = self.components.iter_mut();
-        let plain = components.find(|component| component.serial() == SERIAL);
-        let plain = plain.and_then(|component| U::of_mut(&mut component.usage));
-        plain.map(std::mem::take).unwrap_or_default()
-    }
-
     /// Returns `true` if a call can have converted the plain key, which expires at `plain_expiry`, with this change.
     pub fn accepts_conversion<U: PlainUsage>(
         plain: &U,
@@ -100,7 +92,7 @@ impl CompositeUsage {
         from: &mut impl Decoder,
     ) -> CompositeUsage {
         let now = decode_head(from).unwrap_or_default();
-        CompositeUsage::convert(plain, plain_expiry, now, |components| components.change_at(now, from)).0
+        CompositeUsage::convert(plain, plain_expiry, now, |components| components.apply_change_at(now, from)).0
     }
 
     /// Checks that the effect of a conversion from `before` to `after` leads to the same state where it is applied.
@@ -153,7 +145,9 @@ struct Moved<'k, U: PlainUsage> {
 impl<U: PlainUsage> Drop for Moved<'_, U> {
     fn drop(&mut self) {
         if panicking() {
-            *self.from = self.components.take_plain();
+            let component = self.components.components.iter_mut().find(|component| component.serial() == SERIAL);
+            let plain = component.and_then(|component| U::of_mut(&mut component.usage));
+            *self.from = plain.map(std::mem::take).unwrap_or_default();
         }
     }
 }

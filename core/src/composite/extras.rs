@@ -15,7 +15,7 @@ pub(super) struct Extras {
     /// Long identities: those that do not fit into their component, by the serial number of the component.
     identities: Box<[(u8, ComponentIdentity)]>,
     /// Change made by the current call, except of the components and records, which keep their own changes.
-    delta: Option<Box<ExtrasDelta>>,
+    pub(super) delta: Option<Box<ExtrasDelta>>,
 }
 
 /// Rare changes made by one call.
@@ -23,8 +23,7 @@ pub(super) struct Extras {
 pub(super) struct ExtrasDelta {
     /// Span by which the key is shifted back because the clock moved backwards.
     pub(super) moved_back: Span,
-    /// `true`: the call has only moved the timestamps back; it has not removed expired records and recovered
-    /// components.
+    /// `true`: the call has only moved the timestamps back, and has not removed expired records and recovered components.
     pub(super) only_moved: bool,
     /// `true`: the ban has changed.
     pub(super) ban_changed: bool,
@@ -76,39 +75,22 @@ impl Extras {
         self.delta().ban_changed = true;
     }
 
-    /// Returns the identity of a component, if it is stored here.
+    /// Returns the long identity of a component; `None` if the component stores its identity itself.
     pub(super) fn long_identity(&self, serial: u8) -> Option<&ComponentIdentity> {
         self.identities.iter().find(|(stored, _)| *stored == serial).map(|(_, identity)| identity)
     }
 
-    /// Stores the identity of a component.
-    pub(super) fn store_identity(&mut self, serial: u8, identity: ComponentIdentity) {
+    /// Replaces the long identity of a component, or removes it.
+    pub(super) fn set_long_identity(&mut self, serial: u8, identity: Option<ComponentIdentity>) {
         let mut identities = std::mem::take(&mut self.identities).into_vec();
         identities.retain(|(stored, _)| *stored != serial);
-        identities.reserve_exact(1);
-        identities.push((serial, identity));
+        identities.extend(identity.map(|identity| (serial, identity)));
         self.identities = identities.into();
     }
 
-    /// Removes the identity of a removed component.
-    pub(super) fn remove_identity(&mut self, serial: u8) {
-        if self.long_identity(serial).is_some() {
-            let mut identities = std::mem::take(&mut self.identities).into_vec();
-            identities.retain(|(stored, _)| *stored != serial);
-            self.identities = identities.into();
-        }
-    }
-
-    /// Returns the change made by the current call, to be added to.
+    /// Returns the change made by the current call, for modification.
     pub(super) fn delta(&mut self) -> &mut ExtrasDelta {
         self.delta.get_or_insert_default()
-    }
-
-    /// Begins a change other than moving the timestamps back.
-    pub(super) fn begin_change(&mut self) {
-        if let Some(delta) = &mut self.delta {
-            delta.only_moved = false;
-        }
     }
 
     /// Takes the change made by the current call.
@@ -122,10 +104,5 @@ impl Extras {
         let sizes = self.identities.iter().map(|(_, identity)| identity.heap_size());
         let identities_size = sizes.fold(size_of_val(&*self.identities), usize::saturating_add);
         [size_of::<Extras>(), self.records.heap_size(), ban, identities_size].into_iter().fold(0, usize::saturating_add)
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_delta(&self) -> bool {
-        self.delta.is_some() || self.records.has_changed()
     }
 }

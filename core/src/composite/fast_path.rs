@@ -1,5 +1,5 @@
-//! Fast path for the most common calls: rate limits whose components all exist, without other options but ONCE with a
-//! new id. Other calls take the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`), which has the same
+//! Fast path for the most common calls: charges of rate limits whose components all exist, with no option except ONCE
+//! with a new id. Other calls take the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`), which has the same
 //! result but takes about twice as many instructions.
 
 use super::answer::FirstToRunOut;
@@ -17,11 +17,12 @@ use crate::usage_kind::UsageKind;
 #[derive(Clone, Debug)]
 pub struct FastEvaluation {
     /// Index of each limit's component.
-    places: [u8; MAX_SPECS],
+    indexes: [u8; MAX_SPECS],
     /// `true` for each limit that denies the call.
     denying: [bool; MAX_SPECS],
-    /// Longest verdict, and the first limit with that verdict.
+    /// Verdict with the longest wait.
     verdict: Verdict,
+    /// Index of the first limit with that verdict.
     longest: usize,
     /// Number of ids after the call, if it records one.
     id_count_after: Option<usize>,
@@ -60,13 +61,13 @@ impl CompositeUsage {
             Idempotency::Settle { .. } => return None,
         };
         let verdict = Verdict::Allowed(Span::ZERO);
-        let (places, denying) = ([0; MAX_SPECS], [false; MAX_SPECS]);
-        let mut evaluation = FastEvaluation { places, denying, verdict, longest: 0, id_count_after };
-        let rooms = evaluation.places.iter_mut().zip(&mut evaluation.denying);
-        for (at, (spec, (place, denies))) in request.specs.iter().zip(rooms).enumerate() {
+        let (indexes, denying) = ([0; MAX_SPECS], [false; MAX_SPECS]);
+        let mut evaluation = FastEvaluation { indexes, denying, verdict, longest: 0, id_count_after };
+        let rooms = evaluation.indexes.iter_mut().zip(&mut evaluation.denying);
+        for (at, (spec, (index, denies))) in request.specs.iter().zip(rooms).enumerate() {
             let cost = spec.cost_of_rate()?;
-            *place = u8::try_from(self.existing_place(spec, at)?).ok()?;
-            let component = self.components.get(usize::from(*place))?;
+            *index = u8::try_from(self.claimed_index_of(spec, at)?).ok()?;
+            let component = self.components.get(usize::from(*index))?;
             let verdict = with_limit!(spec, limit => limit.verdict(PlainUsage::of(&component.usage)?, now, cost));
             *denies = !verdict.allowed();
             if verdict > evaluation.verdict {
@@ -100,10 +101,10 @@ impl CompositeUsage {
     ) -> Decision {
         let once = request.idempotency.once();
         self.begin(now, once.map(|(id, _)| id));
-        let mut first = FirstToRunOut::default();
+        let mut first = FirstToRunOut(None);
         let mut charges: PerSpec<Charge> = PerSpec::new();
-        for (at, (spec, place)) in request.specs.iter().zip(evaluation.places).enumerate() {
-            let Some(component) = self.components.get_mut(usize::from(place)) else { continue };
+        for (at, (spec, index)) in request.specs.iter().zip(evaluation.indexes).enumerate() {
+            let Some(component) = self.components.get_mut(usize::from(index)) else { continue };
             // Always matches: `evaluate_fast` accepts no other requests.
             let Request::Take(cost) = spec.request else { continue };
             if records_effect {
@@ -117,14 +118,14 @@ impl CompositeUsage {
             }
         }
         if let (Some(once), Verdict::Allowed(hold)) = (once, evaluation.verdict) {
-            self.remember(once, hold, None, false, &charges, now);
+            self.record_call(once, hold, None, false, &charges, now);
         }
         let answer = self.answer_fast(request, evaluation, first.into_value().unwrap_or_default(), now);
         self.end(now);
         answer
     }
 
-    /// Returns the decision with the numbers of the limit at the index `governing`.
+    /// Returns the decision of the call, with the remaining amount and the reset of the limit at the index `governing`.
     fn answer_fast(
         &self,
         request: &CompositeRequest,
@@ -134,8 +135,8 @@ impl CompositeUsage {
     ) -> Decision {
         let verdict = evaluation.verdict;
         let decision = || {
-            let (spec, place) = request.specs.get(governing).zip(evaluation.places.get(governing))?;
-            let component = self.components.get(usize::from(*place))?;
+            let (spec, index) = request.specs.get(governing).zip(evaluation.indexes.get(governing))?;
+            let component = self.components.get(usize::from(*index))?;
             with_limit!(spec, limit => {
                 let usage = PlainUsage::of(&component.usage)?;
                 let (remaining, reset) = (limit.remaining(usage, now), limit.reset(usage, now));
@@ -149,20 +150,17 @@ impl CompositeUsage {
 impl Component {
     /// Charges the component and returns the remaining amount.
     #[inline(always)]
-    fn charge<L: Limit>(
+    fn charge<L: Limit<Usage: PlainUsage>>(
         &mut self,
         records: Option<&mut IdempotencyRecords>,
         limit: &L,
         cost: Amount,
         now: Timestamp,
-    ) -> Amount
-    where
-        L::Usage: PlainUsage,
-    {
+    ) -> Amount {
         let serial = self.serial();
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return Amount::ZERO };
         if let Some(records) = records {
-            records.before(serial, limit, usage, now, Change::Charge(cost));
+            records.before_change(serial, limit, usage, now, Change::Charge(cost));
         }
         if let Some(Taken::Charged(decision, after)) = limit.take(usage, now, cost) {
             *usage = after;
@@ -175,7 +173,8 @@ impl Component {
 }
 
 impl Spec<'_> {
-    /// Returns the cost of an enforced rate limit without a scale and without entries.
+    /// Returns the cost if the limit is eligible for the fast path: an enforced rate limit without a scale and without
+    /// entries.
     fn cost_of_rate(&self) -> Option<Amount> {
         match self.request {
             Request::Take(cost)

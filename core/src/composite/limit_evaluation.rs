@@ -12,7 +12,7 @@ use crate::usage_kind::UsageKind;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LimitEvaluation {
     /// Index of the component, if there is one.
-    pub(super) place: Option<usize>,
+    pub(super) index: Option<usize>,
     /// Evaluation at the component.
     pub(super) evaluation: Evaluation,
     /// Number of entries of the component after a charge that adds one.
@@ -26,19 +26,16 @@ pub(super) struct LimitEvaluation {
 }
 
 impl LimitEvaluation {
-    /// Evaluates `limit` at the component with the index `place`, or at an unused one.
-    pub(super) fn at<L: Limit>(
+    /// Evaluates `limit` at the component with the index `index`, or at an unused component if there is none.
+    pub(super) fn at<L: Limit<Usage: PlainUsage>>(
         limit: &L,
         stored: StoredUsage,
-        place: Option<usize>,
+        index: Option<usize>,
         now: Timestamp,
         request: Request,
-    ) -> LimitEvaluation
-    where
-        L::Usage: PlainUsage,
-    {
+    ) -> LimitEvaluation {
         let unused;
-        let usage = if let Some(usage) = stored.usage::<L::Usage>(place) {
+        let usage = if let Some(usage) = stored.usage::<L::Usage>(index) {
             usage
         } else {
             unused = L::Usage::default();
@@ -48,17 +45,17 @@ impl LimitEvaluation {
         let charges = matches!(evaluation.change, Change::Charge(_));
         let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
         let grows = entries.is_some_and(|entries| entries > usage.entries());
-        LimitEvaluation { place, evaluation, entries, grows, decides: true, shadow: false }
+        LimitEvaluation { index, evaluation, entries, grows, decides: true, shadow: false }
     }
 
-    /// Returns `true` if the spec renews a lease that its holder has.
+    /// Returns `true` if the call renews a lease of the holder of `spec`.
     pub(super) fn renews(&self, spec: &Spec, stored: StoredUsage, now: Timestamp) -> bool {
         if spec.request.is_peek() || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
             return false;
         }
         // Without any room, only a renewal is granted.
         let full = Spec { limit: spec.limit.lowered_by(Amount::MAX), ..*spec };
-        with_limit!(full, limit => LimitEvaluation::at(limit, stored, self.place, now, spec.request))
+        with_limit!(full, limit => LimitEvaluation::at(limit, stored, self.index, now, spec.request))
             .evaluation
             .verdict
             .allowed()
@@ -73,7 +70,7 @@ impl LimitEvaluation {
             return true;
         }
         let whole = Spec { limit: spec.limit.raised_by(spec.keep), ..*spec };
-        with_limit!(whole, limit => LimitEvaluation::at(limit, stored, self.place, now, spec.request))
+        with_limit!(whole, limit => LimitEvaluation::at(limit, stored, self.index, now, spec.request))
             .evaluation
             .denies()
     }
@@ -112,9 +109,9 @@ pub(super) fn cap_grants_to_smallest(
     let Some(least) = least_granted(limits).or(upto) else { return };
     for (evaluation, spec) in limits.iter_mut().zip(&request.specs) {
         if evaluation.shadow && evaluation.evaluation.granted.is_some_and(|granted| granted < least) {
-            let place = evaluation.place;
+            let index = evaluation.index;
             let whole =
-                with_limit!(spec, limit => LimitEvaluation::at(limit, stored, place, now, Request::Take(least)));
+                with_limit!(spec, limit => LimitEvaluation::at(limit, stored, index, now, Request::Take(least)));
             *evaluation = LimitEvaluation { decides: evaluation.decides, shadow: true, ..whole };
         } else {
             evaluation.evaluation.cap_grant(least);

@@ -1,10 +1,10 @@
 //! Several limits on one key: a usage made of the usages of other kinds.
 //!
-//! Each of them is a *component*: a usage of one of the other kinds, with its identity and the time of its full
-//! recovery. A call has up to eight limits. Each limit finds its component, or creates one, and is evaluated at it
-//! (`limit_evaluation.rs`). All limits are evaluated before any is charged, and all are charged or none is
-//! (`composite_evaluation.rs`). A component that no limit of a call finds stays unchanged until it has recovered, so a
-//! call with other limits does not reset usage.
+//! Each of these usages is a *component*, with an identity and the time of its full recovery. A call has up to eight
+//! limits. Each limit finds its component, or creates one, and is evaluated at the component (`limit_evaluation.rs`). All
+//! limits are evaluated before any is charged, and all are charged or none is (`composite_evaluation.rs`). A component
+//! that no limit of a call finds stays unchanged until it has recovered, so a call with other limits does not reset
+//! usage.
 //!
 //! A limit finds its component by its name, or, without a name, by its kind and window. The usage of a plain key that
 //! is converted to a composite key has no identity at first: the first limit of its kind claims it.
@@ -18,7 +18,6 @@
 mod answer;
 mod charge;
 mod component;
-mod component_fields;
 mod component_head;
 mod composite_effect;
 mod composite_evaluation;
@@ -32,9 +31,9 @@ mod stored_usage;
 mod usage_impl;
 
 use crate::algorithm::any::PlainUsage;
-use crate::algorithm::leases::{ConcurrencyUsage, Token};
+use crate::algorithm::leases::ConcurrencyUsage;
 use crate::ban::Ban;
-use crate::limit::Identity;
+use crate::limit::{Identity, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::Spec;
 use crate::usage_kind::UsageKind;
@@ -49,7 +48,8 @@ pub use stored_usage::StoredUsage;
 /// Maximum number of components per key.
 pub const MAX_COMPONENTS: usize = 16;
 
-/// Number of serial numbers: of the stored components, and of those that a call creates before it removes recovered ones.
+/// Number of serial numbers: of the stored components, and of the components that a call creates before it removes
+/// recovered ones.
 const MAX_SERIALS: u8 = 24;
 
 /// State of a key with several limits.
@@ -64,26 +64,26 @@ pub struct CompositeUsage {
 }
 
 impl CompositeUsage {
-    /// Returns the index of the component for the limit of `spec`. Tries the index `at` first. Skips the components in
-    /// `taken`, which other specs of the call have found.
-    fn place(&self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
+    /// Returns the index of the component for the limit of `spec`. Tries the index `first` first. An unclaimed component
+    /// is skipped if another spec of the call has found it: if its index is in `found`.
+    fn index_of(&self, spec: &Spec, first: usize, found: &[Option<usize>]) -> Option<usize> {
         let kind = spec.limit.kind();
-        self.existing_place(spec, at).or_else(|| {
+        self.claimed_index_of(spec, first).or_else(|| {
             let unclaimed = |component: &Component| component.kind() == kind && component.is_unclaimed();
-            self.components.iter().position(unclaimed).filter(|place| !taken.contains(&Some(*place)))
+            self.components.iter().position(unclaimed).filter(|index| !found.contains(&Some(*index)))
         })
     }
 
-    /// Returns the index of the component with the identity of the limit of `spec`. Tries the index `at` first.
+    /// Returns the index of the component with the identity of the limit of `spec`. Tries the index `first` first.
     #[inline(always)]
-    fn existing_place(&self, spec: &Spec, at: usize) -> Option<usize> {
-        match self.components.get(at) {
-            Some(component) if self.matches_spec(component, spec) => Some(at),
-            _ => self.other_place(spec),
+    fn claimed_index_of(&self, spec: &Spec, first: usize) -> Option<usize> {
+        match self.components.get(first) {
+            Some(component) if self.matches_spec(component, spec) => Some(first),
+            _ => self.search_claimed(spec),
         }
     }
 
-    fn other_place(&self, spec: &Spec) -> Option<usize> {
+    fn search_claimed(&self, spec: &Spec) -> Option<usize> {
         self.components.iter().position(|component| self.matches_spec(component, spec))
     }
 
@@ -91,7 +91,7 @@ impl CompositeUsage {
     #[inline(always)]
     fn matches_spec(&self, component: &Component, spec: &Spec) -> bool {
         let (kind, window) = (spec.limit.kind(), spec.limit.identity());
-        // A key has one table of leases, independent of its name.
+        // A key has one table of leases, whatever the name of the limit.
         component.kind() == kind
             && (kind == UsageKind::Concurrency
                 || match component.usage.label().identity {
@@ -112,23 +112,22 @@ impl CompositeUsage {
         self.extras.as_deref()
     }
 
-    #[cfg(test)]
-    fn has_delta(&self) -> bool {
-        let changed = |component: &Component| component.change() != ComponentChange::Nothing;
-        self.components.iter().any(changed) || self.extras().is_some_and(Extras::has_delta)
-    }
-
     fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }
 
     /// Returns the number of components after `added` are added and the recovered ones are removed. A component stays
     /// if `is_charged` returns `true` for it, or if it may be settled.
-    fn components_with(&self, added: usize, is_charged: impl Fn(usize, &Component) -> bool, now: Timestamp) -> usize {
-        let stays = |(place, component): &(usize, &Component)| {
+    fn component_count_with(
+        &self,
+        added: usize,
+        is_charged: impl Fn(usize, &Component) -> bool,
+        now: Timestamp,
+    ) -> usize {
+        let stays = |(index, component): &(usize, &Component)| {
             component.may_be_settled(self.extras())
-                || self.at(now) < component.recovers_at
-                || is_charged(*place, component)
+                || self.effective_time(now) < component.recovers_at
+                || is_charged(*index, component)
         };
         self.components.iter().enumerate().filter(stays).count().saturating_add(added)
     }
@@ -147,13 +146,13 @@ impl CompositeUsage {
     }
 
     /// Sets the identity of a component.
-    fn set_identity(&mut self, place: usize, identity: ComponentIdentity) {
-        let Some(component) = self.components.get_mut(place) else { return };
+    fn set_identity(&mut self, index: usize, identity: ComponentIdentity) {
+        let Some(component) = self.components.get_mut(index) else { return };
         let short = identity.short();
         component.usage.label_mut().identity = short;
         if short == ShortIdentity::Long {
             let serial = component.serial();
-            self.extras_mut().store_identity(serial, identity);
+            self.extras_mut().set_long_identity(serial, Some(identity));
         }
     }
 
@@ -161,7 +160,7 @@ impl CompositeUsage {
         self.components.iter().find(|component| component.serial() == serial)
     }
 
-    fn place_of_serial(&self, serial: u8) -> Option<usize> {
+    fn index_of_serial(&self, serial: u8) -> Option<usize> {
         self.components.iter().position(|component| component.serial() == serial)
     }
 
@@ -176,19 +175,9 @@ impl CompositeUsage {
         released
     }
 
-    /// Returns the time at which the lease of a holder expires; `None` if the holder has no lease.
+    /// Returns the usage of the concurrency limit, if the key has one.
     #[must_use]
-    pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
-        self.leases()?.lease_until(holder, now)
-    }
-
-    /// Returns the fencing token of the lease of a holder; `None` if the holder has no lease or requested no token.
-    #[must_use]
-    pub fn lease_token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
-        self.leases()?.lease_token(holder, now)
-    }
-
-    fn leases(&self) -> Option<&ConcurrencyUsage> {
+    pub fn leases(&self) -> Option<&ConcurrencyUsage> {
         self.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))
     }
 
@@ -199,7 +188,7 @@ impl CompositeUsage {
         let Some(leases) = ConcurrencyUsage::of_mut(&mut component.usage) else { return 0 };
         let released = leases.release(holders, now);
         if released > 0 {
-            component.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
+            component.recovers_at = now.plus(leases.time_to_recovery(now)).min(Timestamp::MAX);
             component.set_change(ComponentChange::Usage);
         }
         released
@@ -218,19 +207,18 @@ impl CompositeUsage {
     pub fn can_ban(&self, duration: Span, now: Timestamp) -> bool {
         let before = self.extras().map_or(Ban::default(), Extras::ban);
         let mut after = before;
-        after.set_manual(duration, self.at(now));
+        after.set_manual(duration, self.effective_time(now));
         after != before
     }
 
-    /// Returns the remaining duration of the ban, by the clock of the key.
+    /// Returns the remaining duration of the ban, or zero if there is none.
     #[must_use]
     pub fn banned(&self, now: Timestamp) -> Span {
-        self.extras().map_or(Span::ZERO, |extras| extras.ban().left(self.at(now)))
+        self.extras().map_or(Span::ZERO, |extras| extras.ban().left(self.effective_time(now)))
     }
 
-    /// Returns the later of `now` and the time of the last change. A peek with an earlier time uses the state of the
-    /// last change.
-    fn at(&self, now: Timestamp) -> Timestamp {
+    /// Returns the time at which to evaluate the state at `now`: not before the last change.
+    fn effective_time(&self, now: Timestamp) -> Timestamp {
         now.max(self.written)
     }
 
@@ -241,16 +229,18 @@ impl CompositeUsage {
         let extras = self.extras().map_or(Timestamp::EPOCH, |extras| {
             extras.records.last_expiry().unwrap_or_default().max(extras.ban().expires_at())
         });
-        components.max(extras).since(self.at(now))
+        components.max(extras).since(self.effective_time(now))
     }
 
-    /// Begins a change: removes a few expired idempotency records, and what has expired of the ban. The record of
-    /// the id `coming`, which the call is about to record, is removed with certainty if it has expired.
+    /// Begins a change: removes a few expired idempotency records, and the expired parts of the ban. `new_id`, the id that
+    /// the call is about to record, is among the removed ones if it has expired.
     #[inline(always)]
-    fn begin(&mut self, now: Timestamp, coming: Option<&[u8]>) {
+    fn begin(&mut self, now: Timestamp, new_id: Option<&[u8]>) {
         if let Some(extras) = &mut self.extras {
-            extras.begin_change();
-            extras.records.sweep(now, coming);
+            if let Some(delta) = &mut extras.delta {
+                delta.only_moved = false;
+            }
+            extras.records.sweep(now, new_id);
             if !extras.has_no_ban() {
                 let mut ban = extras.ban();
                 ban.forget(now);
@@ -288,7 +278,7 @@ impl CompositeUsage {
         self.components = components.into();
         for (serial, kind, change) in removed {
             if let Some(extras) = &mut self.extras {
-                extras.remove_identity(serial);
+                extras.set_long_identity(serial, None);
             }
             // Replicas do not know a component that the current call has created.
             if matches!(change, ComponentChange::Usage | ComponentChange::Named) {

@@ -30,54 +30,46 @@ impl<'a> StoredUsage<'a> {
         StoredUsage::Plain(&(), kind)
     }
 
-    /// Returns the index of the component for the limit of `spec`. Tries the index `at` first. Skips the components in
-    /// `taken`, which other specs of the call have found. The usage of a plain key has the index 0, as after a
-    /// conversion to components.
-    fn place(self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
+    /// Returns the state of a key with components; `None` for a plain key.
+    pub(super) fn composite(self) -> Option<&'a CompositeUsage> {
+        if let StoredUsage::Composite(usage) = self { Some(usage) } else { None }
+    }
+
+    /// Returns the index of the component for the limit of `spec`, as [`CompositeUsage::index_of`] does. The usage of a
+    /// plain key has the index 0, as after a conversion to components.
+    fn index_of(self, spec: &Spec, first: usize, found: &[Option<usize>]) -> Option<usize> {
         match self {
-            StoredUsage::Composite(components) => components.place(spec, at, taken),
-            StoredUsage::Plain(_, kind) => (spec.limit.kind() == kind && !taken.contains(&Some(0))).then_some(0),
+            StoredUsage::Composite(usage) => usage.index_of(spec, first, found),
+            StoredUsage::Plain(_, kind) => (spec.limit.kind() == kind && !found.contains(&Some(0))).then_some(0),
         }
     }
 
-    /// Returns the usage of the component at `place`, if there is one.
-    pub(super) fn usage<U: PlainUsage>(self, place: Option<usize>) -> Option<&'a U> {
+    /// Returns the usage of the component at `index`, if there is one.
+    pub(super) fn usage<U: PlainUsage>(self, index: Option<usize>) -> Option<&'a U> {
         match self {
-            StoredUsage::Composite(components) => U::of(&components.components.get(place?)?.usage),
-            StoredUsage::Plain(usage, _) => place.and_then(|_| usage.downcast_ref()),
+            StoredUsage::Composite(usage) => U::of(&usage.components.get(index?)?.usage),
+            StoredUsage::Plain(usage, _) => index.and_then(|_| usage.downcast_ref()),
         }
     }
 
     /// Returns the idempotency records and the ban of a key with components, if there are any.
     pub(super) fn extras(self) -> Option<&'a Extras> {
-        match self {
-            StoredUsage::Composite(components) => components.extras.as_deref(),
-            StoredUsage::Plain(..) => None,
-        }
+        self.composite()?.extras()
     }
 
-    /// Returns the number of components.
-    pub(super) fn components(self) -> usize {
-        match self {
-            StoredUsage::Composite(components) => components.components.len(),
-            StoredUsage::Plain(..) => 0,
-        }
+    /// Returns the number of components; 0 for a plain key.
+    pub(super) fn component_count(self) -> usize {
+        self.composite().map_or(0, |usage| usage.components.len())
     }
 
-    /// Returns the remaining duration of the ban.
+    /// Returns the remaining duration of the ban, or zero if there is none.
     pub(super) fn banned(self, now: Timestamp) -> Span {
-        match self {
-            StoredUsage::Composite(components) => components.banned(now),
-            StoredUsage::Plain(..) => Span::ZERO,
-        }
+        self.composite().map_or(Span::ZERO, |usage| usage.banned(now))
     }
 
-    /// Returns the later of `now` and the time of the last change of the key.
-    pub(super) fn at(self, now: Timestamp) -> Timestamp {
-        match self {
-            StoredUsage::Composite(components) => components.at(now),
-            StoredUsage::Plain(..) => now,
-        }
+    /// Returns the time at which to evaluate the state at `now`: not before the last change of a key with components.
+    pub(super) fn effective_time(self, now: Timestamp) -> Timestamp {
+        self.composite().map_or(now, |usage| usage.effective_time(now))
     }
 
     /// Returns the idempotency record for the id of a call.
@@ -86,30 +78,30 @@ impl<'a> StoredUsage<'a> {
             Idempotency::Every => return None,
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => id,
         };
-        self.extras()?.records.find(id, self.at(now))
+        self.extras()?.records.find(id, self.effective_time(now))
     }
 
-    /// Returns the indices of the components for the limits of a call.
-    pub(super) fn places(self, request: &CompositeRequest) -> [Option<usize>; MAX_SPECS] {
-        let mut places = [None; MAX_SPECS];
+    /// Returns the indexes of the components for the limits of a call.
+    pub(super) fn indexes(self, request: &CompositeRequest) -> [Option<usize>; MAX_SPECS] {
+        let mut indexes = [None; MAX_SPECS];
         for (at, spec) in request.specs.iter().enumerate() {
-            let place = self.place(spec, at, &places);
-            if let Some(room) = places.get_mut(at) {
-                *room = place;
+            let index = self.index_of(spec, at, &indexes);
+            if let Some(of_spec) = indexes.get_mut(at) {
+                *of_spec = index;
             }
         }
-        places
+        indexes
     }
 
     /// Returns `true` if the id of a settling call holds a lease under one of its limits.
     pub(super) fn has_lease(self, request: &CompositeRequest, now: Timestamp) -> bool {
         let mut held_by_id = request.specs.iter().filter(|spec| spec.is_held_by_id());
         let leases = match self {
-            StoredUsage::Composite(components) => {
-                components.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))
-            }
+            StoredUsage::Composite(usage) => usage.leases(),
             StoredUsage::Plain(usage, _) => usage.downcast_ref(),
         };
-        leases.is_some_and(|leases: &ConcurrencyUsage| held_by_id.any(|spec| leases.has_lease(spec.holder, now)))
+        leases.is_some_and(|leases: &ConcurrencyUsage| {
+            held_by_id.any(|spec| leases.lease_until(spec.holder, now).is_some())
+        })
     }
 }

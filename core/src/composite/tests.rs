@@ -57,11 +57,11 @@ fn remaining_units(answer: &Answer) -> Vec<u64> {
 #[test]
 fn component_kind_excludes_sketch_and_composite() {
     for kind in UsageKind::ALL {
-        let component = component_fields::component_kind(u64::try_from(kind.index()).unwrap());
+        let component = component_head::component_kind(u64::try_from(kind.index()).unwrap());
         let is_held = !matches!(kind, UsageKind::Sketch | UsageKind::Limits);
         assert_eq!(component, is_held.then_some(kind));
     }
-    assert_eq!(component_fields::component_kind(u64::try_from(UsageKind::ALL.len()).unwrap()), None);
+    assert_eq!(component_head::component_kind(u64::try_from(UsageKind::ALL.len()).unwrap()), None);
 }
 
 #[test]
@@ -128,9 +128,11 @@ fn conversion_moves_the_plain_usage_back_with_the_clock() {
 fn lease_of_a_composite_key_is_found_by_its_holder() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h", 0);
-    assert_eq!(server.components().unwrap().lease_until(b"me", at(0)), None);
+    assert_eq!(server.components().unwrap().leases().map(Usage::entries), None);
     server.take("CONCURRENCY 9 1m me", 0);
-    let found = |server: &Server, holder: &[u8], second| server.components().unwrap().lease_until(holder, at(second));
+    let found = |server: &Server, holder: &[u8], second| {
+        server.components().unwrap().leases().unwrap().lease_until(holder, at(second))
+    };
     assert_eq!((found(&server, b"me", 59), found(&server, b"you", 59)), (Some(at(60)), None));
     assert_eq!(found(&server, b"me", 60), None);
 }

@@ -1,10 +1,9 @@
 //! Implementation of `Usage` for a composite key: its encoding and its description.
 
-use super::component_fields::{decode_flag, decode_kind, decode_serial, encode_kind};
-use super::component_head::TAGGED_CHANGE;
+use super::component_head::{TAGGED_CHANGE, component_kind, component_serial, kind_index};
 use super::extras::ExtrasDelta;
 use super::idempotency::{IdempotencyRecords, Settlement};
-use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage, Extras};
+use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage, Extras, MAX_COMPONENTS};
 use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
@@ -13,15 +12,12 @@ use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_SPEC_NAME, is_name};
 use crate::usage_kind::UsageKind;
-use crate::wire::codec::{Decoder, Encoder, WHOLE};
+use crate::wire::codec::{Decoder, Encoder};
 
 /// Tag of a stored component identity without a window or a name; followed by the tags of those two.
 const NOTHING: u64 = 0;
 const WINDOW: u64 = 1;
 const NAME: u64 = 2;
-
-/// Maximum number of components as an encoded integer; equal to [`MAX_COMPONENTS`](super::MAX_COMPONENTS).
-const MAX_COMPONENTS_ENCODED: u64 = 16;
 
 impl ComponentIdentity {
     /// Encodes the identity.
@@ -64,11 +60,7 @@ impl AnyUsage {
 
 fn decode_into<U: Usage>(usage: &mut U, from: &mut impl Decoder) -> Option<()> {
     let version = u32::try_from(from.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
-    *usage = match from.integer()? {
-        0 => U::default(),
-        1 => U::decode(from, version)?,
-        _ => return None,
-    };
+    *usage = if from.flag()? { U::decode(from, version)? } else { U::default() };
     Some(())
 }
 
@@ -81,29 +73,25 @@ fn encode_usage<U: Usage>(usage: &U, to: &mut impl Encoder) {
     }
 }
 
-/// Decoded component, with the parts that the key keeps elsewhere.
-struct Decoded {
-    component: Component,
-    identity: ComponentIdentity,
-    settlement: Option<Settlement>,
-}
-
-impl Decoded {
-    fn decode(from: &mut impl Decoder) -> Option<Decoded> {
-        let serial = decode_serial(from)?;
-        let identity = ComponentIdentity::decode(from)?;
-        let usage = AnyUsage::decode(decode_kind(from)?, from)?;
-        let recovers_at = Timestamp::from_micros(from.integer()?)?;
-        let settlement = if decode_flag(from)? { Some(Settlement::decode(from)?) } else { None };
-        Some(Decoded { component: Component::new(serial, usage, recovers_at), identity, settlement })
-    }
-}
-
 impl CompositeUsage {
+    /// Decodes a component and adds it. Adds its settlement, if it has one, to `settlements`.
+    fn decode_component(&mut self, from: &mut impl Decoder, settlements: &mut Vec<(u8, Settlement)>) -> Option<()> {
+        let serial = component_serial(from.integer()?)?;
+        let identity = ComponentIdentity::decode(from)?;
+        let usage = AnyUsage::decode(component_kind(from.integer()?)?, from)?;
+        let recovers_at = Timestamp::from_micros(from.integer()?)?;
+        if from.flag()? {
+            settlements.push((serial, Settlement::decode(from)?));
+        }
+        self.push(Component::new(serial, usage, recovers_at));
+        self.set_identity(self.components.len().checked_sub(1)?, identity);
+        Some(())
+    }
+
     fn encode_component(&self, component: &Component, to: &mut impl Encoder) {
         to.integer(u64::from(component.serial()));
         component.identity(self.extras()).encode(to);
-        encode_kind(component.kind(), to);
+        to.integer(kind_index(component.kind()));
         with_usage!(&component.usage, usage => encode_usage(usage, to));
         to.integer(component.recovers_at.micros());
         match self.extras() {
@@ -121,9 +109,9 @@ impl CompositeUsage {
                         || one.identity(self.extras()) == other.identity(self.extras()))
         };
         let mut components = self.components.iter().enumerate();
-        components.all(|(place, component)| {
+        components.all(|(index, component)| {
             component.is_sound(self.extras(), self.written)
-                && self.components.iter().take(place).all(|before| !collide(before, component))
+                && self.components.iter().take(index).all(|before| !collide(before, component))
         })
     }
 }
@@ -133,6 +121,7 @@ impl Sealed for CompositeUsage {}
 impl Usage for CompositeUsage {
     const KIND: UsageKind = UsageKind::Limits;
     const GROWS: bool = true;
+    const PROPAGATES_CHANGES: bool = true;
 
     fn is_unused(&self) -> bool {
         self.components.is_empty() && self.extras().is_none_or(Extras::is_empty)
@@ -151,7 +140,7 @@ impl Usage for CompositeUsage {
         extras.records.move_back(back);
         let mut ban = extras.ban();
         ban.move_back(back);
-        // A ban that was over may have become empty; `set_ban` drops it then.
+        // A ban that had ended may have become empty. Then `set_ban` drops it.
         extras.set_ban(ban);
         let delta = extras.delta();
         (delta.moved_back, delta.only_moved) = (back, true);
@@ -176,13 +165,10 @@ impl Usage for CompositeUsage {
         let written = Timestamp::from_micros(from.integer()?)?;
         let mut usage = CompositeUsage { written, ..CompositeUsage::default() };
         let mut settlements = Vec::new();
-        for _ in 0..from.integer().filter(|components| *components <= MAX_COMPONENTS_ENCODED)? {
-            let Decoded { component, identity, settlement } = Decoded::decode(from)?;
-            settlements.extend(settlement.map(|settlement| (component.serial(), settlement)));
-            usage.push(component);
-            usage.set_identity(usage.components.len().saturating_sub(1), identity);
+        for _ in 0..usize::try_from(from.integer()?).ok().filter(|count| *count <= MAX_COMPONENTS)? {
+            usage.decode_component(from, &mut settlements)?;
         }
-        if decode_flag(from)? {
+        if from.flag()? {
             let records = IdempotencyRecords::decode(from, written, settlements)?;
             let ban = Ban::decode(from, written)?;
             if records.is_empty() && ban.is_empty() {
@@ -232,25 +218,13 @@ impl Usage for CompositeUsage {
         self.leases().map_or(0, Usage::latest_token)
     }
 
-    fn encode_whole_effect(&self, to: &mut impl Encoder) {
-        to.integer(WHOLE);
-        self.encode(to);
+    fn accepts_change(&self, tag: u64, from: &mut impl Decoder, latest: Timestamp) -> bool {
+        tag == TAGGED_CHANGE && self.accepts_until(from, latest).is_some()
     }
 
-    fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
-        match from.integer() {
-            Some(WHOLE) => CompositeUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
-            Some(TAGGED_CHANGE) => self.accepts_change(from, latest).is_some(),
-            _ => false,
-        }
-    }
-
-    fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
-        match from.integer() {
-            Some(WHOLE) => *self = CompositeUsage::decode(from, version).unwrap_or_default(),
-            _ => {
-                self.change(from);
-            }
+    fn apply_change(&mut self, _tag: u64, from: &mut impl Decoder) {
+        if let Some(written) = from.integer().and_then(Timestamp::from_micros) {
+            self.apply_change_at(written, from);
         }
     }
 
@@ -259,9 +233,8 @@ impl Usage for CompositeUsage {
     }
 
     fn heap_size(&self) -> usize {
-        let of_components = self.components.iter().map(Component::heap_size);
-        let of_components = of_components.fold(size_of_val(&*self.components), usize::saturating_add);
-        of_components.saturating_add(self.extras().map_or(0, Extras::size))
+        let own = size_of_val(&*self.components).saturating_add(self.extras().map_or(0, Extras::size));
+        self.components.iter().map(Component::heap_size).fold(own, usize::saturating_add)
     }
 
     fn free_effort(&self) -> usize {
@@ -272,16 +245,11 @@ impl Usage for CompositeUsage {
     }
 
     fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
-        // The time of the last change, if the clock moved backwards.
-        let at = now.max(self.written);
+        let at = self.effective_time(now);
         let mut facts = vec![("written", InfoField::Instant(self.written))];
         if !self.components.is_empty() {
-            facts.push((
-                "parts",
-                InfoField::Components(
-                    self.components.iter().map(|component| component.describe(self.extras(), now)).collect(),
-                ),
-            ));
+            let components = self.components.iter().map(|component| component.describe(self.extras(), now));
+            facts.push(("parts", InfoField::Components(components.collect())));
         }
         if let Some(extras) = self.extras() {
             let (ids, ban) = (extras.records.len(), extras.ban());
@@ -321,5 +289,5 @@ impl Component {
 /// Returns the window of an identity, in the words of a call.
 fn describe_window(known: Identity) -> Option<(&'static str, InfoField)> {
     let length = (known.micros != 0).then(|| InfoField::Span(Span::from_micros(known.micros)));
-    FixedWindow::words_of(known).map(InfoField::Text).or(length).map(|window| ("window", window))
+    FixedWindow::aligned_words(known).map(InfoField::Text).or(length).map(|window| ("window", window))
 }

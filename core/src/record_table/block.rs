@@ -1,7 +1,7 @@
-//! Block of bytes with records in sequence, ordered by instant and then by name.
+//! Block of bytes with records in sequence, ordered by timestamp and then by name.
 //!
-//! A record consists of its length without these two bytes, its instant (8 bytes), the length of its name minus one (1
-//! byte), its name of 1 to 256 bytes, and its payload.
+//! A record consists of its length without these two bytes, its timestamp (8 bytes), the length of its name minus one (1
+//! byte), its name of 1 to 256 bytes, and its payload. The position of a record is that of its first byte in the block.
 
 use crate::number::lazy_shift::Mark;
 use crate::wire::codec::{Decoder, Encoder};
@@ -12,13 +12,13 @@ use std::ops::Range;
 /// Number of bytes of a record's length.
 const LENGTH: usize = 2;
 
-/// Maximum size of a record in bytes: that of a call with an id of 256 bytes and eight charges.
+/// Maximum size of a record in bytes: that of a recorded call with an id of 256 bytes and eight charges.
 const MAX_RECORD_SIZE: usize = 768;
 
 /// Record in a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Instant, by which records are ordered.
+    /// Timestamp, by which records are ordered.
     pub at: Mark,
     /// Name of 1 to 256 bytes.
     pub name: &'a [u8],
@@ -27,7 +27,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Decodes the record at the start of `bytes`, and returns it with its length.
+    /// Decodes the record at the start of `bytes`. Returns the record and its length in bytes.
     #[inline(always)]
     fn read(bytes: &'a [u8]) -> Option<(Record<'a>, usize)> {
         let (length, rest) = bytes.split_first_chunk()?;
@@ -39,26 +39,26 @@ impl<'a> Record<'a> {
         Some((Record { at, name, payload }, length.saturating_add(LENGTH)))
     }
 
-    /// Copies the bytes of the record.
+    /// Returns a copy of the bytes of the record.
     pub fn copy(&self) -> RecordBytes {
         let mut bytes = RecordBytes::new(self.at, self.name);
         bytes.push(self.payload);
         bytes
     }
 
-    /// Returns the sort key: instant and name.
+    /// Returns the sort key: timestamp and name.
     #[inline(always)]
     fn key(&self) -> (Mark, &'a [u8]) {
         (self.at, self.name)
     }
 }
 
-/// Encoder of a record, without an allocation.
+/// Encoder of a record. Makes no allocation.
 #[derive(Debug)]
 pub struct RecordBytes(ArrayVec<u8, MAX_RECORD_SIZE>);
 
 impl RecordBytes {
-    /// Creates the bytes of a record with an empty payload, to be appended.
+    /// Creates the bytes of a record with an empty payload.
     pub fn new(at: Mark, name: &[u8]) -> RecordBytes {
         let mut bytes = RecordBytes(ArrayVec::new());
         bytes.push(&[0; LENGTH]);
@@ -68,7 +68,7 @@ impl RecordBytes {
         bytes
     }
 
-    /// Appends bytes to the payload. The buffer has the size of the longest record.
+    /// Appends bytes to the payload. The buffer has room for the longest record.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         let written = self.0.try_extend_from_slice(bytes);
@@ -116,11 +116,12 @@ impl Decoder for Payload<'_> {
     }
 }
 
-/// Iterator over the records of a block, each with its range of bytes.
+/// Iterator over the ranges of bytes and the records of a block.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
-    place: usize,
+    /// Position of the next record.
+    position: usize,
 }
 
 impl<'a> Iterator for Records<'a> {
@@ -128,20 +129,20 @@ impl<'a> Iterator for Records<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<(Range<usize>, Record<'a>)> {
-        let (record, length) = Record::read(self.bytes.get(self.place..)?)?;
-        let end = self.place.saturating_add(length);
-        let place = self.place..end;
-        self.place = end;
-        Some((place, record))
+        let (record, length) = Record::read(self.bytes.get(self.position..)?)?;
+        let end = self.position.saturating_add(length);
+        let range = self.position..end;
+        self.position = end;
+        Some((range, record))
     }
 }
 
-/// Returns the records in `bytes`.
+/// Returns the ranges of bytes and the records in `bytes`.
 pub fn records(bytes: &[u8]) -> Records<'_> {
-    Records { bytes, place: 0 }
+    Records { bytes, position: 0 }
 }
 
-/// Records with distinct names, ordered by instant and then by name.
+/// Records with distinct names, ordered by timestamp and then by name.
 #[derive(Clone, Debug, Default)]
 pub struct Block(Vec<u8>);
 
@@ -167,7 +168,7 @@ impl Block {
         self.0.capacity()
     }
 
-    /// Returns the records, each with its range of bytes.
+    /// Returns the ranges of bytes and the records.
     #[inline]
     pub fn records(&self) -> Records<'_> {
         records(&self.0)
@@ -179,63 +180,63 @@ impl Block {
         self.record_at(0)
     }
 
-    /// Returns the instant of the last record.
+    /// Returns the timestamp of the last record.
     pub fn last_instant(&self) -> Option<Mark> {
-        let (mut place, mut last) = (0, None);
-        while let Some((at, end)) = self.instant_at(place) {
-            (place, last) = (end, Some(at));
+        let (mut position, mut last) = (0, None);
+        while let Some((at, end)) = self.instant_at(position) {
+            (position, last) = (end, Some(at));
         }
         last
     }
 
     /// Returns the record at a position.
     #[inline]
-    pub fn record_at(&self, place: usize) -> Option<Record<'_>> {
-        self.records_from(place).next().map(|(_, record)| record)
+    pub fn record_at(&self, position: usize) -> Option<Record<'_>> {
+        self.records_from(position).next().map(|(_, record)| record)
     }
 
     /// Returns the records from a position on.
     #[inline]
-    fn records_from(&self, place: usize) -> Records<'_> {
-        Records { bytes: &self.0, place }
+    fn records_from(&self, position: usize) -> Records<'_> {
+        Records { bytes: &self.0, position }
     }
 
-    /// Returns the instant of the record at a position, and the position of the next record. A scan by this function is
-    /// faster than [`Records`].
+    /// Returns the timestamp of the record at a position, and the position of the next record. A scan by this function is
+    /// faster than an iteration over [`Records`].
     #[inline(always)]
-    fn instant_at(&self, place: usize) -> Option<(Mark, usize)> {
-        let (length, rest) = self.0.get(place..)?.split_first_chunk()?;
+    fn instant_at(&self, position: usize) -> Option<(Mark, usize)> {
+        let (length, rest) = self.0.get(position..)?.split_first_chunk()?;
         let at = Mark::from_bits(u64::from_le_bytes(*rest.first_chunk()?));
-        Some((at, place.saturating_add(LENGTH).saturating_add(usize::from(u16::from_le_bytes(*length)))))
+        Some((at, position.saturating_add(LENGTH).saturating_add(usize::from(u16::from_le_bytes(*length)))))
     }
 
-    /// Returns the record with a name, and its range of bytes.
+    /// Returns the range of bytes of the record with a name, and the record.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<(Range<usize>, Record<'_>)> {
         self.records().find(|(_, record)| record.name == name)
     }
 
-    /// Returns the record with an instant and a name, and its range of bytes.
+    /// Returns the range of bytes of the record with a timestamp and a name, and the record.
     pub fn find_at(&self, at: Mark, name: &[u8]) -> Option<(Range<usize>, Record<'_>)> {
-        let mut records = self.records_from(self.place_of(at, name));
+        let mut records = self.records_from(self.position_of(at, name));
         records.next().filter(|(_, record)| record.key() == (at, name))
     }
 
-    /// Returns the position of the record with that instant and name, or the position at which to insert it.
-    pub fn place_of(&self, at: Mark, name: &[u8]) -> usize {
-        let mut place = 0;
-        while let Some((_, end)) = self.instant_at(place).filter(|(before, _)| *before < at) {
-            place = end;
+    /// Returns the position of the record with a timestamp and a name, or the position at which to insert such a record.
+    pub fn position_of(&self, at: Mark, name: &[u8]) -> usize {
+        let mut position = 0;
+        while let Some((_, end)) = self.instant_at(position).filter(|(before, _)| *before < at) {
+            position = end;
         }
-        let smaller = self.records_from(place).take_while(|(_, record)| record.key() < (at, name));
-        smaller.last().map_or(place, |(range, _)| range.end)
+        let smaller = self.records_from(position).take_while(|(_, record)| record.key() < (at, name));
+        smaller.last().map_or(position, |(range, _)| range.end)
     }
 
-    /// Inserts a record at its position.
-    pub fn insert(&mut self, place: usize, bytes: &mut RecordBytes) {
+    /// Inserts a record at a position, which must be the one from [`position_of`](Block::position_of).
+    pub fn insert(&mut self, position: usize, bytes: &mut RecordBytes) {
         let bytes = bytes.finish();
         self.make_room(bytes.len());
-        self.0.splice(place..place, bytes.iter().copied());
+        self.0.splice(position..position, bytes.iter().copied());
     }
 
     /// Reserves memory for `added` bytes, rounded up to a size class of the allocator, with spare capacity for a large
@@ -250,23 +251,23 @@ impl Block {
     }
 
     /// Removes the record in a range of bytes.
-    pub fn remove(&mut self, place: Range<usize>) {
+    pub fn remove(&mut self, range: Range<usize>) {
         const SPARE: usize = 512;
-        self.0.drain(place);
+        self.0.drain(range);
         if self.0.capacity().saturating_sub(self.0.len()) >= SPARE {
             self.0.shrink_to(self.0.len().next_multiple_of(16));
         }
     }
 
-    /// Removes the records up to and including an instant.
+    /// Removes the records up to and including the timestamp `at`.
     pub fn remove_until(&mut self, at: Mark) {
-        let until = self.records().take_while(|(_, record)| record.at <= at).last().map_or(0, |(place, _)| place.end);
+        let until = self.records().take_while(|(_, record)| record.at <= at).last().map_or(0, |(range, _)| range.end);
         if until > 0 {
             self.remove(0..until);
         }
     }
 
-    /// Splits off the second half of the records.
+    /// Splits off the second half of the records and returns it.
     pub fn split(&mut self) -> Block {
         let half = self.0.len() / 2;
         let end = self.records().find(|(range, _)| range.end >= half).map_or(half, |(range, _)| range.end);

@@ -20,8 +20,8 @@ fn record(at: u64, name: &[u8], value: u64, length: usize) -> (Mark, RecordBytes
 
 fn insert(table: &mut RecordTable, at: u64, name: &[u8], value: u64, length: usize) {
     let (at, bytes) = record(at, name, value, length);
-    let place = table.insert(at, name, bytes);
-    let found = table.record_at(place).unwrap();
+    let position = table.insert(at, name, bytes);
+    let found = table.record_at(position).unwrap();
     assert_eq!((found.at, found.name, self::value(&found)), (at, name, value));
 }
 
@@ -31,7 +31,7 @@ fn value(record: &Record) -> u64 {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Puts a record at an instant, in place of one with the same name.
+    /// Puts a record at an instant, in position of one with the same name.
     Put(u16, u64, usize),
     Remove(u16),
     RemoveFirst(u8),

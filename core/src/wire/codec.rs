@@ -24,6 +24,11 @@ pub trait Decoder {
     /// Decodes an integer. Returns `None` if none is left or it is malformed.
     fn integer(&mut self) -> Option<u64>;
 
+    /// Decodes a flag. Returns `None` if the next integer is neither 0 nor 1.
+    fn flag(&mut self) -> Option<bool> {
+        self.integer().filter(|flag| *flag <= 1).map(|flag| flag == 1)
+    }
+
     /// Decodes a string. Returns `None` if none is left or it is longer than `max` bytes.
     fn bytes(&mut self, max: usize) -> Option<Box<[u8]>>;
 }

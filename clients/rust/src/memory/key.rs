@@ -102,7 +102,7 @@ impl Key {
             Stored::Plain(any) => {
                 let kind = any.kind();
                 let leases = ConcurrencyUsage::of_mut(any).ok_or_else(|| wrong_type(kind, UsageKind::Concurrency))?;
-                (leases.release(holders, now), leases.time_to_last_expiry(now))
+                (leases.release(holders, now), leases.time_to_recovery(now))
             }
         };
         if released > 0 {
@@ -116,7 +116,7 @@ impl Key {
     pub(super) fn token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
         match &self.stored {
             Stored::Plain(any) => ConcurrencyUsage::of(any)?.lease_token(holder, now),
-            Stored::Composite(usage) => usage.lease_token(holder, now),
+            Stored::Composite(usage) => usage.leases()?.lease_token(holder, now),
         }
     }
 }

@@ -28,8 +28,8 @@ struct Piece {
 
 impl Clone for Piece {
     fn clone(&self) -> Piece {
-        let level = |place: usize| self.levels.get(place).map_or(0, |level| level.load(Relaxed));
-        Piece { era: self.era, levels: array::from_fn(|place| AtomicU64::new(level(place))) }
+        let level = |cell: usize| self.levels.get(cell).map_or(0, |level| level.load(Relaxed));
+        Piece { era: self.era, levels: array::from_fn(|cell| AtomicU64::new(level(cell))) }
     }
 }
 
@@ -40,7 +40,7 @@ impl Piece {
         for level in self.levels.iter_mut().map(AtomicU64::get_mut) {
             *level = mark.in_era(*level, self.era);
         }
-        self.era = mark.era();
+        self.era = mark.era;
     }
 }
 
@@ -56,12 +56,12 @@ pub(super) struct Cells {
     /// Number of allocated chunks.
     allocated_chunks: usize,
     /// Number of allocated pieces.
-    allocated_pieces: usize,
+    pub(super) allocated_pieces: usize,
 }
 
 /// Returns the indexes of a cell: its chunk, its piece in the chunk, and its position in the piece.
 #[inline(always)]
-fn place(cell: u32) -> (usize, usize, usize) {
+fn position(cell: u32) -> (usize, usize, usize) {
     let cell = usize::try_from(cell).unwrap_or(usize::MAX);
     let (piece, within) = (cell / CELLS_PER_PIECE, cell % CELLS_PER_PIECE);
     (piece / PIECES_PER_CHUNK, piece % PIECES_PER_CHUNK, within)
@@ -74,10 +74,10 @@ impl Cells {
         Cells { chunks: vec![None; chunks].into(), allocated_chunks: 0, allocated_pieces: 0 }
     }
 
-    /// Returns the level of a cell, with the era of the level.
+    /// Returns the level of a cell, and the era of the level. Returns `None` if the cell has not been written.
     #[inline(always)]
     pub(super) fn level(&self, cell: u32) -> Option<(u64, u64)> {
-        let (chunk, piece, within) = place(cell);
+        let (chunk, piece, within) = position(cell);
         let piece = self.chunks.get(chunk)?.as_ref()?.pieces.get(piece)?.as_ref()?;
         Some((piece.levels.get(within)?.load(Relaxed), piece.era))
     }
@@ -85,10 +85,10 @@ impl Cells {
     /// Raises a cell to `level`, which is of the era of `mark`. Returns `true` if the cell was below.
     #[inline(always)]
     pub(super) fn raise(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
-        let Some(of_cell) = self.own_level(cell, mark) else { return self.raise_elsewhere(cell, level, mark) };
-        let is_below = of_cell.load(Relaxed) < level;
+        let Some(stored) = self.own_level(cell, mark) else { return self.raise_elsewhere(cell, level, mark) };
+        let is_below = stored.load(Relaxed) < level;
         if is_below {
-            of_cell.store(level, Relaxed);
+            stored.store(level, Relaxed);
         }
         is_below
     }
@@ -96,9 +96,9 @@ impl Cells {
     /// Returns the level of a cell in a piece that is not shared and is in the era of `mark`.
     #[inline(always)]
     fn own_level(&self, cell: u32, mark: &WaterMark) -> Option<&AtomicU64> {
-        let (chunk, piece, within) = place(cell);
+        let (chunk, piece, within) = position(cell);
         let piece = self.own_piece(chunk, piece)?;
-        if piece.era == mark.era() { piece.levels.get(within) } else { None }
+        if piece.era == mark.era { piece.levels.get(within) } else { None }
     }
 
     /// Returns a piece if it is allocated and not shared.
@@ -111,34 +111,25 @@ impl Cells {
     /// Returns `true` if raising the cell allocates a piece, because it is missing or shared.
     #[inline(always)]
     pub(super) fn allocates(&self, cell: u32) -> bool {
-        let (chunk, piece, _) = place(cell);
+        let (chunk, piece, _) = position(cell);
         self.own_piece(chunk, piece).is_none()
     }
 
     /// Raises a cell of a missing or shared piece, or of one in an earlier era.
     #[cold]
     fn raise_elsewhere(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
-        let (chunk, piece, within) = place(cell);
-        let levels = self.levels_mut(chunk, piece, mark);
-        let Some(of_cell) = levels.and_then(|levels| levels.get_mut(within)) else { return false };
-        let before = *of_cell.get_mut();
-        *of_cell.get_mut() = before.max(level);
+        let cell = usize::try_from(cell).unwrap_or(usize::MAX);
+        let levels = self.levels_mut(cell / CELLS_PER_PIECE, mark);
+        let Some(stored) = levels.and_then(|levels| levels.get_mut(cell % CELLS_PER_PIECE)) else { return false };
+        let before = *stored.get_mut();
+        *stored.get_mut() = before.max(level);
         before < level
     }
 
-    /// Returns the levels of a piece in the era of `mark`, or `None` if the number is out of range.
-    pub(super) fn piece_mut(&mut self, number: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_PER_PIECE]> {
-        self.levels_mut(number / PIECES_PER_CHUNK, number % PIECES_PER_CHUNK, mark)
-    }
-
-    /// Returns the levels of a piece for modification. Allocates the piece if it is missing, and copies it if it is
-    /// shared.
-    fn levels_mut(
-        &mut self,
-        chunk: usize,
-        piece: usize,
-        mark: &WaterMark,
-    ) -> Option<&mut [AtomicU64; CELLS_PER_PIECE]> {
+    /// Returns the levels of a piece in the era of `mark`, or `None` if the number of the piece is out of range.
+    /// Allocates the piece if it is missing, and copies it if it is shared.
+    pub(super) fn levels_mut(&mut self, piece: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_PER_PIECE]> {
+        let (chunk, piece) = (piece / PIECES_PER_CHUNK, piece % PIECES_PER_CHUNK);
         let chunk = self.chunks.get_mut(chunk)?;
         if chunk.is_none() {
             self.allocated_chunks = self.allocated_chunks.saturating_add(1);
@@ -148,9 +139,9 @@ impl Cells {
         if piece.is_none() {
             self.allocated_pieces = self.allocated_pieces.saturating_add(1);
         }
-        let new_piece = || Arc::new(Piece { era: mark.era(), levels: [const { AtomicU64::new(0) }; CELLS_PER_PIECE] });
+        let new_piece = || Arc::new(Piece { era: mark.era, levels: [const { AtomicU64::new(0) }; CELLS_PER_PIECE] });
         let piece = Arc::make_mut(piece.get_or_insert_with(new_piece));
-        if piece.era != mark.era() {
+        if piece.era != mark.era {
             piece.enter(mark);
         }
         Some(&mut piece.levels)
@@ -176,8 +167,8 @@ impl Cells {
             chunks.append(&mut std::mem::take(&mut self.chunks).into_vec());
             self.chunks = chunks.into();
         }
-        for (place, chunk) in self.chunks.iter_mut().enumerate().skip(from / PIECES_PER_CHUNK) {
-            let first = place.saturating_mul(PIECES_PER_CHUNK);
+        for (index, chunk) in self.chunks.iter_mut().enumerate().skip(from / PIECES_PER_CHUNK) {
+            let first = index.saturating_mul(PIECES_PER_CHUNK);
             let Some(own) = chunk.as_mut().and_then(Arc::get_mut) else { continue };
             if from <= first {
                 let pieces = std::mem::replace(&mut own.pieces, [const { None }; PIECES_PER_CHUNK]);
@@ -197,18 +188,13 @@ impl Cells {
 
     /// Returns the addresses of all blocks: the list of chunks, and each chunk followed by its pieces.
     #[cfg(test)]
-    pub(super) fn places(&self) -> Vec<usize> {
+    pub(super) fn addresses(&self) -> Vec<usize> {
         let chunks = self.chunks.iter().flatten();
         let of_chunk = |chunk: &Arc<Chunk>| {
             let pieces = chunk.pieces.iter().flatten().map(|piece| Arc::as_ptr(piece).addr());
             std::iter::once(Arc::as_ptr(chunk).addr()).chain(pieces).collect::<Vec<_>>()
         };
         std::iter::once(self.chunks.as_ptr().addr()).chain(chunks.flat_map(of_chunk)).collect()
-    }
-
-    /// Returns the number of allocated pieces.
-    pub(super) fn allocated_pieces(&self) -> usize {
-        self.allocated_pieces
     }
 
     /// Returns the number of blocks besides the list of chunks.

@@ -28,8 +28,8 @@ pub(super) fn shares(size: SketchSize, capacity: Amount, used: impl Fn(u32) -> u
     let (mut filled, mut chances, mut denied) = (0_u64, 1_u64, 1_u64);
     for row in 0..ROWS {
         let mut without_room = 0_u64;
-        for place in 0..sampled {
-            let column = u64::from(place).saturating_mul(columns.into()).checked_div(sampled.into());
+        for sample in 0..sampled {
+            let column = u64::from(sample).saturating_mul(columns.into()).checked_div(sampled.into());
             let column = column.and_then(|column| u32::try_from(column).ok()).unwrap_or(0);
             let used = Amount::saturating(used(row.saturating_mul(columns).saturating_add(column)));
             filled = filled.saturating_add(u64::from(used != Amount::ZERO));

@@ -17,26 +17,15 @@ const MAX_DIFFERENCE: u64 = u64::MAX >> 1;
 pub(super) struct WaterMark {
     /// Number of completed eras, wrapping. No sketch reaches the end by itself, but a crafted payload may be close to
     /// it, and its later state must be decodable too.
-    era: u64,
-    /// Amount drained in the current era.
-    level: u64,
+    pub(super) era: u64,
+    /// Amount drained in the current era, in millionths.
+    pub(super) level: u64,
 }
 
 impl WaterMark {
     /// Creates a mark from stored values. Returns `None` if no sketch can have it.
     pub(super) fn stored(era: u64, level: u64) -> Option<WaterMark> {
         (level < ERA).then_some(WaterMark { era, level })
-    }
-
-    /// Returns the number of completed eras.
-    #[inline(always)]
-    pub(super) fn era(&self) -> u64 {
-        self.era
-    }
-
-    /// Returns the amount drained in the current era.
-    pub(super) fn level(&self) -> u64 {
-        self.level
     }
 
     /// Converts a level of the era `era` to the current era.

@@ -23,7 +23,7 @@ pub(super) struct SketchState {
     /// Amount drained from every cell.
     pub(super) mark: WaterMark,
     /// Bucket of the last charge, for display.
-    pub(super) numbers: Bucket,
+    pub(super) bucket: Bucket,
     /// Usage in cells that items share.
     pub(super) cells: Cells,
     /// Cells raised since the last effect was encoded.
@@ -34,13 +34,13 @@ pub(super) struct SketchState {
 
 impl SketchState {
     /// Creates a sketch with unused cells.
-    pub(super) fn new(size: SketchSize, secret: Secret, numbers: Bucket) -> SketchState {
+    pub(super) fn new(size: SketchSize, secret: Secret, bucket: Bucket) -> SketchState {
         let cells = usize::try_from(size.columns().saturating_mul(ROWS)).unwrap_or(0);
         SketchState {
             size,
             secret,
             mark: WaterMark::default(),
-            numbers,
+            bucket,
             cells: Cells::new(cells),
             raised: ArrayVec::new(),
             raised_to: 0,
@@ -48,7 +48,7 @@ impl SketchState {
     }
 
     /// Returns `true` if items have the same cells in both sketches.
-    pub(super) fn is_same(&self, other: &SketchState) -> bool {
+    pub(super) fn has_same_cells(&self, other: &SketchState) -> bool {
         (self.size, self.secret) == (other.size, other.secret)
     }
 
@@ -73,7 +73,7 @@ impl SketchState {
     }
 
     /// Returns the number of cells.
-    pub(super) fn count(&self) -> u32 {
+    pub(super) fn cell_count(&self) -> u32 {
         self.size.columns().saturating_mul(ROWS)
     }
 
@@ -81,10 +81,10 @@ impl SketchState {
     pub(super) fn encode_head(&self, drained_to: Timestamp, to: &mut impl Encoder) {
         to.integer(self.size.bytes());
         let [first, second] = self.secret.halves;
-        for number in [first, second, self.mark.era(), self.mark.level(), drained_to.micros()] {
+        for number in [first, second, self.mark.era, self.mark.level, drained_to.micros()] {
             to.integer(number);
         }
-        for number in self.numbers.fields() {
+        for number in self.bucket.fields() {
             to.integer(number);
         }
     }
@@ -95,19 +95,18 @@ impl SketchState {
         let secret = Secret { halves: [from.integer()?, from.integer()?] };
         let mark = WaterMark::stored(from.integer()?, from.integer()?)?;
         let drained_to = Timestamp::from_micros(from.integer()?)?;
-        let numbers = Bucket::of_fields([from.integer()?, from.integer()?, from.integer()?])?;
-        Some((SketchState { mark, ..SketchState::new(size, secret, numbers) }, drained_to))
+        let bucket = Bucket::of_fields([from.integer()?, from.integer()?, from.integer()?])?;
+        Some((SketchState { mark, ..SketchState::new(size, secret, bucket) }, drained_to))
     }
 
-    /// Encodes up to `most` used pieces from number `from` on. Returns the number of the next used piece, if there is
-    /// one.
-    pub(super) fn encode_pieces(&self, from: usize, most: usize, to: &mut impl Encoder) -> Option<usize> {
+    /// Encodes up to `max` used pieces from number `from` on. Returns the number of the next used piece, if there is one.
+    pub(super) fn encode_pieces(&self, from: usize, max: usize, to: &mut impl Encoder) -> Option<usize> {
         let mut pieces = self.cells.pieces(from).filter_map(|(number, levels, era)| {
             let used = levels.iter().map(move |level| self.mark.usage(level.load(Relaxed), era));
             let length = used.clone().rposition(|used| used > 0)?.saturating_add(1);
             Some((number, used.take(length)))
         });
-        let part: Vec<_> = pieces.by_ref().take(most).collect();
+        let part: Vec<_> = pieces.by_ref().take(max).collect();
         to.integer(u64::try_from(part.len()).unwrap_or(0));
         let mut bytes = Vec::with_capacity(CELLS_PER_PIECE.saturating_mul(8));
         for (number, used) in part {
@@ -119,10 +118,10 @@ impl SketchState {
         pieces.next().map(|(number, _)| number)
     }
 
-    /// Decodes used pieces in ascending order into the sketch. Returns the usage of the fullest cell.
+    /// Decodes used pieces, in ascending order, and adds them to the sketch. Returns the usage of their fullest cell.
     pub(super) fn decode_pieces(&mut self, from: &mut impl Decoder) -> Option<Amount> {
         let (mut fullest, mut next) = (0, 0_u64);
-        let cells = u64::from(self.count());
+        let cells = u64::from(self.cell_count());
         for _ in 0..from.integer()? {
             let number = from.integer().filter(|number| *number >= next)?;
             next = number.checked_add(1)?;
@@ -135,7 +134,7 @@ impl SketchState {
                 return None;
             }
             let mark = self.mark;
-            let levels = self.cells.piece_mut(usize::try_from(number).ok()?, &mark)?;
+            let levels = self.cells.levels_mut(usize::try_from(number).ok()?, &mark)?;
             for (level, used) in levels.iter_mut().zip(used) {
                 let used = Amount::from_millionths(u64::from_le_bytes(*used))?.millionths();
                 fullest = fullest.max(used);

@@ -1,15 +1,22 @@
 //! Usage of a sketch, with its encoding and effects.
+//!
+//! The words of an effect are: 1 (2: a further part of the whole sketch, in a rewritten AOF); the size; the two halves
+//! of the secret; the water mark, as completed eras of 2^62 millionths and millionths of the current one; the
+//! microsecond up to which the sketch has drained; the numbers of the last charge, which are the millionths of capacity
+//! and refill and the microseconds of the period; then the number of cells, each with its index and the millionths
+//! used, or the number of pieces, each with its index and eight bytes per cell. Applying an effect twice has no further
+//! effect.
 
 use super::estimate;
 use super::secret::{ItemCells, Secret};
 use super::size::SketchSize;
-use super::sketch_change::SketchChange;
-use super::sketch_state::SketchState;
+use super::sketch_state::{ROWS_OF_CELLS, SketchState};
 use crate::algorithm::bucket::{Bucket, BucketUsage};
 use crate::limit::{InfoField, Limit, Usage};
 use crate::number::{Amount, Span, Timestamp};
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
+use arrayvec::ArrayVec;
 use std::fmt;
 
 /// First field of an effect that adds pieces to an earlier part.
@@ -22,8 +29,9 @@ const PIECES_PER_PART: usize = 64;
 #[derive(Clone, Default)]
 pub struct SketchUsage {
     state: Option<SketchState>,
-    /// Usage of the fullest cell, with the time up to which all cells have drained.
-    fullest: BucketUsage,
+    /// Usage of the fullest cell, with the time up to which all cells have drained. Once the fullest cell has drained, all
+    /// cells have.
+    pub(super) fullest: BucketUsage,
 }
 
 impl fmt::Debug for SketchUsage {
@@ -31,8 +39,8 @@ impl fmt::Debug for SketchUsage {
         let mut shown = f.debug_struct("SketchUsage");
         shown.field("fullest", &self.fullest);
         if let Some(state) = &self.state {
-            shown.field("size", &state.size).field("mark", &state.mark).field("numbers", &state.numbers);
-            let used = (0..state.count()).map(|cell| (cell, state.used(cell))).filter(|(_, used)| *used > 0);
+            shown.field("size", &state.size).field("mark", &state.mark).field("bucket", &state.bucket);
+            let used = (0..state.cell_count()).map(|cell| (cell, state.used(cell))).filter(|(_, used)| *used > 0);
             let used: Vec<(u32, u64)> = used.take(64).collect();
             shown.field("used", &used);
         }
@@ -49,15 +57,9 @@ impl SketchUsage {
 
     /// Initializes an unused sketch.
     #[cold]
-    pub(super) fn initialize(&mut self, size: SketchSize, secret: Secret, numbers: Bucket, now: Timestamp) {
-        self.fullest = BucketUsage::at(Amount::ZERO, now);
-        self.state = Some(SketchState::new(size, secret, numbers));
-    }
-
-    /// Returns the usage of the fullest cell: when it has drained, all have.
-    #[inline(always)]
-    pub(super) fn fullest(&self) -> BucketUsage {
-        self.fullest
+    pub(super) fn initialize(&mut self, size: SketchSize, secret: Secret, bucket: Bucket, now: Timestamp) {
+        self.fullest = BucketUsage { used: Amount::ZERO, drained_to: now };
+        self.state = Some(SketchState::new(size, secret, bucket));
     }
 
     /// Returns the usage of the bucket with these cells.
@@ -70,19 +72,20 @@ impl SketchUsage {
             }
             _ => 0,
         };
-        BucketUsage::at(Amount::saturating(used), self.fullest.drained_to())
+        BucketUsage { used: Amount::saturating(used), ..self.fullest }
     }
 
-    /// Drains all cells until `now`, and raises those of an item to the usage of its bucket at that time.
+    /// Drains all cells until `now`, and raises those of an item to `used`, the usage of its bucket at that time. Stores
+    /// the bucket with another `capacity` for display.
     #[inline]
-    pub(super) fn charge(&mut self, bucket: &Bucket, whole: Amount, now: Timestamp, cells: ItemCells, used: Amount) {
+    pub(super) fn charge(&mut self, bucket: &Bucket, capacity: Amount, now: Timestamp, cells: ItemCells, used: Amount) {
         let Some(state) = &mut self.state else { return };
-        let before = self.fullest.used();
+        let before = self.fullest.used;
         bucket.advance(&mut self.fullest, now);
-        state.mark.advance(before.minus(self.fullest.used()).millionths());
-        state.numbers = bucket.limited_to(whole);
+        state.mark.advance(before.minus(self.fullest.used).millionths());
+        state.bucket = bucket.limited_to(capacity);
         state.raise(cells, used);
-        self.fullest = BucketUsage::at(self.fullest.used().max(used), self.fullest.drained_to());
+        self.raise_fullest(used);
     }
 
     /// Returns the number of cells whose raise allocates a piece.
@@ -93,31 +96,27 @@ impl SketchUsage {
 
     /// Returns the addresses of all blocks.
     #[cfg(test)]
-    pub(super) fn places(&self) -> Vec<usize> {
-        self.state.as_ref().map_or_else(Vec::new, |state| state.cells.places())
+    pub(super) fn addresses(&self) -> Vec<usize> {
+        self.state.as_ref().map_or_else(Vec::new, |state| state.cells.addresses())
     }
 
-    /// Returns the shares of used cells at `now`, estimated from a sample.
+    /// Returns the shares for RL.INFO at `now`, estimated from a sample of the cells.
     fn shares(&self, state: &SketchState, now: Timestamp) -> estimate::Shares {
-        let drained = state.numbers.drained(now.since(self.fullest.drained_to()));
-        estimate::shares(state.size, state.numbers.limit(), |cell| {
-            state.used(cell).saturating_sub(drained.millionths())
-        })
+        let drained = state.bucket.drained(now.since(self.fullest.drained_to));
+        estimate::shares(state.size, state.bucket.limit(), |cell| state.used(cell).saturating_sub(drained.millionths()))
     }
-}
 
-impl SketchUsage {
-    /// Applies the state without the cells, and initializes an unused sketch.
+    /// Applies the state without the cells to this sketch, which it initializes if the sketch is unused.
     fn follow(&mut self, head: &SketchState, drained_to: Timestamp) -> &mut SketchState {
-        let state = self.state.get_or_insert_with(|| SketchState::new(head.size, head.secret, head.numbers));
+        let state = self.state.get_or_insert_with(|| SketchState::new(head.size, head.secret, head.bucket));
         let drained = head.mark.since(&state.mark).unwrap_or(0);
-        (state.mark, state.numbers) = (head.mark, head.numbers);
-        self.fullest = BucketUsage::at(self.fullest.used().minus(Amount::saturating(drained)), drained_to);
+        (state.mark, state.bucket) = (head.mark, head.bucket);
+        self.fullest = BucketUsage { used: self.fullest.used.minus(Amount::saturating(drained)), drained_to };
         state
     }
 
     fn raise_fullest(&mut self, used: Amount) {
-        self.fullest = BucketUsage::at(self.fullest.used().max(used), self.fullest.drained_to());
+        self.fullest.used = self.fullest.used.max(used);
     }
 
     fn apply(&mut self, SketchChange { head, drained_to, raised }: SketchChange) {
@@ -127,18 +126,44 @@ impl SketchUsage {
         }
         raised.into_iter().for_each(|(_, used)| self.raise_fullest(used));
     }
+}
 
-    fn decode_whole(from: &mut impl Decoder) -> Option<SketchUsage> {
-        let (mut state, drained_to) = SketchState::decode_head(from)?;
-        let fullest = state.decode_pieces(from)?;
-        let used = fullest != Amount::ZERO;
-        used.then(|| SketchUsage { state: Some(state), fullest: BucketUsage::at(fullest, drained_to) })
+/// Change of a sketch by a call.
+struct SketchChange {
+    /// State without the cells.
+    head: SketchState,
+    /// Time up to which the sketch has drained.
+    drained_to: Timestamp,
+    /// Raised cells with their usage.
+    raised: ArrayVec<(u32, Amount), { ROWS_OF_CELLS }>,
+}
+
+impl SketchChange {
+    /// Decodes a change from an effect. Returns `None` if it is malformed.
+    fn decode(from: &mut impl Decoder) -> Option<SketchChange> {
+        let (head, drained_to) = SketchState::decode_head(from)?;
+        let mut raised = ArrayVec::new();
+        for _ in 0..from.integer()? {
+            let cell = u32::try_from(from.integer()?).ok().filter(|cell| *cell < head.cell_count())?;
+            let used = Amount::from_millionths(from.integer()?).filter(|used| *used != Amount::ZERO)?;
+            raised.try_push((cell, used)).ok()?;
+        }
+        Some(SketchChange { head, drained_to, raised })
+    }
+
+    /// Returns `true` if the change can have happened to the sketch.
+    fn fits(&self, state: Option<&SketchState>) -> bool {
+        match state {
+            Some(state) => state.has_same_cells(&self.head) && self.head.mark.since(&state.mark).is_some(),
+            None => !self.raised.is_empty(),
+        }
     }
 }
 
 impl Usage for SketchUsage {
     const KIND: UsageKind = UsageKind::Sketch;
     const HAS_PIECES: bool = true;
+    const PROPAGATES_CHANGES: bool = true;
 
     fn is_unused(&self) -> bool {
         self.fullest.is_unused()
@@ -154,19 +179,21 @@ impl Usage for SketchUsage {
 
     fn encode(&self, to: &mut impl Encoder) {
         if let Some(state) = &self.state {
-            state.encode_head(self.fullest.drained_to(), to);
+            state.encode_head(self.fullest.drained_to, to);
             state.encode_pieces(0, usize::MAX, to);
         }
     }
 
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<SketchUsage> {
-        SketchUsage::decode_whole(from)
+        let (mut state, drained_to) = SketchState::decode_head(from)?;
+        let used = state.decode_pieces(from).filter(|used| *used != Amount::ZERO)?;
+        Some(SketchUsage { state: Some(state), fullest: BucketUsage { used, drained_to } })
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
         let Some(state) = &mut self.state else { return };
         to.integer(CHANGE);
-        state.encode_head(self.fullest.drained_to(), to);
+        state.encode_head(self.fullest.drained_to, to);
         to.integer(u64::try_from(state.raised.len()).unwrap_or(0));
         for cell in state.raised.drain(..) {
             to.integer(u64::from(cell));
@@ -174,53 +201,44 @@ impl Usage for SketchUsage {
         }
     }
 
-    fn encode_whole_effect(&self, to: &mut impl Encoder) {
-        to.integer(WHOLE);
-        self.encode(to);
-    }
-
     fn encode_part_of_whole(&self, from: usize, to: &mut impl Encoder) -> Option<usize> {
         let state = self.state.as_ref()?;
         to.integer(if from == 0 { WHOLE } else { PART });
-        state.encode_head(self.fullest.drained_to(), to);
+        state.encode_head(self.fullest.drained_to, to);
         state.encode_pieces(from, PIECES_PER_PART, to)
     }
 
-    fn accepts_effect_until(&self, from: &mut impl Decoder, _version: u32, latest: Timestamp) -> bool {
-        match from.integer() {
-            Some(WHOLE) => SketchUsage::decode_whole(from).is_some_and(|usage| !usage.is_after(latest)),
-            Some(CHANGE) => SketchChange::decode(from)
+    fn accepts_change(&self, tag: u64, from: &mut impl Decoder, latest: Timestamp) -> bool {
+        match tag {
+            CHANGE => SketchChange::decode(from)
                 .is_some_and(|change| change.drained_to <= latest && change.fits(self.state.as_ref())),
             // A part must have the same time as the earlier parts.
-            Some(PART) => SketchUsage::decode_whole(from).is_some_and(|part| match (&self.state, &part.state) {
-                (Some(state), Some(part_state)) => {
-                    let as_of_one_instant = self.fullest.drained_to() == part.fullest.drained_to();
-                    state.is_same(part_state) && state.mark == part_state.mark && as_of_one_instant
-                }
-                _ => false,
-            }),
+            PART => {
+                SketchUsage::decode(from, SketchUsage::VERSION).is_some_and(|part| match (&self.state, &part.state) {
+                    (Some(state), Some(part_state)) => {
+                        let as_of_one_instant = self.fullest.drained_to == part.fullest.drained_to;
+                        state.has_same_cells(part_state) && state.mark == part_state.mark && as_of_one_instant
+                    }
+                    _ => false,
+                })
+            }
             _ => false,
         }
     }
 
-    fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
-        match from.integer() {
-            Some(WHOLE) => *self = SketchUsage::decode(from, version).unwrap_or_default(),
-            Some(CHANGE) => {
-                if let Some(change) = SketchChange::decode(from) {
-                    self.apply(change);
-                }
+    fn apply_change(&mut self, tag: u64, from: &mut impl Decoder) {
+        if tag == CHANGE {
+            if let Some(change) = SketchChange::decode(from) {
+                self.apply(change);
             }
-            _ => {
-                let Some((head, drained_to)) = SketchState::decode_head(from) else { return };
-                let fullest = self.follow(&head, drained_to).decode_pieces(from);
-                self.raise_fullest(fullest.unwrap_or_default());
-            }
+        } else if let Some((head, drained_to)) = SketchState::decode_head(from) {
+            let fullest = self.follow(&head, drained_to).decode_pieces(from);
+            self.raise_fullest(fullest.unwrap_or_default());
         }
     }
 
     fn entries(&self) -> usize {
-        self.state.as_ref().map_or(0, |state| state.cells.allocated_pieces())
+        self.state.as_ref().map_or(0, |state| state.cells.allocated_pieces)
     }
 
     fn heap_size(&self) -> usize {
@@ -240,7 +258,7 @@ impl Usage for SketchUsage {
         let shares = self.shares(state, now);
         vec![
             ("size", InfoField::Count(state.size.bytes())),
-            ("numbers", InfoField::Text(state.numbers.numbers().to_string())),
+            ("numbers", InfoField::Text(state.bucket.arguments())),
             ("filled", InfoField::Text(estimate::text(shares.filled))),
             ("unseen_denied", InfoField::Text(estimate::text(shares.unseen_denied))),
         ]

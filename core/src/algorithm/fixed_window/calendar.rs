@@ -59,13 +59,13 @@ impl Offset {
         }
     }
 
-    /// Returns the offset as two bytes, which never change: minutes in little endian.
+    /// Returns the offset in minutes as two bytes in little endian, for a stored identity.
     #[must_use]
     pub fn identity(self) -> [u8; 2] {
         self.minutes.to_le_bytes()
     }
 
-    /// Decodes the output of [`identity`](Offset::identity).
+    /// Creates the offset that has this [`identity`](Offset::identity).
     #[must_use]
     pub fn of_bytes(bytes: [u8; 2]) -> Option<Offset> {
         let minutes = i16::from_le_bytes(bytes);
@@ -78,7 +78,7 @@ impl Offset {
     pub fn end(self, window: Period, instant: Timestamp) -> Timestamp {
         let length = window.micros();
         let beyond = self.micros().unsigned_abs() % length;
-        // A negative offset equals the positive one that completes it to a whole window.
+        // A negative offset has the same boundaries as a positive one of a whole window minus its distance.
         let east = match self.minutes {
             0.. => beyond,
             ..0 => length.get().saturating_sub(beyond),
@@ -142,54 +142,41 @@ impl Anchor {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calendar {
-    unit: Unit,
+    unit: &'static Unit,
     anchor: Anchor,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    Week,
-    Month,
-    Quarter,
-    Year,
+/// Unit of calendar windows.
+#[derive(Debug, PartialEq, Eq)]
+struct Unit {
+    /// Word in a call.
+    word: &'static str,
+    /// Number in a stored identity, which never changes.
+    number: u8,
+    /// Length in months; `None` for a week.
+    months: Option<NonZeroU64>,
 }
 
-impl Unit {
-    const ALL: [Unit; 4] = [Unit::Week, Unit::Month, Unit::Quarter, Unit::Year];
-
-    /// Returns the word of the unit, and its stored number, which never changes.
-    fn names(self) -> (&'static str, u8) {
-        match self {
-            Unit::Week => ("1w", 2),
-            Unit::Month => ("1mo", 3),
-            Unit::Quarter => ("3mo", 4),
-            Unit::Year => ("1y", 5),
-        }
-    }
-
-    /// Returns the length in months, or `None` for a week.
-    fn months(self) -> Option<NonZeroU64> {
-        match self {
-            Unit::Week => None,
-            Unit::Month => NonZeroU64::new(1),
-            Unit::Quarter => NonZeroU64::new(3),
-            Unit::Year => NonZeroU64::new(12),
-        }
-    }
-}
+/// Week, month, quarter and year.
+static UNITS: [Unit; 4] = [
+    Unit { word: "1w", number: 2, months: None },
+    Unit { word: "1mo", number: 3, months: NonZeroU64::new(1) },
+    Unit { word: "3mo", number: 4, months: NonZeroU64::new(3) },
+    Unit { word: "1y", number: 5, months: NonZeroU64::new(12) },
+];
 
 impl Calendar {
     /// Parses `1w`, `1mo`, `3mo` or `1y`. No other multiples are supported.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Calendar> {
-        let unit = Unit::ALL.into_iter().find(|unit| unit.names().0.as_bytes() == text)?;
+        let unit = UNITS.iter().find(|unit| unit.word.as_bytes() == text)?;
         Some(Calendar { unit, anchor: Anchor::FIRST_DAY })
     }
 
     /// Returns this window with another first day. Returns `None` for a week or a year.
     #[must_use]
     pub fn anchored(self, anchor: Anchor) -> Option<Calendar> {
-        matches!(self.unit, Unit::Month | Unit::Quarter).then_some(Calendar { anchor, ..self })
+        self.unit.months.is_some_and(|months| months.get() < 12).then_some(Calendar { anchor, ..self })
     }
 
     /// Returns the day on which the window begins.
@@ -198,16 +185,16 @@ impl Calendar {
         self.anchor
     }
 
-    /// Returns the unit as a number above 1, which never changes.
+    /// Returns the number of the unit in a stored identity: above 1, and constant across versions.
     #[must_use]
     pub fn identity(self) -> u8 {
-        self.unit.names().1
+        self.unit.number
     }
 
-    /// Decodes the output of [`identity`](Calendar::identity).
+    /// Creates the window that begins on the first day of the unit with this [number](Calendar::identity).
     #[must_use]
     pub fn of_number(number: u8) -> Option<Calendar> {
-        let unit = Unit::ALL.into_iter().find(|unit| unit.names().1 == number)?;
+        let unit = UNITS.iter().find(|unit| unit.number == number)?;
         Some(Calendar { unit, anchor: Anchor::FIRST_DAY })
     }
 
@@ -216,7 +203,7 @@ impl Calendar {
     pub fn end(self, offset: Offset, instant: Timestamp) -> Timestamp {
         let local = offset.local(instant);
         let day = local / DAY;
-        let next = match self.unit.months() {
+        let next = match self.unit.months {
             // Day 0 was a Wednesday.
             None => day.saturating_add(7).saturating_sub(day.saturating_add(2) % 7),
             Some(months) => {
@@ -240,7 +227,7 @@ impl Calendar {
 impl fmt::Display for Calendar {
     /// Prints the word of the unit without the anchor.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.unit.names().0)
+        f.write_str(self.unit.word)
     }
 }
 

@@ -1,5 +1,6 @@
 mod calendar_windows;
 
+use super::calendar::Anchor;
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, Refund, Take};

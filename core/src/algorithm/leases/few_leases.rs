@@ -1,28 +1,29 @@
-//! Leases of a key with few, in one block of memory without an index. Nearly all keys have few leases, so these take as
-//! little memory as possible. Each call scans all leases of the key.
+//! Leases of a key that has few, in one block of memory without an index. Nearly all keys have few leases, so these take
+//! as little memory as possible. Each call scans all leases of the key.
 
 use super::lease::{Lease, LeaseSum};
 use crate::number::lazy_shift::Shift;
 use crate::number::{Span, Timestamp};
 use crate::record_table::Block;
 
-/// Maximum number of leases. At about this number a call costs as much as in a [table](super::many_leases).
-pub(super) const MOST: usize = 32;
+/// Maximum number of leases in this form. At about this number a call costs as much as in a
+/// [table](super::many_leases).
+pub(super) const MAX_FEW: usize = 32;
 
-/// Shift of few leases, whose instants are stored without a shift.
+/// Shift of few leases, whose expiries are stored unshifted.
 const UNMOVED: Shift = Shift::NONE;
 
-/// Few leases. All of them count; each change removes the expired ones.
+/// Few leases: those that had not expired at the last change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FewLeases {
-    /// Instant of the last change.
+    /// Time of the last change.
     pub(super) written: Timestamp,
-    /// Leases by the instant of expiry, and then by holder.
+    /// Leases by expiry, and then by holder.
     leases: Block,
 }
 
 impl FewLeases {
-    /// Creates leases that were last changed at `written`. `leases` must be in the order of expiry.
+    /// Creates the form of few of `leases`, which must be in the order of expiry and were last changed at `written`.
     pub(super) fn of<'a>(written: Timestamp, leases: impl Iterator<Item = (&'a [u8], Lease)>) -> FewLeases {
         let mut few = FewLeases { written, ..FewLeases::default() };
         leases.for_each(|(holder, lease)| few.append(holder, lease));
@@ -34,9 +35,9 @@ impl FewLeases {
         self.leases.push(&mut lease.record(holder, UNMOVED).1);
     }
 
-    /// Returns the instant at which to evaluate the leases at `now`: not before the last change. If the clock moved
-    /// backwards, they are evaluated as of the last change, because all instants would be shifted by the same distance.
-    pub(super) fn at(&self, now: Timestamp) -> Timestamp {
+    /// Returns the time at which to evaluate the leases at `now`: not before the last change. If the clock moved
+    /// backwards, they are evaluated as of the last change, because all expiries would be shifted by the same distance.
+    pub(super) fn effective_time(&self, now: Timestamp) -> Timestamp {
         now.max(self.written)
     }
 
@@ -60,9 +61,9 @@ impl FewLeases {
         self.leases.find(holder).and_then(|(_, record)| Lease::read(&record, UNMOVED))
     }
 
-    /// Returns the holder and lease at a place.
-    pub(super) fn get(&self, place: usize) -> Option<(&[u8], Lease)> {
-        let record = self.leases.record_at(place)?;
+    /// Returns the holder and the lease at a position in the block.
+    pub(super) fn get(&self, position: usize) -> Option<(&[u8], Lease)> {
+        let record = self.leases.record_at(position)?;
         Some((record.name, Lease::read(&record, UNMOVED)?))
     }
 
@@ -73,20 +74,20 @@ impl FewLeases {
 
     /// Returns the leases that have not expired, with their holders.
     pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
-        // At the latest instant, a lease expires at the instant at which it is taken.
-        let at = self.at(now).min(Timestamp::MAX);
+        // At the latest timestamp, a lease expires at the time at which it is taken.
+        let at = self.effective_time(now).min(Timestamp::MAX);
         self.iter().filter(move |(_, lease)| at < lease.expires_at)
     }
 
-    /// Returns the time until the last one expires.
+    /// Returns the time until the last lease expires.
     pub(super) fn time_to_last_expiry(&self, now: Timestamp) -> Span {
-        self.leases.last_instant().map_or(Span::ZERO, |last| UNMOVED.instant(last).since(self.at(now)))
+        self.leases.last_instant().map_or(Span::ZERO, |last| UNMOVED.instant(last).since(self.effective_time(now)))
     }
 
     /// Advances to `now`: removes the expired leases, and shifts the others back by `span`, the distance by which the
     /// clock has moved backwards.
     pub(super) fn advance(&mut self, span: Span, now: Timestamp) {
-        // Time shown by the clock before it moved backwards.
+        // Time shown by the clock before a move backwards.
         let at = UNMOVED.mark(now.plus(span).min(Timestamp::MAX));
         self.leases.remove_until(at);
         if span != Span::ZERO {
@@ -98,17 +99,18 @@ impl FewLeases {
 
     /// Removes the lease of a holder. Returns `false` if there is none.
     pub(super) fn remove(&mut self, holder: &[u8]) -> bool {
-        let place = self.leases.find(holder).map(|(place, _)| place);
-        place.map(|place| self.leases.remove(place)).is_some()
+        let range = self.leases.find(holder).map(|(range, _)| range);
+        range.map(|range| self.leases.remove(range)).is_some()
     }
 
-    /// Stores a lease of a holder, which replaces its previous one, and returns its place.
+    /// Stores a lease of a holder, which replaces the holder's previous lease. Returns the position of the lease in the
+    /// block.
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) -> usize {
         self.remove(holder);
         let (at, mut bytes) = lease.record(holder, UNMOVED);
-        let place = self.leases.place_of(at, holder);
-        self.leases.insert(place, &mut bytes);
-        place
+        let position = self.leases.position_of(at, holder);
+        self.leases.insert(position, &mut bytes);
+        position
     }
 
     /// Returns the approximate heap memory in bytes.

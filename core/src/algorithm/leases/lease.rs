@@ -9,19 +9,19 @@ use crate::wire::codec::{Decoder, Encoder};
 /// Lease of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
-    /// Instant of expiry.
+    /// Time of expiry.
     pub(super) expires_at: Timestamp,
     /// Leased units.
     pub(super) units: Amount,
-    /// Fencing token, if the holder requested one. It is larger than the tokens of all earlier leases. The holder sends
-    /// it with each write to a resource, and the resource rejects a token smaller than one it has received. So a holder
-    /// that has lost its lease without noticing cannot overwrite the data of its successor.
+    /// Fencing token, if the holder requested one: larger than the tokens of all earlier leases. The holder sends the
+    /// token with each write to a resource, and the resource rejects a token smaller than the largest that it has
+    /// received. So a holder that has lost its lease without noticing cannot overwrite the data of its successor.
     pub(super) token: Option<Token>,
 }
 
 impl Lease {
-    /// Encodes the record of a holder's lease, and returns it with its instant. The lowest bit of the units is set if a
-    /// token follows.
+    /// Encodes a holder's lease as a record of a table with a shift. Returns the expiry and the bytes. The lowest bit of
+    /// the units is set if a token follows.
     pub(super) fn record(self, holder: &[u8], shift: Shift) -> (Mark, RecordBytes) {
         let at = shift.mark(self.expires_at);
         let mut bytes = RecordBytes::new(at, holder);
@@ -62,17 +62,17 @@ pub(super) struct LeaseSum {
 }
 
 impl LeaseSum {
-    /// Returns the sum of one lease of `units`.
+    /// Returns the sum that consists of one lease of `units`.
     pub(super) fn of(units: Amount) -> LeaseSum {
         LeaseSum { units, leases: 1 }
     }
 
-    /// Returns the sum of both.
+    /// Returns this sum plus the leases of `other`.
     pub(super) fn plus(self, other: LeaseSum) -> LeaseSum {
         LeaseSum { units: self.units.plus(other.units), leases: self.leases.saturating_add(other.leases) }
     }
 
-    /// Returns the difference of both. `other` must be a part of this sum.
+    /// Returns this sum without the leases of `other`, which must be part of the sum.
     pub(super) fn minus(self, other: LeaseSum) -> LeaseSum {
         LeaseSum { units: self.units.minus(other.units), leases: self.leases.saturating_sub(other.leases) }
     }

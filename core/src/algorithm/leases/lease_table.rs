@@ -10,17 +10,18 @@ use crate::number::{Amount, Span, Timestamp};
 /// State of a concurrency limit.
 #[derive(Clone, Debug, Default)]
 pub struct ConcurrencyUsage {
-    leases: Leases,
+    pub(super) leases: Leases,
     /// Further changes by the current call. Most calls have none.
     rest: Option<Box<FurtherChanges>>,
-    /// Place of the lease that the current call has taken, among few.
+    /// Position of the lease that the current call has taken, in the form of few.
     leased: Option<u16>,
     /// Largest fencing token of all leases that this key has had; 0 if none had a token.
-    latest_token: u64,
+    pub(super) latest_token: u64,
 }
 
+/// Leases of a key, few or many.
 #[derive(Clone, Debug)]
-enum Leases {
+pub(super) enum Leases {
     Few(FewLeases),
     Many(Box<ManyLeases>),
 }
@@ -40,6 +41,7 @@ macro_rules! of_either {
         }
     };
 }
+pub(super) use of_either;
 
 /// Changes by a call to a lease table, apart from a new lease, in this order.
 #[derive(Clone, Debug, Default)]
@@ -80,41 +82,24 @@ impl ConcurrencyUsage {
         count
     }
 
-    /// Returns `true` if a holder has an unexpired lease.
-    #[must_use]
-    pub fn has_lease(&self, holder: &[u8], now: Timestamp) -> bool {
-        self.held_by(holder, now).is_some()
-    }
-
-    /// Returns the expiry of a holder's lease; `None` if it has none.
+    /// Returns the expiry of a holder's lease; `None` if the holder has no unexpired lease.
     #[must_use]
     pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
         self.live_lease_of(holder, now).map(|lease| lease.expires_at)
     }
 
-    /// Returns the fencing token of a holder's lease; `None` if it has no lease, or did not request a token.
+    /// Returns the fencing token of a holder's lease; `None` if the holder has no lease, or did not request a token.
     #[must_use]
     pub fn lease_token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
         self.live_lease_of(holder, now).and_then(|lease| lease.token)
     }
 
-    /// Returns the largest fencing token of all leases that this key has had; 0 if none had a token.
-    pub(super) fn latest_of_tokens(&self) -> u64 {
-        self.latest_token
+    /// Returns the time at which to evaluate the leases at `now`: not before the last change.
+    pub(super) fn effective_time(&self, now: Timestamp) -> Timestamp {
+        of_either!(&self.leases, leases => leases.effective_time(now))
     }
 
-    /// Returns the time until the last lease expires.
-    #[must_use]
-    pub fn time_to_last_expiry(&self, now: Timestamp) -> Span {
-        of_either!(&self.leases, leases => leases.time_to_last_expiry(now))
-    }
-
-    /// Returns the instant at which to evaluate the leases at `now`: not before the last change.
-    pub(super) fn at(&self, now: Timestamp) -> Timestamp {
-        of_either!(&self.leases, leases => leases.at(now))
-    }
-
-    /// Returns the instant of the last change.
+    /// Returns the time of the last change.
     pub(super) fn written(&self) -> Timestamp {
         of_either!(&self.leases, leases => leases.written)
     }
@@ -125,20 +110,12 @@ impl ConcurrencyUsage {
     }
 
     fn live_lease_of(&self, holder: &[u8], now: Timestamp) -> Option<Lease> {
-        self.lease_of(holder).filter(|lease| self.at(now) < lease.expires_at)
+        self.lease_of(holder).filter(|lease| self.effective_time(now) < lease.expires_at)
     }
 
     /// Returns the lease of a holder, which may have expired.
     pub(super) fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
         of_either!(&self.leases, leases => leases.lease_of(holder))
-    }
-
-    /// Returns the number of leases that count: those that had not expired when the table was last changed.
-    pub(super) fn count(&self) -> usize {
-        match &self.leases {
-            Leases::Few(leases) => leases.len(),
-            Leases::Many(leases) => leases.counted.leases,
-        }
     }
 
     /// Returns the sum of the leases that have not expired.
@@ -152,38 +129,17 @@ impl ConcurrencyUsage {
         few.into_iter().flat_map(move |few| few.live(now)).chain(many.into_iter().flat_map(move |many| many.live(now)))
     }
 
-    /// Returns the leases that count, in the order of expiry.
+    /// Returns the leases that count, in the order of expiry: those that had not expired when the table was last changed.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
         let (few, many) = self.by_form();
         few.into_iter().flat_map(FewLeases::iter).chain(many.into_iter().flat_map(ManyLeases::counted))
     }
 
-    /// Returns the leases in their form, few or many; the other one is `None`.
+    /// Returns the leases in their form, and `None` in position of the other form.
     pub(super) fn by_form(&self) -> (Option<&FewLeases>, Option<&ManyLeases>) {
         match &self.leases {
             Leases::Few(leases) => (Some(leases), None),
             Leases::Many(leases) => (None, Some(leases)),
-        }
-    }
-
-    /// Returns `true` if no lease counts.
-    pub(super) fn is_empty(&self) -> bool {
-        match &self.leases {
-            Leases::Few(leases) => leases.is_empty(),
-            Leases::Many(leases) => leases.counted.leases == 0,
-        }
-    }
-
-    /// Returns the approximate heap memory in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        of_either!(&self.leases, leases => leases.heap_size())
-    }
-
-    /// Returns the approximate number of allocations to free.
-    pub(super) fn blocks(&self) -> usize {
-        match &self.leases {
-            Leases::Few(_) => 1,
-            Leases::Many(leases) => leases.free_effort(),
         }
     }
 
@@ -193,14 +149,15 @@ impl ConcurrencyUsage {
         self.rest.get_or_insert_default().moved_back = span;
     }
 
-    /// Advances to `now` and removes leases that no longer count: all in the form of few, some in the form of many.
+    /// Advances to `now`, and shifts all leases back by `span`, the distance by which the clock has moved backwards.
+    /// Removes leases that no longer count: all in the form of few, some in the form of many.
     pub(super) fn tidy(&mut self, span: Span, now: Timestamp) {
         match &mut self.leases {
             Leases::Few(leases) => leases.advance(span, now),
             Leases::Many(leases) => {
                 leases.tidy(span, now);
                 // A quarter of the maximum, so that a key near the maximum does not alternate between the forms.
-                if leases.len() <= few_leases::MOST / 4 {
+                if leases.len() <= few_leases::MAX_FEW / 4 {
                     self.leases = Leases::Few(FewLeases::of(leases.written, leases.counted()));
                 }
             }
@@ -212,7 +169,7 @@ impl ConcurrencyUsage {
         of_either!(&mut self.leases, leases => leases.remove(holder))
     }
 
-    /// Stores a lease of a holder, and replaces its previous one.
+    /// Stores a lease of a holder, which replaces the holder's previous lease.
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
         self.observe_token(lease);
         if self.lease_of(holder).is_none() {
@@ -224,7 +181,7 @@ impl ConcurrencyUsage {
         }
     }
 
-    /// Appends a decoded lease that expires after all others. Returns `false` if its holder already has a lease.
+    /// Appends a decoded lease that expires after all others. Returns `false` if the holder already has a lease.
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) -> bool {
         self.observe_token(lease);
         self.make_room();
@@ -244,10 +201,10 @@ impl ConcurrencyUsage {
         self.latest_token = self.latest_token.max(lease.token.map_or(0, Token::get));
     }
 
-    /// Converts few leases to the form of many if there is no room for another one.
+    /// Converts few leases to the form of many if the form of few has no room for another lease.
     fn make_room(&mut self) {
         if let Leases::Few(few) = &self.leases
-            && few.len() >= few_leases::MOST
+            && few.len() >= few_leases::MAX_FEW
         {
             self.leases = Leases::Many(Box::new(ManyLeases::of(few.written, few.iter())));
         }
@@ -272,7 +229,7 @@ impl ConcurrencyUsage {
         let FurtherChanges { moved_back, released } = self.rest.take().map(|rest| *rest).unwrap_or_default();
         let written = self.written();
         let leased = match &mut self.leases {
-            Leases::Few(leases) => self.leased.take().and_then(|place| leases.get(usize::from(place))),
+            Leases::Few(leases) => self.leased.take().and_then(|position| leases.get(usize::from(position))),
             Leases::Many(leases) => leases.take_leased(),
         };
         LeaseDelta { moved_back, written, released, leased }
@@ -280,7 +237,7 @@ impl ConcurrencyUsage {
 
     /// Returns `true` if `delta` can have been caused by a call on this table.
     pub(super) fn accepts(&self, delta: &LeaseDelta<Box<[u8]>>) -> bool {
-        // Time shown by the clock before it moved backwards.
+        // Time shown by the clock before a move backwards.
         let at = delta.written.plus(delta.moved_back);
         let in_order = at >= self.written();
         let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {

@@ -1,12 +1,12 @@
-//! Leases of a key with many, indexed by holder and by the instant of expiry.
+//! Leases of a key that has many, indexed by holder and ordered by expiry.
 //!
-//! The state consists of the leases that had not expired at the last change. Denied calls and peeks cannot change it,
-//! so they have to subtract the leases that have expired since. The cost of a call is independent of the number of
-//! leases that expire at the same time, and of changes of the clock:
+//! The state consists of the leases that *count*: those that had not expired at the last change. Denied calls and peeks
+//! cannot change the state, so they have to subtract the leases that have expired since. The cost of a call is
+//! independent of the number of leases that expire at the same time, and of changes of the clock:
 //!
-//! * the sum of the expired leases is cached with the instant that it refers to. A later evaluation adds only the
-//!   leases that have expired since that instant;
-//! * expired leases that are no longer part of the state remain in the table, and each change removes some of them;
+//! * the sum of the expired leases is cached with the time that it refers to. A later evaluation adds only the leases
+//!   that have expired since that time;
+//! * leases that no longer count remain in the table, and each change removes some of them;
 //! * when the clock moves backwards, all expiries are shifted by one number (`Shift`).
 
 use super::lease::{Lease, LeaseSum};
@@ -14,52 +14,53 @@ use super::lease::{Lease, LeaseSum};
 use super::step_counter;
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Span, Timestamp};
-use crate::record_table::{Place, Record, RecordTable};
+use crate::record_table::{Record, RecordPosition, RecordTable};
 use std::cell::Cell;
 
-/// Number of expired leases that a change removes: more than it can add, and few enough that they take no longer than
-/// the call itself.
-pub(super) const SWEPT: usize = 16;
+/// Maximum number of expired leases that a change removes: more than a change can add, and few enough that their removal
+/// takes no longer than the call itself.
+pub(super) const MAX_SWEPT: usize = 16;
 
 /// Many leases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManyLeases {
-    /// Leases by the instant of expiry and by holder. Leases at the front that expired by `written` are not part of the
-    /// state.
+    /// Leases by expiry, and then by holder. Leases at the front that expired by `written` no longer count.
     leases: RecordTable,
     /// Distance by which all expiries are shifted.
     shift: Shift,
-    /// Instant of the last change.
+    /// Time of the last change.
     pub(super) written: Timestamp,
-    /// Sum of the leases that count: those that had not expired by `written`.
+    /// Sum of the leases that count.
     pub(super) counted: LeaseSum,
     /// Cached sum of the counted leases that have expired since. Not part of the state.
     expired: Cell<Expired>,
-    /// Place of the lease that the current call has taken.
-    pub(super) leased: Option<Place>,
+    /// Position of the lease that the current call has taken.
+    pub(super) leased: Option<RecordPosition>,
 }
 
-/// Sum of the counted leases that have expired by an instant, which is not before the last change.
+/// Cached sum of expired leases.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expired {
+    /// Time that the sum refers to, not before the last change.
     by: Timestamp,
+    /// Sum of the counted leases that have expired by that time.
     sum: LeaseSum,
 }
 
 impl ManyLeases {
     /// Returns the time until the last lease expires.
     pub(super) fn time_to_last_expiry(&self, now: Timestamp) -> Span {
-        self.leases.latest().map_or(Span::ZERO, |last| self.shift.instant(last).since(self.at(now)))
+        self.leases.latest().map_or(Span::ZERO, |last| self.shift.instant(last).since(self.effective_time(now)))
     }
 
-    /// Returns the instant at which to evaluate the leases at `now`: not before the last change. If the clock moved
-    /// backwards, they are evaluated as of the last change, because all instants would be shifted by the same distance.
-    pub(super) fn at(&self, now: Timestamp) -> Timestamp {
+    /// Returns the time at which to evaluate the leases at `now`: not before the last change. If the clock moved
+    /// backwards, they are evaluated as of the last change, because all expiries would be shifted by the same distance.
+    pub(super) fn effective_time(&self, now: Timestamp) -> Timestamp {
         now.max(self.written)
     }
 
-    /// Returns the instant after which an expiry counts. At the latest instant, a lease expires at the instant at which
-    /// it is taken.
+    /// Returns the time after which a lease has to expire to count. At the latest timestamp, a lease expires at the time
+    /// at which it is taken.
     fn horizon(&self) -> Timestamp {
         self.written.min(Timestamp::MAX.minus(Span::MICROSECOND))
     }
@@ -81,7 +82,7 @@ impl ManyLeases {
 
     /// Returns the sum of the counted leases that have expired by `now`. Updates the cached sum.
     fn expired(&self, now: Timestamp) -> LeaseSum {
-        let now = self.at(now).min(Timestamp::MAX);
+        let now = self.effective_time(now).min(Timestamp::MAX);
         let Expired { by, sum } = self.expired.get();
         if now == by {
             return sum;
@@ -95,18 +96,18 @@ impl ManyLeases {
         sum
     }
 
-    /// Returns the sum of the counted leases that have expired by `now`, as of a change. If the cached sum refers to a
-    /// later instant (on a replica whose clock is ahead of its primary's), it is left as it is, and the sum is computed
-    /// from the last change on.
+    /// Returns the sum of the counted leases that have expired by `now`, the time of a change. If the cached sum refers to
+    /// a later time (on a replica whose clock is ahead of that of its primary), leaves the cache unchanged, and computes
+    /// the sum from the last change on.
     fn expired_by_change(&self, now: Timestamp) -> LeaseSum {
-        let now = self.at(now);
+        let now = self.effective_time(now);
         if now < self.expired.get().by { self.expiring(self.written, now) } else { self.expired(now) }
     }
 
     /// Returns the sum of the leases that expire after `from` and until `to`, which is not before `from`.
     fn expiring(&self, from: Timestamp, to: Timestamp) -> LeaseSum {
         let end = self.after(to);
-        // Usually there is none, which the first lease shows without a search.
+        // Usually no lease expires, which the first lease shows without a search.
         if self.leases.first().is_none_or(|first| first.at >= end) {
             return LeaseSum::default();
         }
@@ -120,7 +121,7 @@ impl ManyLeases {
 
     /// Returns the leases that have not expired, in the order of expiry.
     pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
-        self.expiring_after(self.at(now))
+        self.expiring_after(self.effective_time(now))
     }
 
     /// Returns the leases that count, with their holders, in the order of expiry.
@@ -141,7 +142,7 @@ impl ManyLeases {
     /// Advances to `now`: stops counting the expired leases, and shifts the others back by `span`, the distance by
     /// which the clock has moved backwards.
     pub(super) fn advance(&mut self, span: Span, now: Timestamp) {
-        // Time shown by the clock before it moved backwards.
+        // Time shown by the clock before a move backwards.
         let at = now.plus(span);
         let expired = self.expired_by_change(at);
         let Expired { by, sum } = self.expired.get();
@@ -154,9 +155,9 @@ impl ManyLeases {
     /// Advances to `now` and removes some leases that no longer count.
     pub(super) fn tidy(&mut self, span: Span, now: Timestamp) {
         self.advance(span, now);
-        // At the latest instant, new leases expire at the same instant as the expired ones, so all of these are removed
+        // At the latest timestamp, new leases expire at the same time as the expired ones, so all of these are removed
         // first.
-        let max = if now == Timestamp::MAX { usize::MAX } else { SWEPT };
+        let max = if now == Timestamp::MAX { usize::MAX } else { MAX_SWEPT };
         let now = self.shift.mark(now);
         for _ in 0..max {
             if self.leases.first().is_none_or(|first| first.at > now) {
@@ -173,36 +174,37 @@ impl ManyLeases {
         let shift = self.shift;
         let Some(lease) = self.leases.take(holder, |record| Lease::read(&record, shift)) else { return false };
         if let Some(lease) = lease {
-            self.count(lease, LeaseSum::minus);
+            self.change_sums(lease, LeaseSum::minus);
         }
         true
     }
 
-    /// Adds a lease to, or subtracts it from, the sums that it is part of.
-    fn count(&mut self, lease: Lease, change: impl Fn(LeaseSum, LeaseSum) -> LeaseSum) {
+    /// Adds a lease to the sums that contain the lease, or subtracts it: `change` is [`LeaseSum::plus`] or
+    /// [`LeaseSum::minus`].
+    fn change_sums(&mut self, lease: Lease, change: impl Fn(LeaseSum, LeaseSum) -> LeaseSum) {
         if lease.expires_at <= self.horizon() {
             return;
         }
-        let one = LeaseSum::of(lease.units);
-        self.counted = change(self.counted, one);
+        let of_lease = LeaseSum::of(lease.units);
+        self.counted = change(self.counted, of_lease);
         let expired = self.expired.get_mut();
         if lease.expires_at <= expired.by {
-            expired.sum = change(expired.sum, one);
+            expired.sum = change(expired.sum, of_lease);
         }
     }
 
-    /// Stores a lease of a holder, and replaces its previous one.
+    /// Stores a lease of a holder, which replaces the holder's previous lease.
     pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
         self.remove(holder);
         let (at, bytes) = lease.record(holder, self.shift);
         self.leased = Some(self.leases.insert(at, holder, bytes));
-        self.count(lease, LeaseSum::plus);
+        self.change_sums(lease, LeaseSum::plus);
     }
 
-    /// Appends a lease that expires after all others. Returns `false` if its holder already has a lease.
+    /// Appends a lease that expires after all others. Returns `false` if the holder already has a lease.
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) -> bool {
         let (at, bytes) = lease.record(holder, self.shift);
-        self.count(lease, LeaseSum::plus);
+        self.change_sums(lease, LeaseSum::plus);
         self.leases.append_if_new(at, holder, bytes)
     }
 
@@ -235,7 +237,8 @@ impl ManyLeases {
         self.leases.free_effort()
     }
 
-    /// Creates leases that were last changed at `written`, all of which count. `leases` must be in the order of expiry.
+    /// Creates the form of many of `leases`, which must be in the order of expiry and were last changed at `written`. All
+    /// of them count.
     pub(super) fn of<'a>(written: Timestamp, leases: impl Iterator<Item = (&'a [u8], Lease)>) -> ManyLeases {
         let mut many = ManyLeases { written, ..ManyLeases::default() };
         many.expired.get_mut().by = written;
@@ -245,7 +248,7 @@ impl ManyLeases {
         many
     }
 
-    /// Returns the holder whose lease the current call has taken, and the lease; once.
+    /// Takes the record of the lease that the current call has taken, and returns the holder and the lease.
     pub(super) fn take_leased(&mut self) -> Option<(&[u8], Lease)> {
         let record = self.leases.record_at(self.leased.take()?)?;
         Some((record.name, Lease::read(&record, self.shift)?))

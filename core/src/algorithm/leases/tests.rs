@@ -3,7 +3,7 @@ mod lease_times;
 mod many_leases_tests;
 
 use super::few_leases;
-use super::many_leases::{ManyLeases, SWEPT};
+use super::many_leases::{MAX_SWEPT, ManyLeases};
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::Take;

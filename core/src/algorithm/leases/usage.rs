@@ -1,21 +1,20 @@
 //! Leases of a key as a usage, with its encoding and effects.
 //!
 //! The words of an effect are: 1 (0: the whole table follows, in a rewritten AOF); the microseconds by which the leases
-//! were shifted back after the clock moved backwards; the instant of the change; the number of leases released, with
-//! their holders; 0 or 1 leases taken, with holder, expiry and cost. The highest bit of the cost is set if a fencing
-//! token follows.
+//! were shifted back after the clock moved backwards; the time of the change; the number of leases released, with their
+//! holders; 0 or 1 leases taken, with holder, expiry and units. The highest bit of the units is set if a fencing token
+//! follows.
 
 use super::lease::Lease;
-use super::lease_table::{ConcurrencyUsage, LeaseDelta};
-use crate::limit::Token;
-use crate::limit::{InfoField, Usage};
+use super::lease_table::{ConcurrencyUsage, LeaseDelta, Leases, of_either};
+use crate::limit::{InfoField, Token, Usage};
 use crate::number::{Amount, Span, Timestamp};
 use crate::usage_kind::UsageKind;
-use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
+use crate::wire::codec::{CHANGE, Decoder, Encoder};
 use crate::wire::name;
 
-/// Bit of a lease's units, above the largest amount: a fencing token follows. So a lease without a token is encoded as
-/// in versions that had no tokens.
+/// Flag in the number of a lease's units, above the largest amount: a fencing token follows. So the encoding of a lease
+/// without a token is that of versions without tokens.
 const HAS_TOKEN: u64 = 1 << 63;
 
 /// Encodes a lease.
@@ -36,7 +35,7 @@ fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Lease)> {
     let flagged = from.integer()?;
     let units = Amount::from_millionths(flagged & !HAS_TOKEN)?;
     let token = if flagged & HAS_TOKEN == 0 { None } else { Some(Token::new(from.integer()?)?) };
-    // A token is an instant of the clock in microseconds, or slightly more.
+    // A token is the time of its lease in microseconds, or slightly more.
     let possible = token.is_none_or(|token| token.get() <= Timestamp::MAX.micros());
     possible.then_some((holder, Lease { expires_at, units, token }))
 }
@@ -49,11 +48,7 @@ impl LeaseDelta<Box<[u8]>> {
         for _ in 0..from.integer()? {
             released.push(name::decode_boxed(from)?);
         }
-        let leased = match from.integer()? {
-            0 => None,
-            1 => Some(decode_lease(from)?),
-            _ => return None,
-        };
+        let leased = if from.flag()? { Some(decode_lease(from)?) } else { None };
         Some(LeaseDelta { moved_back, written, released, leased })
     }
 }
@@ -61,9 +56,13 @@ impl LeaseDelta<Box<[u8]>> {
 impl Usage for ConcurrencyUsage {
     const KIND: UsageKind = UsageKind::Concurrency;
     const GROWS: bool = true;
+    const PROPAGATES_CHANGES: bool = true;
 
     fn is_unused(&self) -> bool {
-        self.is_empty()
+        match &self.leases {
+            Leases::Few(leases) => leases.is_empty(),
+            Leases::Many(leases) => leases.counted.leases == 0,
+        }
     }
 
     fn ahead(&self, now: Timestamp) -> Span {
@@ -75,13 +74,14 @@ impl Usage for ConcurrencyUsage {
         self.move_back_by(span, now);
     }
 
+    /// Returns the time until the last lease expires.
     fn time_to_recovery(&self, now: Timestamp) -> Span {
-        self.time_to_last_expiry(now)
+        of_either!(&self.leases, leases => leases.time_to_last_expiry(now))
     }
 
     fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.written().micros());
-        to.integer(u64::try_from(self.count()).unwrap_or(0));
+        to.integer(u64::try_from(self.entries()).unwrap_or(0));
         for (holder, lease) in self.counted() {
             encode_lease(to, holder, lease);
         }
@@ -90,14 +90,14 @@ impl Usage for ConcurrencyUsage {
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<ConcurrencyUsage> {
         let written = Timestamp::from_micros(from.integer()?)?;
         let mut usage = ConcurrencyUsage::of(written);
-        let (mut last, mut others) = (None, Amount::ZERO);
+        let (mut last, mut sum) = (None, Amount::ZERO);
         for _ in 0..from.integer()? {
             let (holder, lease) = decode_lease(from)?;
             let in_order = last.is_none_or(|(at, last): (_, Box<[u8]>)| (at, &*last) < (lease.expires_at, &*holder));
-            if !in_order || !lease.is_sound(written, others) || !usage.append(&holder, lease) {
+            if !in_order || !lease.is_sound(written, sum) || !usage.append(&holder, lease) {
                 return None;
             }
-            others = others.plus(lease.units);
+            sum = sum.plus(lease.units);
             last = Some((lease.expires_at, holder));
         }
         (!usage.is_unused()).then_some(usage)
@@ -123,62 +123,47 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn latest_token(&self) -> u64 {
-        self.latest_of_tokens()
+        self.latest_token
     }
 
-    fn encode_whole_effect(&self, to: &mut impl Encoder) {
-        to.integer(WHOLE);
-        self.encode(to);
+    fn accepts_change(&self, tag: u64, from: &mut impl Decoder, latest: Timestamp) -> bool {
+        let is_possible = |delta: LeaseDelta<_>| delta.written <= latest && self.accepts(&delta);
+        tag == CHANGE && LeaseDelta::decode(from).is_some_and(is_possible)
     }
 
-    fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
-        match from.integer() {
-            Some(WHOLE) => ConcurrencyUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
-            Some(CHANGE) => {
-                LeaseDelta::decode(from).is_some_and(|delta| delta.written <= latest && self.accepts(&delta))
-            }
-            _ => false,
-        }
-    }
-
-    fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
-        match from.integer() {
-            Some(WHOLE) => *self = ConcurrencyUsage::decode(from, version).unwrap_or_default(),
-            _ => {
-                if let Some(delta) = LeaseDelta::decode(from) {
-                    self.change(delta);
-                }
-            }
+    fn apply_change(&mut self, _tag: u64, from: &mut impl Decoder) {
+        if let Some(delta) = LeaseDelta::decode(from) {
+            self.change(delta);
         }
     }
 
     fn entries(&self) -> usize {
-        self.count()
+        match &self.leases {
+            Leases::Few(leases) => leases.len(),
+            Leases::Many(leases) => leases.counted.leases,
+        }
     }
 
     fn heap_size(&self) -> usize {
-        self.bytes()
+        of_either!(&self.leases, leases => leases.heap_size())
     }
 
     fn free_effort(&self) -> usize {
-        self.blocks()
+        match &self.leases {
+            Leases::Few(_) => 1,
+            Leases::Many(leases) => leases.free_effort(),
+        }
     }
 
     fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
-        const SHOWN: usize = 100;
-        let (present, leases) = (self.present(now), self.live(now).take(SHOWN));
+        const MAX_SHOWN: usize = 100;
+        let present = self.present(now);
+        let info = |(holder, lease): (&[u8], Lease)| (holder.into(), lease.units, lease.expires_at, lease.token);
         vec![
             ("used", InfoField::Amount(present.units)),
             ("written", InfoField::Instant(self.written())),
             ("holders", InfoField::Count(u64::try_from(present.leases).unwrap_or(u64::MAX))),
-            (
-                "leases",
-                InfoField::Leases(
-                    leases
-                        .map(|(holder, lease)| (Box::from(holder), lease.units, lease.expires_at, lease.token))
-                        .collect(),
-                ),
-            ),
+            ("leases", InfoField::Leases(self.live(now).take(MAX_SHOWN).map(info).collect())),
         ]
     }
 }

@@ -13,7 +13,7 @@ use crate::number::{Amount, Span, Timestamp};
 #[cfg(test)]
 use crate::testing::step_counter;
 use crate::usage_kind::UsageKind;
-use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
+use crate::wire::codec::{CHANGE, Decoder, Encoder};
 use std::collections::VecDeque;
 
 /// State of a sliding log.
@@ -245,6 +245,7 @@ impl LogDelta {
 impl Usage for SlidingLogUsage {
     const KIND: UsageKind = UsageKind::SlidingLog;
     const GROWS: bool = true;
+    const PROPAGATES_CHANGES: bool = true;
 
     fn is_unused(&self) -> bool {
         self.entries.is_empty()
@@ -313,37 +314,17 @@ impl Usage for SlidingLogUsage {
         }
     }
 
-    fn encode_whole_effect(&self, to: &mut impl Encoder) {
-        to.integer(WHOLE);
-        self.encode(to);
+    fn accepts_change(&self, tag: u64, from: &mut impl Decoder, latest: Timestamp) -> bool {
+        // The caller checks the stored entries against `latest`.
+        let in_time = |delta: &LogDelta| delta.added.is_none_or(|(at, _)| at <= latest);
+        tag == CHANGE && LogDelta::decode(from).is_some_and(|delta| in_time(&delta) && self.accepts(delta))
     }
 
-    fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
-        match from.integer() {
-            Some(WHOLE) => SlidingLogUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
-            Some(CHANGE) => LogDelta::decode(from).is_some_and(|delta| {
-                // The caller checks the stored entries against `latest`.
-                let in_time = delta.added.is_none_or(|(at, _)| at <= latest);
-                in_time && self.accepts(delta)
-            }),
-            _ => false,
-        }
-    }
-
-    fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
-        match from.integer() {
-            Some(WHOLE) => {
-                if let Some(usage) = SlidingLogUsage::decode(from, version) {
-                    *self = usage;
-                }
-            }
-            _ => {
-                if let Some(delta) = LogDelta::decode(from) {
-                    self.shift_back(delta.moved_back);
-                    self.change(delta);
-                    self.delta = LogDelta::default();
-                }
-            }
+    fn apply_change(&mut self, _tag: u64, from: &mut impl Decoder) {
+        if let Some(delta) = LogDelta::decode(from) {
+            self.shift_back(delta.moved_back);
+            self.change(delta);
+            self.delta = LogDelta::default();
         }
     }
 

@@ -263,9 +263,9 @@ fn take_back_leaves_other_entries_unchanged() {
 fn take_back_of_a_saturated_log_is_ignored() {
     let (limit, mut usage) = (log(1, "1s"), SlidingLogUsage::default());
     limit.charge(&mut usage, us(1), Amount::MAX.minus(millionths(1)));
-    assert_eq!(limit.low(&usage, us(2)), None);
+    assert_eq!(limit.low_water_mark(&usage, us(2)), None);
     limit.charge(&mut usage, us(2), units(5));
-    assert_eq!(limit.low(&usage, us(2)), Some(Amount::ZERO));
+    assert_eq!(limit.low_water_mark(&usage, us(2)), Some(Amount::ZERO));
     assert_eq!(usage.take_back(Some(us(1)), units(1)), Amount::ZERO);
 }
 

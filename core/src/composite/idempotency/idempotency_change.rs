@@ -9,7 +9,7 @@ use crate::wire::name;
 /// First field of an effect without a change.
 pub(super) const NOTHING: u64 = 0;
 /// First field of an effect that records a call.
-pub(super) const REMEMBERS: u64 = 1;
+pub(super) const RECORDS: u64 = 1;
 /// First field of an effect that settles a call.
 pub(super) const SETTLES: u64 = 2;
 
@@ -37,7 +37,7 @@ pub fn encode_settled(id: &[u8], to: &mut impl Encoder) {
 
 /// Encodes that a call was recorded under an id.
 pub(super) fn encode_recorded(id: &[u8], call: &RecordedCall<Charges>, to: &mut impl Encoder) {
-    to.integer(REMEMBERS);
+    to.integer(RECORDS);
     to.bytes(id);
     call.encode(to);
     to.integer(u64::try_from(call.charges.len()).unwrap_or(0));
@@ -48,23 +48,14 @@ pub(super) fn encode_recorded(id: &[u8], call: &RecordedCall<Charges>, to: &mut 
 }
 
 impl IdempotencyChange {
-    /// Returns the id of the changed record.
-    fn id(&self) -> Option<&[u8]> {
-        match self {
-            IdempotencyChange::Nothing => None,
-            IdempotencyChange::RecordedCall(id, _) | IdempotencyChange::Settled(id) => Some(id),
-        }
-    }
-
-    /// Returns `true` if a call can have made this change at `now`. `find` returns the earlier record of an id.
+    /// Returns `true` if a call can have made this change at `now`. `find` returns the record of an id before the call.
     pub fn is_possible<C>(&self, now: Timestamp, find: impl FnOnce(&[u8]) -> Option<RecordedCall<C>>) -> bool {
-        let known = self.id().and_then(find);
         match self {
             IdempotencyChange::Nothing => true,
-            IdempotencyChange::RecordedCall(_, call) => {
-                known.is_none() && !call.settled && (call.expires_at > now || now == Timestamp::MAX)
+            IdempotencyChange::RecordedCall(id, call) => {
+                find(id).is_none() && !call.settled && (call.expires_at > now || now == Timestamp::MAX)
             }
-            IdempotencyChange::Settled(_) => known.is_some_and(|call| !call.settled),
+            IdempotencyChange::Settled(id) => find(id).is_some_and(|call| !call.settled),
         }
     }
 
@@ -74,9 +65,9 @@ impl IdempotencyChange {
         match from.integer()? {
             NOTHING => Some(IdempotencyChange::Nothing),
             SETTLES => name::decode_boxed(from).map(IdempotencyChange::Settled),
-            REMEMBERS => {
+            RECORDS => {
                 let id = name::decode_boxed(from)?;
-                let call = RecordedCall::decode(from, now, ())?;
+                let call = RecordedCall::decode(from, now)?;
                 let charges = decode_charges(from, decode_cost, |(component, _)| *component)?;
                 Some(IdempotencyChange::RecordedCall(id, call.with(charges)))
             }

@@ -1,8 +1,8 @@
 //! Recorded calls with ids: the outcome and the charges of each.
 //!
-//! They are indexed by id and by the instant of expiry, like leases. Unlike an expired lease, an expired call remains
-//! part of the state until it is swept, because its charges have to be removed by the same call on every replica. Only
-//! changes sweep, and each sweeps the first expired calls in the order of `(expires_at, id)`. So servers that apply the
+//! The calls are indexed by id and ordered by expiry, like leases. Unlike an expired lease, an expired call remains part
+//! of the state until a sweep removes it, because the same change has to remove its charges on every replica. Only
+//! changes sweep, and each removes the first expired calls in the order of `(expires_at, id)`. So servers that apply the
 //! same changes in the same order have equal states, byte for byte.
 
 use super::idempotency_change::{encode_no_effect, encode_recorded, encode_settled};
@@ -11,15 +11,15 @@ use super::settlement::Charge;
 use crate::limit::Usage;
 use crate::number::lazy_shift::Shift;
 use crate::number::{Span, Timestamp};
-use crate::record_table::{Block, Place, Record, RecordTable};
+use crate::record_table::{Block, Record, RecordPosition, RecordTable};
 #[cfg(test)]
 use crate::testing::step_counter;
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name;
 
-/// Maximum number of expired ids that a change sweeps: more than it can add, and few enough that they take no longer
-/// than the call itself.
-const SWEPT: usize = 16;
+/// Maximum number of expired ids that a change removes: more than a change can add, and few enough that their removal
+/// takes no longer than the call itself.
+const MAX_SWEPT: usize = 16;
 
 /// Recorded calls of a key.
 ///
@@ -33,7 +33,7 @@ const SWEPT: usize = 16;
 /// let call = RecordedCall {
 ///     expires_at: later(60), hold_until: later(2), settled: false, forced: false, granted: None, charges,
 /// };
-/// ids.remember(b"req-17", &call);
+/// ids.record_call(b"req-17", &call);
 /// // A repetition one second later reports the second that is left.
 /// assert_eq!(ids.find(b"req-17", later(1)).unwrap().hold_until.since(later(1)), Span::SECOND);
 /// assert_eq!(ids.find(b"req-17", later(60)), None);
@@ -41,19 +41,19 @@ const SWEPT: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct IdempotencyTable {
     calls: RecordTable,
-    /// Distance by which all instants are shifted back.
+    /// Distance by which all timestamps are shifted back.
     shift: Shift,
-    /// Change of the current call.
+    /// Change made by the current call.
     delta: IdempotencyDelta,
 }
 
-/// Change by a call, apart from sweeps.
+/// Change by a call, apart from swept ids.
 #[derive(Clone, Copy, Debug, Default)]
 enum IdempotencyDelta {
     #[default]
     Nothing,
-    RecordedCall(Place),
-    Settled(Place),
+    RecordedCall(RecordPosition),
+    Settled(RecordPosition),
 }
 
 impl IdempotencyTable {
@@ -62,7 +62,7 @@ impl IdempotencyTable {
         IdempotencyTable { calls: RecordTable::of(block), ..IdempotencyTable::default() }
     }
 
-    /// Moves the calls out into one block, with their instants unshifted.
+    /// Moves the calls out into one block, with unshifted timestamps.
     pub(super) fn take_block(&mut self) -> Block {
         if self.shift != Shift::NONE {
             self.end_shift();
@@ -70,13 +70,13 @@ impl IdempotencyTable {
         self.calls.take_block()
     }
 
-    /// Returns the record of an id, which may have expired, and the shift of its instants.
+    /// Returns the record of an id, which may have expired, and the shift of its timestamps.
     pub(super) fn record_of(&self, id: &[u8]) -> Option<(Record<'_>, Shift)> {
         self.calls.get(id).map(|record| (record, self.shift))
     }
 
-    /// Returns the recorded call of an id; `None` if there is none, or it has expired. `now` must not be before the
-    /// last change of the key; if the clock moved backwards, callers pass the instant of that change.
+    /// Returns the recorded call of an id; `None` if the id is unknown or has expired. `now` must not be before the last
+    /// change of the key. If the clock moved backwards, callers pass the time of that change.
     #[must_use]
     pub fn find(&self, id: &[u8], now: Timestamp) -> Option<RecordedCall> {
         let (record, shift) = self.record_of(id)?;
@@ -84,31 +84,32 @@ impl IdempotencyTable {
         Some(call.boxed())
     }
 
-    /// Returns the first instant at which an id expires.
+    /// Returns the earliest expiry of all ids.
     #[must_use]
     pub fn first_expiry(&self) -> Option<Timestamp> {
         self.calls.first().map(|first| self.shift.instant(first.at))
     }
 
-    /// Sweeps some expired ids, and passes their charges to `gone`, because these can no longer be settled. Must come
-    /// first in each call that changes the key. `coming`, the id of the call itself, is swept if it has expired.
-    pub fn sweep(&mut self, now: Timestamp, coming: Option<&[u8]>, mut gone: impl FnMut(&Charge)) {
+    /// Removes some expired ids, and passes their charges, which can no longer be settled, to `forget_charge`. Must come
+    /// first in each call that changes the key. `new_id`, the id that the call is about to record, is removed if it has
+    /// expired.
+    pub fn sweep(&mut self, now: Timestamp, new_id: Option<&[u8]>, mut forget_charge: impl FnMut(&Charge)) {
         self.delta = IdempotencyDelta::Nothing;
         let until = self.shift.mark(now);
         let mut forget = |record: &Record, shift| {
             if let Some(call) = RecordedCall::read(record, shift) {
-                call.charges.for_each(|charge| gone(&charge));
+                call.charges.for_each(|charge| forget_charge(&charge));
             }
         };
-        for _ in 0..SWEPT {
-            // All other ids expire later, including `coming`.
+        for _ in 0..MAX_SWEPT {
+            // All other ids expire later, including `new_id`.
             let Some(first) = self.calls.first().filter(|first| first.at <= until) else { return };
             #[cfg(test)]
             step_counter::step();
             forget(&first, self.shift);
             self.calls.remove_first();
         }
-        if let Some(id) = coming
+        if let Some(id) = new_id
             && let Some(record) = self.calls.get(id).filter(|record| record.at <= until)
         {
             forget(&record, self.shift);
@@ -116,19 +117,19 @@ impl IdempotencyTable {
         }
     }
 
-    /// Records a call under its id, which must have been passed to [`sweep`](IdempotencyTable::sweep), and which
-    /// [`find`](IdempotencyTable::find) must not find.
-    pub fn remember<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) {
+    /// Records a call under its id, which must have been passed to [`sweep`](IdempotencyTable::sweep) and must be unknown
+    /// to [`find`](IdempotencyTable::find).
+    pub fn record_call<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) {
         self.delta = IdempotencyDelta::RecordedCall(self.insert(id, call));
     }
 
-    fn insert<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) -> Place {
+    fn insert<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) -> RecordPosition {
         let (at, bytes) = call.record(id, self.shift);
         self.calls.insert(at, id, bytes)
     }
 
-    /// Marks the call of an id as settled, and returns its charges, which the settlements of their components then
-    /// settle. Returns `None` if the id is unknown or was settled before.
+    /// Marks the call of an id as settled, and returns its charges, to be settled by the settlements of their components.
+    /// Returns `None` if the id is unknown or was settled before.
     pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
         let mut call = self.find(id, now).filter(|call| !call.settled)?;
         let charges = std::mem::take(&mut call.charges);
@@ -138,34 +139,34 @@ impl IdempotencyTable {
         Some(charges)
     }
 
-    /// Shifts all instants back by `back`, because the clock moved backwards.
+    /// Shifts all timestamps back by `back`, because the clock moved backwards.
     pub fn move_back(&mut self, back: Span) {
         self.shift = self.shift.back(back);
-        // Instants before the epoch are set to the epoch, where calls are in the order of their ids.
+        // Expiries before the epoch are set to the epoch, where calls are in the order of their ids.
         let reaches_epoch = self.calls.first().is_some_and(|first| first.at < self.shift.mark(Timestamp::EPOCH));
         if self.shift.is_far() || reaches_epoch {
             self.end_shift();
         }
     }
 
-    /// Rewrites all calls with unshifted instants.
+    /// Rewrites all calls with unshifted timestamps.
     fn end_shift(&mut self) {
         let shift = std::mem::take(&mut self.shift);
         self.rewrite(shift, |call| call);
     }
 
-    /// Rewrites all calls, whose instants are shifted by `shift`.
-    fn rewrite(&mut self, shift: Shift, change: impl Fn(RecordedCall) -> RecordedCall) {
-        let now = self.shift;
+    /// Replaces each call, stored with `stored_shift`, by the result of `change`, stored with the shift of the table.
+    fn rewrite(&mut self, stored_shift: Shift, change: impl Fn(RecordedCall) -> RecordedCall) {
+        let shift = self.shift;
         self.calls.rewrite(|record| {
             #[cfg(test)]
             step_counter::step();
-            let call = RecordedCall::read(&record, shift).map(RecordedCall::boxed);
-            call.map_or_else(|| (record.at, record.copy()), |call| change(call).record(record.name, now))
+            let call = RecordedCall::read(&record, stored_shift).map(RecordedCall::boxed);
+            call.map_or_else(|| (record.at, record.copy()), |call| change(call).record(record.name, shift))
         });
     }
 
-    /// Moves the charges of a component back with its usage, which is about to be moved back to `now`.
+    /// Shifts the places of a component's charges back with its usage, which is about to be moved back to `now`.
     pub fn move_charges_back<U: Usage>(&mut self, component: u8, usage: &U, now: Timestamp) {
         if usage.place().is_none() || !usage.is_after(now) {
             return;
@@ -194,7 +195,7 @@ impl IdempotencyTable {
         self.calls.is_indexed()
     }
 
-    /// Returns the last instant at which an id expires.
+    /// Returns the latest expiry of all ids.
     #[must_use]
     pub fn last_expiry(&self) -> Option<Timestamp> {
         self.calls.latest().map(|last| self.shift.instant(last))
@@ -218,24 +219,23 @@ impl IdempotencyTable {
     }
 
     /// Decodes calls encoded by [`encode`](IdempotencyTable::encode), of a key that was last changed at `written`.
-    /// Returns `None` if no calls can have led to them, or if `counts` returns `false` for a charge that can be
+    /// Returns `None` if no calls can have led to them, or if `is_possible` returns `false` for a charge that can be
     /// settled.
     pub fn decode(
         from: &mut impl Decoder,
         written: Timestamp,
-        mut counts: impl FnMut(&Charge) -> bool,
+        mut is_possible: impl FnMut(&Charge) -> bool,
     ) -> Option<IdempotencyTable> {
         let mut ids = IdempotencyTable::default();
         let (mut last, mut last_id) = (None, Vec::new());
         for _ in 0..from.integer()? {
             let id = name::decode_boxed(from)?;
-            let call = RecordedCall::decode(from, written, ())?;
-            let charges = decode_charges(from, Charge::decode, |charge| charge.component)?;
-            let call = call.with(charges);
+            let call = RecordedCall::decode(from, written)?;
+            let call = call.with(decode_charges(from, Charge::decode, |charge| charge.component)?);
             let in_order = last.is_none_or(|at| (at, &*last_id) < (call.expires_at, &*id));
             let (at, bytes) = call.record(&id, ids.shift);
-            let is_possible = in_order && (!call.settled || call.charges.is_empty());
-            let sound = is_possible && call.charges.iter().all(&mut counts);
+            let has_valid_charges = !call.settled || call.charges.is_empty();
+            let sound = in_order && has_valid_charges && call.charges.iter().all(&mut is_possible);
             if !sound || !ids.calls.append_if_new(at, &id, bytes) {
                 return None;
             }
@@ -246,20 +246,18 @@ impl IdempotencyTable {
         Some(ids)
     }
 
-    /// Encodes the change since the last call of this method, without sweeps. Must be called after every change, even
+    /// Encodes the change since the last call of this method, without swept ids. Must be called after every change, even
     /// if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let delta = std::mem::take(&mut self.delta);
-        let recorded = |place| self.calls.record_at(place);
-        match delta {
+        match std::mem::take(&mut self.delta) {
             IdempotencyDelta::Nothing => encode_no_effect(to),
-            IdempotencyDelta::Settled(place) => {
-                if let Some(record) = recorded(place) {
+            IdempotencyDelta::Settled(position) => {
+                if let Some(record) = self.calls.record_at(position) {
                     encode_settled(record.name, to);
                 }
             }
-            IdempotencyDelta::RecordedCall(place) => {
-                if let Some(record) = recorded(place)
+            IdempotencyDelta::RecordedCall(position) => {
+                if let Some(record) = self.calls.record_at(position)
                     && let Some(call) = RecordedCall::read(&record, self.shift)
                 {
                     encode_recorded(record.name, &call, to);
@@ -271,11 +269,6 @@ impl IdempotencyTable {
     /// Discards the change that [`encode_effect`](IdempotencyTable::encode_effect) would encode.
     pub(super) fn discard_effect(&mut self) {
         self.delta = IdempotencyDelta::Nothing;
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_changed(&self) -> bool {
-        !matches!(self.delta, IdempotencyDelta::Nothing)
     }
 }
 

@@ -27,15 +27,15 @@ pub struct LowWaterMarks {
     /// Groups of the charges that have a mark, the oldest first.
     groups: VecDeque<MarkGroup>,
     /// Mark of the newest group in millionths: the sum of all differences.
-    top: u64,
+    newest_mark: u64,
     /// Number of the first charge without a mark: the first since the last change.
-    open: u64,
+    first_unmarked: u64,
     /// Count of charges without a mark.
-    open_live: usize,
+    unmarked_count: usize,
     /// Number of the next charge.
     next: u64,
-    /// Count of all charges.
-    live: usize,
+    /// Count of all charges that have not been removed.
+    pub(super) charge_count: usize,
 }
 
 /// Group of charges with the same mark.
@@ -43,52 +43,46 @@ pub struct LowWaterMarks {
 struct MarkGroup {
     /// Number of the first charge.
     first: u64,
-    /// Difference between its mark and that of the previous group, in millionths. 0 only in the first group.
+    /// Difference between the mark of this group and that of the previous one, in millionths. 0 only in the first group.
     delta: u64,
-    /// Count of its remaining charges.
-    live: usize,
+    /// Count of the group's charges that have not been removed.
+    charge_count: usize,
 }
 
 impl LowWaterMarks {
-    /// Upper bound of the numbers of charges, far below overflow.
+    /// Upper bound (exclusive) of the numbers of charges, far below overflow.
     pub const LAST: u64 = u64::MAX >> 1;
-
-    /// Returns `true` if there is no charge.
-    pub fn is_idle(&self) -> bool {
-        self.live == 0
-    }
-
-    /// Returns the number of charges.
-    pub fn live(&self) -> usize {
-        self.live
-    }
 
     /// Adds a new charge and returns its number; `None` if the numbers are exhausted.
     pub fn charge(&mut self) -> Option<u64> {
         let number = Some(self.next).filter(|number| *number < LowWaterMarks::LAST)?;
         self.next = number.saturating_add(1);
-        self.open_live = self.open_live.saturating_add(1);
-        self.live = self.live.saturating_add(1);
+        self.unmarked_count = self.unmarked_count.saturating_add(1);
+        self.charge_count = self.charge_count.saturating_add(1);
         Some(number)
     }
 
     /// Lowers all marks to `used` if they are above it. Called before each change.
-    pub fn low(&mut self, used: Amount) {
+    pub fn lower_all(&mut self, used: Amount) {
         let used = used.millionths();
-        let mut merged = MarkGroup { first: self.open, delta: 0, live: self.open_live };
-        while self.top >= used
+        let mut merged = MarkGroup { first: self.first_unmarked, delta: 0, charge_count: self.unmarked_count };
+        while self.newest_mark >= used
             && let Some(last) = self.groups.pop_back()
         {
             #[cfg(test)]
             step_counter::step();
-            self.top = self.top.saturating_sub(last.delta);
-            merged = MarkGroup { first: last.first, delta: 0, live: merged.live.saturating_add(last.live) };
+            self.newest_mark = self.newest_mark.saturating_sub(last.delta);
+            merged = MarkGroup {
+                first: last.first,
+                delta: 0,
+                charge_count: merged.charge_count.saturating_add(last.charge_count),
+            };
         }
-        if merged.live > 0 {
-            merged.delta = used.saturating_sub(self.top);
+        if merged.charge_count > 0 {
+            merged.delta = used.saturating_sub(self.newest_mark);
             self.push(merged);
         }
-        (self.open, self.open_live) = (self.next, 0);
+        (self.first_unmarked, self.unmarked_count) = (self.next, 0);
     }
 
     fn push(&mut self, group: MarkGroup) {
@@ -96,64 +90,63 @@ impl LowWaterMarks {
             // Doubling would waste as much memory as the charges take.
             self.groups.reserve_exact(self.groups.len().div_ceil(8).saturating_add(2));
         }
-        self.top = self.top.saturating_add(group.delta);
+        self.newest_mark = self.newest_mark.saturating_add(group.delta);
         self.groups.push_back(group);
     }
 
     /// Returns the index of the group of a charge; `None` if the charge has no mark yet.
-    fn place_of(&self, number: u64) -> Option<usize> {
-        let behind = || self.groups.partition_point(|group| group.first <= number);
-        if number < self.open { behind().checked_sub(1) } else { None }
+    fn group_of(&self, number: u64) -> Option<usize> {
+        let next_group = || self.groups.partition_point(|group| group.first <= number);
+        if number < self.first_unmarked { next_group().checked_sub(1) } else { None }
     }
 
     /// Returns the mark of a charge; `None` if it has none yet.
-    pub fn least(&self, number: u64) -> Option<Amount> {
-        let groups = self.groups.range(..=self.place_of(number)?);
+    pub fn mark_of(&self, number: u64) -> Option<Amount> {
+        let groups = self.groups.range(..=self.group_of(number)?);
         Some(Amount::saturating(groups.map(|group| group.delta).fold(0, u64::saturating_add)))
     }
 
-    /// Reduces a charge by `by`, which is at most its mark.
-    pub fn lower(&mut self, number: u64, by: Amount) {
-        let Some(end) = self.place_of(number) else { return };
-        let (mut place, mut remaining, mut live) = (end, by.millionths(), 0_usize);
-        while let Some(group) = self.groups.get_mut(place) {
+    /// Reduces a charge by `reduction`, which is at most its mark.
+    pub fn settle(&mut self, number: u64, reduction: Amount) {
+        let Some(end) = self.group_of(number) else { return };
+        let (mut index, mut remaining, mut charge_count) = (end, reduction.millionths(), 0_usize);
+        while let Some(group) = self.groups.get_mut(index) {
             #[cfg(test)]
             step_counter::step();
             let lowered = remaining.min(group.delta);
             remaining = remaining.saturating_sub(lowered);
             group.delta = group.delta.saturating_sub(lowered);
-            self.top = self.top.saturating_sub(lowered);
-            live = live.saturating_add(group.live);
-            if group.delta > 0 || place == 0 {
-                group.live = live;
+            self.newest_mark = self.newest_mark.saturating_sub(lowered);
+            charge_count = charge_count.saturating_add(group.charge_count);
+            if group.delta > 0 || index == 0 {
+                group.charge_count = charge_count;
                 break;
             }
-            // Its mark falls to or below that of the previous group. So its charges join that group, which is lowered
-            // too.
-            place = place.saturating_sub(1);
+            // The mark has reached that of the previous group. So the charges join that group, which is lowered too.
+            index = index.saturating_sub(1);
         }
-        self.groups.drain(place.saturating_add(1)..=end);
+        self.groups.drain(index.saturating_add(1)..=end);
     }
 
     /// Removes a charge.
     pub fn forget(&mut self, number: u64) {
-        self.live = self.live.saturating_sub(1);
-        if self.live == 0 {
+        self.charge_count = self.charge_count.saturating_sub(1);
+        if self.charge_count == 0 {
             *self = LowWaterMarks::default();
             return;
         }
-        let Some(place) = self.place_of(number) else {
-            self.open_live = self.open_live.saturating_sub(1);
+        let Some(index) = self.group_of(number) else {
+            self.unmarked_count = self.unmarked_count.saturating_sub(1);
             return;
         };
-        let Some(group) = self.groups.get_mut(place) else { return };
-        group.live = group.live.saturating_sub(1);
-        if group.live == 0 {
+        let Some(group) = self.groups.get_mut(index) else { return };
+        group.charge_count = group.charge_count.saturating_sub(1);
+        if group.charge_count == 0 {
             let delta = group.delta;
-            self.groups.remove(place);
-            match self.groups.get_mut(place) {
+            self.groups.remove(index);
+            match self.groups.get_mut(index) {
                 Some(newer) => newer.delta = newer.delta.saturating_add(delta),
-                None => self.top = self.top.saturating_sub(delta),
+                None => self.newest_mark = self.newest_mark.saturating_sub(delta),
             }
             if self.groups.len() < self.groups.capacity() / 4 {
                 self.groups.shrink_to(self.groups.len().saturating_mul(2));
@@ -169,7 +162,7 @@ impl LowWaterMarks {
     /// Encodes the marks without the counts of charges, which the recorded calls contain.
     pub fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.next);
-        to.integer(self.open);
+        to.integer(self.first_unmarked);
         to.integer(u64_of(self.groups.len()));
         for group in &self.groups {
             to.integer(group.first);
@@ -181,67 +174,66 @@ impl LowWaterMarks {
     /// [`count`](LowWaterMarks::count), before [`is_sound`](LowWaterMarks::is_sound) is checked.
     pub fn decode(from: &mut impl Decoder) -> Option<LowWaterMarks> {
         let next = from.integer().filter(|next| *next <= LowWaterMarks::LAST)?;
-        let open = from.integer().filter(|open| *open <= next)?;
-        let mut low_water_marks = LowWaterMarks { open, next, ..LowWaterMarks::default() };
+        let first_unmarked = from.integer().filter(|first_unmarked| *first_unmarked <= next)?;
+        let mut marks = LowWaterMarks { first_unmarked, next, ..LowWaterMarks::default() };
         for _ in 0..from.integer()? {
-            let first = from.integer().filter(|first| *first < open)?;
+            let first = from.integer().filter(|first| *first < first_unmarked)?;
             let delta = from.integer()?;
-            let in_order = low_water_marks.groups.back().is_none_or(|last| last.first < first && delta != 0);
-            if !in_order || delta > Amount::MAX.millionths().saturating_sub(low_water_marks.top) {
+            let in_order = marks.groups.back().is_none_or(|last| last.first < first && delta != 0);
+            if !in_order || delta > Amount::MAX.millionths().saturating_sub(marks.newest_mark) {
                 return None;
             }
-            low_water_marks.push(MarkGroup { first, delta, live: 0 });
+            marks.push(MarkGroup { first, delta, charge_count: 0 });
         }
-        Some(low_water_marks)
+        Some(marks)
     }
 
-    /// Counts a recorded charge after decoding. Returns `true` if a charge with that number is possible.
+    /// Adds a recorded charge to the decoded marks. Returns `true` if a charge with that number is possible.
     pub fn count(&mut self, number: u64) -> bool {
-        self.live = self.live.saturating_add(1);
-        let live = if number >= self.open {
-            &mut self.open_live
+        self.charge_count = self.charge_count.saturating_add(1);
+        let count = if number >= self.first_unmarked {
+            &mut self.unmarked_count
         } else {
-            let behind = self.groups.partition_point(|group| group.first <= number);
-            let Some(group) = behind.checked_sub(1).and_then(|place| self.groups.get_mut(place)) else { return false };
-            &mut group.live
+            let Some(group) = self.group_of(number).and_then(|index| self.groups.get_mut(index)) else { return false };
+            &mut group.charge_count
         };
-        *live = live.saturating_add(1);
+        *count = count.saturating_add(1);
         number < self.next
     }
 
     /// Returns `true` if calls can have led to the decoded marks with the counted charges.
     pub fn is_sound(&self) -> bool {
-        let ends = self.groups.iter().skip(1).map(|group| group.first).chain([self.open]);
-        let groups = self.groups.iter().zip(ends).map(|(group, end)| (group.live, end.saturating_sub(group.first)));
-        let open = (self.open_live, self.next.saturating_sub(self.open));
-        let fit = |(live, numbers)| u64_of(live) <= numbers;
+        let ends = self.groups.iter().skip(1).map(|group| group.first).chain([self.first_unmarked]);
+        let groups =
+            self.groups.iter().zip(ends).map(|(group, end)| (group.charge_count, end.saturating_sub(group.first)));
+        let unmarked = (self.unmarked_count, self.next.saturating_sub(self.first_unmarked));
+        let fit = |(charges, numbers)| u64_of(charges) <= numbers;
         // Without charges, the numbers start again at 0.
-        self.groups.iter().all(|group| group.live > 0)
-            && groups.chain([open]).all(fit)
-            && (self.live > 0 || self.next == 0)
+        self.groups.iter().all(|group| group.charge_count > 0)
+            && groups.chain([unmarked]).all(fit)
+            && (self.charge_count > 0 || self.next == 0)
     }
 
-    /// Encodes the marks with the count of charges in each group.
-    pub fn pack(&self, to: &mut impl Encoder) {
-        self.encode(to);
-        to.integer(u64_of(self.open_live));
-        self.groups.iter().for_each(|group| to.integer(u64_of(group.live)));
+    /// Encodes the counts of charges: of those without a mark, and of each group.
+    pub fn encode_counts(&self, to: &mut impl Encoder) {
+        to.integer(u64_of(self.unmarked_count));
+        self.groups.iter().for_each(|group| to.integer(u64_of(group.charge_count)));
     }
 
-    /// Decodes marks encoded by [`pack`](LowWaterMarks::pack).
-    pub fn unpack(from: &mut impl Decoder) -> Option<LowWaterMarks> {
-        let mut marks = LowWaterMarks::decode(from)?;
-        marks.open_live = usize::try_from(from.integer()?).ok()?;
-        marks.live = marks.open_live;
-        for group in &mut marks.groups {
-            group.live = usize::try_from(from.integer()?).ok()?;
-            marks.live = marks.live.saturating_add(group.live);
+    /// Adds the counts encoded by [`encode_counts`](LowWaterMarks::encode_counts) to decoded marks. Returns `None` if
+    /// they are malformed.
+    pub fn decode_counts(&mut self, from: &mut impl Decoder) -> Option<()> {
+        self.unmarked_count = usize::try_from(from.integer()?).ok()?;
+        self.charge_count = self.unmarked_count;
+        for group in &mut self.groups {
+            group.charge_count = usize::try_from(from.integer()?).ok()?;
+            self.charge_count = self.charge_count.saturating_add(group.charge_count);
         }
-        Some(marks)
+        Some(())
     }
 }
 
-/// Converts a count for encoding. It cannot overflow, because memory limits it.
+/// Converts a count for encoding. Memory bounds the count, so it fits.
 fn u64_of(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }

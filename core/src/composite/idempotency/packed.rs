@@ -11,15 +11,16 @@ use crate::wire::codec::Encoder;
 use crate::wire::varint;
 
 /// Maximum number of calls in a block.
-pub const MOST_CALLS: usize = 16;
+pub const MAX_PACKED_CALLS: usize = 16;
 
-/// Reader of a block.
+/// View of the parts of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packed<'a> {
     /// Records of the calls.
     pub calls: &'a [u8],
     settlements: &'a [u8],
-    len: usize,
+    /// Number of calls.
+    pub len: usize,
 }
 
 impl<'a> Packed<'a> {
@@ -33,11 +34,6 @@ impl<'a> Packed<'a> {
             Some(Packed { calls, settlements, len: usize::from(*count) })
         };
         parts().unwrap_or_default()
-    }
-
-    /// Returns the number of calls.
-    pub fn len(self) -> usize {
-        self.len
     }
 
     /// Returns the records of the calls, in the order of expiry.
@@ -62,7 +58,7 @@ impl<'a> Packed<'a> {
         self.encoded_settlements().any(|(own, _)| own == serial)
     }
 
-    /// Returns the settlement of a component; an empty one if no charge can be settled.
+    /// Returns the settlement of a component. Returns an idle settlement if no charge can be settled.
     pub fn settlement(self, serial: u8) -> Settlement {
         let piece = self.encoded_settlements().find(|(own, _)| *own == serial);
         piece.and_then(|(_, piece)| Settlement::unpack(&mut Payload(piece))).unwrap_or_default()
@@ -75,7 +71,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Maximum number of bytes behind the records, for most blocks.
+/// Number of bytes reserved for the part of a block after the records, which is enough for most blocks.
 const USUAL_TAIL: usize = 64;
 
 /// Appends settlements to the records of `calls` calls, which completes the block.
@@ -83,11 +79,11 @@ pub fn pack(mut block: Vec<u8>, calls: usize, settlements: &[(u8, Settlement)]) 
     let mut tail = Vec::with_capacity(USUAL_TAIL);
     for (serial, settlement) in settlements.iter().filter(|(_, settlement)| !settlement.is_idle()) {
         tail.push(*serial);
-        let place = tail.len();
+        let start = tail.len();
         tail.extend_from_slice(&[0; 2]);
         settlement.pack(&mut Tail(&mut tail));
-        let length = tail.len().saturating_sub(place).saturating_sub(2);
-        if let Some(head) = tail.get_mut(place..).and_then(<[u8]>::first_chunk_mut) {
+        let length = tail.len().saturating_sub(start).saturating_sub(2);
+        if let Some(head) = tail.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
             *head = length_bytes(length);
         }
     }

@@ -13,9 +13,9 @@ pub const MAX_CHARGES: usize = 8;
 /// Record of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedCall<Charges = Box<[Charge]>> {
-    /// Instant of expiry.
+    /// Time of expiry.
     pub expires_at: Timestamp,
-    /// Instant until which the caller has to wait before acting, or a FORCE is in debt.
+    /// Time until which the caller has to wait before acting, or until which a FORCE is in debt.
     pub hold_until: Timestamp,
     /// `true` if the call was settled.
     pub settled: bool,
@@ -43,28 +43,16 @@ impl<Charges> RecordedCall<Charges> {
 
     /// Encodes the flags, and the amount that an UPTO was granted.
     fn encode_flags(&self, to: &mut impl Encoder) {
-        let tags = [(SETTLED, self.settled), (FORCED, self.forced), (GRANTED, self.granted.is_some())];
-        to.integer(tags.iter().filter(|(_, holds)| *holds).map(|(tag, _)| tag).sum());
+        let flags = [(SETTLED, self.settled), (FORCED, self.forced), (GRANTED, self.granted.is_some())];
+        to.integer(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum());
         if let Some(granted) = self.granted {
             to.integer(granted.millionths());
         }
     }
 
-    /// Decodes a record; `None` if no call at `written` or before can have made it.
-    pub(super) fn decode(
-        from: &mut impl Decoder,
-        written: Timestamp,
-        charges: Charges,
-    ) -> Option<RecordedCall<Charges>> {
-        let expires_at = Timestamp::from_micros(from.integer()?)?;
-        let hold_until = Timestamp::from_micros(from.integer()?)?;
-        let call = RecordedCall::decode_flags(from)?.with(charges);
-        Some(RecordedCall { expires_at, hold_until, ..call }).filter(|call| call.is_sound(written))
-    }
-
     /// Returns `true` if a key that was last changed at `written` can have this record. Checked when a call is recorded
-    /// and when a record is decoded, so that every record can be decoded. A record may be both a FORCE and granted
-    /// units: the call's UPTO may be combined with a FORCE of one limit.
+    /// and when a record is decoded, so that every record can be decoded. A call may be a FORCE and also be granted
+    /// units, because its UPTO may be combined with a FORCE of one limit.
     pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
         let units = Amount::ONE..=Amount::MAX_ARGUMENT;
         self.expires_at.since(written) <= Span::MAX_ARGUMENT
@@ -73,11 +61,19 @@ impl<Charges> RecordedCall<Charges> {
 }
 
 impl RecordedCall<()> {
-    /// Decodes what [`encode_flags`](RecordedCall::encode_flags) wrote.
+    /// Decodes all fields except the charges. Returns `None` if no call at `written` or before can have made the record.
+    pub(super) fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<RecordedCall<()>> {
+        let expires_at = Timestamp::from_micros(from.integer()?)?;
+        let hold_until = Timestamp::from_micros(from.integer()?)?;
+        let call = RecordedCall { expires_at, hold_until, ..RecordedCall::decode_flags(from)? };
+        Some(call).filter(|call| call.is_sound(written))
+    }
+
+    /// Decodes the fields encoded by [`encode_flags`](RecordedCall::encode_flags).
     fn decode_flags(from: &mut impl Decoder) -> Option<RecordedCall<()>> {
-        let tags = from.integer().filter(|tags| *tags <= TAGS)?;
-        let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
-        let (settled, forced) = (tags & SETTLED != 0, tags & FORCED != 0);
+        let flags = from.integer().filter(|flags| *flags <= ALL_FLAGS)?;
+        let granted = if flags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
+        let (settled, forced) = (flags & SETTLED != 0, flags & FORCED != 0);
         let (expires_at, hold_until) = Default::default();
         Some(RecordedCall { expires_at, hold_until, settled, forced, granted, charges: () })
     }
@@ -117,7 +113,7 @@ impl Iterator for Charges<'_> {
 impl ExactSizeIterator for Charges<'_> {}
 
 impl RecordedCall<Charges<'_>> {
-    /// Returns the record with its charges in memory of their own.
+    /// Returns the record with its charges copied to the heap.
     pub(super) fn boxed(self) -> RecordedCall {
         let charges = self.charges.clone().collect();
         self.with(charges)
@@ -125,7 +121,8 @@ impl RecordedCall<Charges<'_>> {
 }
 
 impl<C: AsRef<[Charge]>> RecordedCall<C> {
-    /// Encodes the record of a call, and returns it with its instant.
+    /// Encodes the record of a call for a [`RecordTable`](crate::record_table::RecordTable) with a shift. Returns the
+    /// expiry and the bytes.
     pub(super) fn record(&self, id: &[u8], shift: Shift) -> (Mark, RecordBytes) {
         let (at, hold_until) = (shift.mark(self.expires_at), shift.mark(self.hold_until));
         let mut bytes = RecordBytes::new(at, id);
@@ -148,9 +145,9 @@ pub(super) const SETTLED: u64 = 1;
 pub(super) const FORCED: u64 = 2;
 /// Flag of an UPTO that was granted units, whose number follows the flags.
 pub(super) const GRANTED: u64 = 4;
-const TAGS: u64 = 7;
+const ALL_FLAGS: u64 = 7;
 
-/// Decodes charges; `None` if they are malformed or two are of one component.
+/// Decodes charges. Returns `None` if they are malformed or if two charge the same component.
 pub(super) fn decode_charges<T, D: Decoder>(
     from: &mut D,
     decode: fn(&mut D) -> Option<T>,

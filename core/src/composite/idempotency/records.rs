@@ -1,12 +1,12 @@
 //! Idempotency records of a key: the calls with ids, and the settlement of each component that they charged.
 //!
 //! Few calls are packed into one block at rest ([`packed`](super::packed)). A call that changes them unpacks them until
-//! its effect is encoded. More than [`MOST_CALLS`] stay unpacked until a quarter of that number is left. The stored and
-//! propagated encoding is the same for both forms.
+//! its effect is encoded. More than [`MAX_PACKED_CALLS`] stay unpacked until a quarter of that number is left. The stored
+//! and propagated encoding is the same for both forms.
 
 use super::idempotency_change::encode_no_effect;
 use super::idempotency_table::encode_calls;
-use super::packed::{MOST_CALLS, Packed, pack};
+use super::packed::{MAX_PACKED_CALLS, Packed, pack};
 use super::settlement::{Charge, Settlement};
 use super::{IdempotencyTable, RecordedCall};
 use crate::evaluate::Change;
@@ -20,8 +20,8 @@ use crate::wire::codec::{Decoder, Encoder};
 ///
 /// The steps of a call, in this order, if they apply: [`sweep`](IdempotencyRecords::sweep),
 /// [`settle`](IdempotencyRecords::settle), for each component [`settle_charge`](IdempotencyRecords::settle_charge),
-/// [`before`](IdempotencyRecords::before) a change, the change, [`charge`](IdempotencyRecords::charge), and then
-/// [`remember`](IdempotencyRecords::remember). [`close`](IdempotencyRecords::close) comes last, after the effect is
+/// [`before_change`](IdempotencyRecords::before_change), the change, [`charge`](IdempotencyRecords::charge), and then
+/// [`record_call`](IdempotencyRecords::record_call). [`close`](IdempotencyRecords::close) comes last, after the effect is
 /// encoded.
 #[derive(Clone, Debug)]
 pub struct IdempotencyRecords(Form);
@@ -34,7 +34,7 @@ enum Form {
     Open(Box<OpenRecords>),
 }
 
-const _: () = assert!(size_of::<Form>() == 16, "most keys with records have few, and are to take no more");
+const _: () = assert!(size_of::<Form>() == 16, "most keys with records have few");
 
 /// Unpacked records, which can be changed.
 #[derive(Clone, Debug, Default)]
@@ -49,22 +49,11 @@ impl OpenRecords {
     fn settlement(&self, serial: u8) -> Option<&Settlement> {
         self.settlements.iter().find(|(own, _)| *own == serial).map(|(_, settlement)| settlement)
     }
+}
 
-    fn settlement_mut(&mut self, serial: u8) -> Option<&mut Settlement> {
-        self.settlements.iter_mut().find(|(own, _)| *own == serial).map(|(_, settlement)| settlement)
-    }
-
-    fn forget(&mut self, charge: &Charge) {
-        if let Some(settlement) = self.settlement_mut(charge.component) {
-            settlement.forget(charge);
-        }
-    }
-
-    fn heap_size(&self) -> usize {
-        let settlements = self.settlements.iter().map(|(_, settlement)| settlement.heap_size());
-        let places = self.settlements.capacity().saturating_mul(size_of::<(u8, Settlement)>());
-        settlements.fold(self.calls.heap_size().saturating_add(places), usize::saturating_add)
-    }
+/// Returns the settlement of the component with a serial number.
+fn settlement_of(settlements: &mut [(u8, Settlement)], serial: u8) -> Option<&mut Settlement> {
+    settlements.iter_mut().find(|(own, _)| *own == serial).map(|(_, settlement)| settlement)
 }
 
 impl Default for IdempotencyRecords {
@@ -88,12 +77,17 @@ impl IdempotencyRecords {
         if let Form::Open(open) = &mut self.0 { Some(open) } else { None }
     }
 
-    /// Ends a change whose effect has been encoded.
+    /// Unpacks the records, if necessary, and returns the settlement of a component.
+    fn settlement_mut(&mut self, serial: u8) -> Option<&mut Settlement> {
+        settlement_of(&mut self.open()?.settlements, serial)
+    }
+
+    /// Packs the records of few calls, after the effect of a change has been encoded.
     pub fn close(&mut self) {
         let Form::Open(open) = &mut self.0 else { return };
-        let most = if open.calls.has_been_large() { MOST_CALLS / 4 } else { MOST_CALLS };
+        let max_packed = if open.calls.has_been_large() { MAX_PACKED_CALLS / 4 } else { MAX_PACKED_CALLS };
         let count = open.calls.len();
-        if count <= most {
+        if count <= max_packed {
             let calls = open.calls.take_block().into_bytes();
             let packed = if count == 0 { Box::default() } else { pack(calls, count, &open.settlements) };
             self.0 = Form::Packed(packed);
@@ -104,7 +98,7 @@ impl IdempotencyRecords {
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
-            Form::Packed(packed) => Packed::of(packed).len(),
+            Form::Packed(packed) => Packed::of(packed).len,
             Form::Open(open) => open.calls.len(),
         }
     }
@@ -115,7 +109,7 @@ impl IdempotencyRecords {
         self.len() == 0
     }
 
-    /// Returns the record of an id, and how far its instants have moved back.
+    /// Returns the record of an id, which may have expired, and the shift of its timestamps.
     fn record_of(&self, id: &[u8]) -> Option<(Record<'_>, Shift)> {
         match &self.0 {
             Form::Packed(packed) => {
@@ -133,20 +127,20 @@ impl IdempotencyRecords {
         RecordedCall::read(&record, shift).map(|call| call.with(())).filter(|call| now < call.expires_at)
     }
 
-    /// Returns the charges of an id that can be settled.
+    /// Returns the charges of the call of an id that can be settled; none if the id is unknown or has expired.
     #[must_use]
     pub fn charges_of(&self, id: &[u8], now: Timestamp) -> Box<[Charge]> {
         let call = self.record_of(id).and_then(|(record, shift)| RecordedCall::read(&record, shift));
         call.filter(|call| now < call.expires_at).map_or_else(Box::default, |call| call.charges.collect())
     }
 
-    /// Returns the number of ids after another is recorded. One that has expired makes room for it.
+    /// Returns the number of ids after another one is recorded, which replaces an expired id if there is one.
     #[must_use]
     pub fn len_with_another(&self, now: Timestamp) -> usize {
         let (len, first) = match &self.0 {
             Form::Packed(packed) => {
                 let packed = Packed::of(packed);
-                (packed.len(), packed.calls().next().map(|first| Shift::NONE.instant(first.at)))
+                (packed.len, packed.calls().next().map(|first| Shift::NONE.instant(first.at)))
             }
             Form::Open(open) => (open.calls.len(), open.calls.first_expiry()),
         };
@@ -163,7 +157,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Returns `true` if a charge of the component can be settled.
+    /// Returns `true` if a charge of the component with a serial number can be settled.
     #[must_use]
     pub fn may_be_settled(&self, serial: u8) -> bool {
         match &self.0 {
@@ -172,28 +166,28 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Sweeps a few expired ids. Must come first in each call that changes the key. `coming`, the id of the call
-    /// itself, is swept if it has expired.
-    pub fn sweep(&mut self, now: Timestamp, coming: Option<&[u8]>) {
+    /// Removes a few expired ids. Must come first in each call that changes the key. `new_id`, the id that the call is
+    /// about to record, is removed if it has expired.
+    pub fn sweep(&mut self, now: Timestamp, new_id: Option<&[u8]>) {
         if !self.is_empty()
             && let Some(OpenRecords { calls, settlements }) = self.open()
         {
             settlements.retain(|(_, settlement)| !settlement.is_idle());
-            calls.sweep(now, coming, |charge| {
-                if let Some((_, settlement)) = settlements.iter_mut().find(|(serial, _)| *serial == charge.component) {
+            calls.sweep(now, new_id, |charge| {
+                if let Some(settlement) = settlement_of(settlements, charge.component) {
                     settlement.forget(charge);
                 }
             });
         }
     }
 
-    /// Records the effect of `change` on later settlements. Must be called before `change` is applied to the usage of a
+    /// Records how `change` restricts later settlements. Must be called before `change` is applied to the usage of a
     /// component, which must not be later than `now`.
-    pub fn before<L: Limit>(&mut self, serial: u8, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
+    pub fn before_change<L: Limit>(&mut self, serial: u8, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
         if self.may_be_settled(serial)
-            && let Some(settlement) = self.open().and_then(|open| open.settlement_mut(serial))
+            && let Some(settlement) = self.settlement_mut(serial)
         {
-            settlement.before(limit, usage, now, change);
+            settlement.before_change(limit, usage, now, change);
         }
     }
 
@@ -203,38 +197,38 @@ impl IdempotencyRecords {
         if open.settlement(serial).is_none() {
             open.settlements.push((serial, Settlement::default()));
         }
-        open.settlement_mut(serial)?.charge(usage, serial, cost)
+        settlement_of(&mut open.settlements, serial)?.charge(usage, serial, cost)
     }
 
     /// Records a call under its id.
-    pub fn remember<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) {
+    pub fn record_call<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) {
         if let Some(open) = self.open() {
-            open.calls.remember(id, call);
+            open.calls.record_call(id, call);
         }
     }
 
     /// Marks the call of an id as settled and returns its charges, each to be passed to
-    /// [`settle_charge`](IdempotencyRecords::settle_charge) or to [`forget`](IdempotencyRecords::forget). `None` if the
-    /// id is unknown or was settled before.
+    /// [`settle_charge`](IdempotencyRecords::settle_charge) or to [`forget`](IdempotencyRecords::forget). Returns `None`
+    /// if the id is unknown or was settled before.
     pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
         self.open()?.calls.settle(id, now)
     }
 
-    /// Takes up to `less` of a charge back and forgets the charge.
-    pub fn settle_charge<U: Usage>(&mut self, usage: &mut U, charge: &Charge, less: Amount) {
-        if let Some(settlement) = self.open().and_then(|open| open.settlement_mut(charge.component)) {
-            settlement.settle(usage, charge, less);
+    /// Takes up to `amount` of a charge back and removes the charge.
+    pub fn settle_charge<U: Usage>(&mut self, usage: &mut U, charge: &Charge, amount: Amount) {
+        if let Some(settlement) = self.settlement_mut(charge.component) {
+            settlement.settle(usage, charge, amount);
         }
     }
 
-    /// Forgets a charge that can no longer be settled.
+    /// Removes a charge that can no longer be settled.
     pub fn forget(&mut self, charge: &Charge) {
-        if let Some(open) = self.open() {
-            open.forget(charge);
+        if let Some(settlement) = self.settlement_mut(charge.component) {
+            settlement.forget(charge);
         }
     }
 
-    /// Moves all instants back by `back`, because the clock moved backwards.
+    /// Shifts all timestamps of the calls back by `back`, because the clock moved backwards.
     pub fn move_back(&mut self, back: Span) {
         if !self.is_empty()
             && let Some(open) = self.open()
@@ -243,7 +237,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Moves the charges of a component back with its usage, which is about to be moved back to `now`.
+    /// Shifts the places of a component's charges back with its usage, which is about to be moved back to `now`.
     pub fn move_charges_back<U: Usage>(&mut self, serial: u8, usage: &U, now: Timestamp) {
         if !self.is_empty()
             && let Some(open) = self.open()
@@ -257,7 +251,12 @@ impl IdempotencyRecords {
     pub fn heap_size(&self) -> usize {
         match &self.0 {
             Form::Packed(packed) => packed.len(),
-            Form::Open(open) => size_of::<OpenRecords>().saturating_add(open.heap_size()),
+            Form::Open(open) => {
+                let own = size_of::<OpenRecords>().saturating_add(open.calls.heap_size());
+                let list = open.settlements.capacity().saturating_mul(size_of::<(u8, Settlement)>());
+                let settlements = open.settlements.iter().map(|(_, settlement)| settlement.heap_size());
+                settlements.fold(own.saturating_add(list), usize::saturating_add)
+            }
         }
     }
 
@@ -275,23 +274,22 @@ impl IdempotencyRecords {
         match &self.0 {
             Form::Packed(packed) => {
                 let packed = Packed::of(packed);
-                encode_calls(packed.len(), packed.calls(), Shift::NONE, to);
+                encode_calls(packed.len, packed.calls(), Shift::NONE, to);
             }
             Form::Open(open) => open.calls.encode(to),
         }
     }
 
-    /// Decodes the records of a key that was last changed at `written`, with the settlements of its components. `None`
-    /// if no calls can have led to them: every charge that can be settled must be counted by the settlement of its
-    /// component, and each settlement must have at least one charge.
+    /// Decodes the records of a key that was last changed at `written`, with the settlements of its components. Returns
+    /// `None` if no calls can have led to them: every charge that can be settled must be possible in the settlement of
+    /// its component, and each settlement must have at least one charge.
     pub fn decode(
         from: &mut impl Decoder,
         written: Timestamp,
         mut settlements: Vec<(u8, Settlement)>,
     ) -> Option<IdempotencyRecords> {
         let calls = IdempotencyTable::decode(from, written, |charge| {
-            let settlement = settlements.iter_mut().find(|(serial, _)| *serial == charge.component);
-            settlement.is_some_and(|(_, settlement)| settlement.count(charge))
+            settlement_of(&mut settlements, charge.component).is_some_and(|settlement| settlement.count(charge))
         })?;
         let sound = settlements.iter().all(|(_, settlement)| settlement.is_sound() && !settlement.is_idle());
         sound.then(|| {
@@ -301,7 +299,7 @@ impl IdempotencyRecords {
         })
     }
 
-    /// Encodes the settlement of a component, or its absence if no charge can be settled.
+    /// Encodes a flag, and the settlement of a component if the flag is set: if a charge can be settled.
     pub fn encode_settlement(&self, serial: u8, to: &mut impl Encoder) {
         let may_be_settled = self.may_be_settled(serial);
         to.integer(u64::from(may_be_settled));
@@ -322,7 +320,7 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Forgets the changes of the calls and settlements by the current call.
+    /// Discards the changes of the calls and settlements that the current call has made.
     pub fn discard_effect(&mut self) {
         if let Form::Open(open) = &mut self.0 {
             open.calls.discard_effect();
@@ -342,14 +340,14 @@ impl IdempotencyRecords {
     /// Encodes the change of a component's settlement, if it has changed.
     pub fn encode_settlement_effect(&mut self, serial: u8, to: &mut impl Encoder) {
         if self.has_settlement_effect(serial)
-            && let Some(settlement) = self.open().and_then(|open| open.settlement_mut(serial))
+            && let Some(settlement) = self.settlement_mut(serial)
         {
             settlement.encode_effect(to);
         }
     }
 
     /// Returns `true` if a call can have had the effect on the settlement of a component. `settled` is the charge that
-    /// it settled, if any.
+    /// the call settled, if any.
     pub fn accepts_settlement_effect(&self, serial: u8, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
         match &self.0 {
             Form::Packed(packed) => Packed::of(packed).settlement(serial).accepts_effect(from, settled),
@@ -359,8 +357,7 @@ impl IdempotencyRecords {
 
     /// Applies an accepted effect to the settlement of a component.
     pub fn apply_settlement_effect(&mut self, serial: u8, from: &mut impl Decoder, settled: Option<&Charge>) {
-        let settlement = self.open().and_then(|open| open.settlement_mut(serial));
-        settlement.unwrap_or(&mut Settlement::default()).apply_effect(from, settled);
+        self.settlement_mut(serial).unwrap_or(&mut Settlement::default()).apply_effect(from, settled);
     }
 }
 

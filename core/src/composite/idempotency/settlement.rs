@@ -6,18 +6,18 @@ use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
-/// Charge that can be settled, recorded with the id of its call.
+/// Charge that can be settled, recorded with the id of the call that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     /// Serial number of the charged component.
     pub component: u8,
     /// Charged amount.
     pub cost: Amount,
-    /// Number among the charges of the component.
+    /// Number of the charge among those of the component, in the order of creation.
     pub(super) number: u64,
     /// Place of the charge in the usage, if it has one.
     pub(super) place: Option<Timestamp>,
-    /// Sum of refunds before the charge.
+    /// [Sum of refunds](Settlement::refunded) at the time of the charge.
     pub(super) refunded: Amount,
 }
 
@@ -44,11 +44,7 @@ impl Charge {
         let component = u8::try_from(from.integer()?).ok()?;
         let cost = Amount::from_millionths(from.integer()?)?;
         let number = from.integer()?;
-        let place = match from.integer()? {
-            0 => None,
-            1 => Some(Timestamp::from_micros(from.integer()?)?),
-            _ => return None,
-        };
+        let place = if from.flag()? { Some(Timestamp::from_micros(from.integer()?)?) } else { None };
         let refunded = Amount::from_millionths(from.integer()?)?;
         is_cost(cost).then_some(Charge { component, cost, number, place, refunded })
     }
@@ -61,8 +57,8 @@ pub(super) fn is_cost(cost: Amount) -> bool {
 
 /// State for the settlement of a component's charges, kept beside the usage while any of them can be settled.
 ///
-/// The steps of a call, in this order, if they apply: `forget` each swept charge, `settle`, `before` a change, the
-/// change, `charge`. A replica, which has no limits, calls `apply_effect` instead of `settle` and `before`.
+/// The steps of a call, in this order, if they apply: `forget` for each swept charge, `settle`, `before_change`, the
+/// change, `charge`. A replica, which has no limits, calls `apply_effect` instead of `settle` and `before_change`.
 ///
 /// ```
 /// use ratelimit_core::composite::idempotency::Settlement;
@@ -76,7 +72,7 @@ pub(super) fn is_cost(cost: Amount) -> bool {
 /// limit.charge(&mut usage, now, units(b"4000"));
 /// let charge = settlement.charge(&usage, 7, units(b"4000")).unwrap();
 /// let change = Change::Charge(units(b"500"));
-/// settlement.before(&limit, &usage, now, change);
+/// settlement.before_change(&limit, &usage, now, change);
 /// change.apply(&limit, &mut usage, now);
 /// assert_eq!(settlement.settle(&mut usage, &charge, units(b"2800")), units(b"2800"));
 /// assert_eq!(limit.remaining(&usage, now), units(b"8300"));
@@ -98,9 +94,9 @@ pub struct Settlement {
 pub struct SettlementDelta {
     /// Reduction of the usage by a settlement.
     taken: Amount,
-    /// Upper bound of the usage before a change.
-    low: Low,
-    /// Refunded amount.
+    /// Upper bound of all low-water marks from now on; see [`Limit::low_water_mark`].
+    low_water_mark: OptionalMark,
+    /// Refunded amount, for a usage in which charges have places.
     refunded: Amount,
 }
 
@@ -108,12 +104,12 @@ impl Settlement {
     /// Returns `true` if no charge can be settled. The settlement is then equal to a new one and need not be kept.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.low_water_marks.is_idle()
+        self.low_water_marks.charge_count == 0
     }
 
-    /// Records the effect of `change` on later settlements. Must be called before every change, with or without an id.
-    /// The usage must not be later than `now`.
-    pub fn before<L: Limit>(&mut self, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
+    /// Records how `change` restricts later settlements. Must be called before every change, with or without an id. The
+    /// usage must not be later than `now`.
+    pub fn before_change<L: Limit>(&mut self, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
         let refunded = match change {
             Change::Nothing => return,
             Change::Charge(_) => Amount::ZERO,
@@ -122,57 +118,58 @@ impl Settlement {
         if self.is_idle() {
             return;
         }
-        let low = if usage.is_unused() { Some(Amount::ZERO) } else { limit.low(usage, now) };
-        // A settlement to a higher cost takes nothing back.
-        self.delta = match low {
+        let mark = if usage.is_unused() { Some(Amount::ZERO) } else { limit.low_water_mark(usage, now) };
+        // A settlement to a higher cost, after which this method is called, takes nothing back.
+        self.delta = SettlementDelta::default();
+        match mark {
             // A refund lowers the usage as well.
-            Some(low) => SettlementDelta { low: Low::of(low.minus(refunded)), ..SettlementDelta::default() },
-            None => SettlementDelta { refunded, ..SettlementDelta::default() },
-        };
+            Some(mark) => self.delta.low_water_mark = OptionalMark::of(mark.minus(refunded)),
+            None => self.delta.refunded = refunded,
+        }
         self.record(self.delta);
     }
 
-    fn record(&mut self, SettlementDelta { low, refunded, .. }: SettlementDelta) {
-        if let Some(low) = low.get() {
-            self.low_water_marks.low(low);
+    fn record(&mut self, SettlementDelta { low_water_mark, refunded, .. }: SettlementDelta) {
+        if let Some(mark) = low_water_mark.get() {
+            self.low_water_marks.lower_all(mark);
         }
         self.refunded = self.refunded.plus(refunded);
     }
 
-    /// Creates the record of a charge of `cost` by a call with an id. Must be called after the charge. `None` if the
-    /// numbers are exhausted, which no calls can lead to; then the charge cannot be settled.
+    /// Creates the record of a charge of `cost` by a call with an id. Must be called after the charge. Returns `None` if
+    /// the numbers of charges are exhausted, which only a crafted payload can cause. Then the charge cannot be settled.
     pub fn charge<U: Usage>(&mut self, usage: &U, component: u8, cost: Amount) -> Option<Charge> {
         debug_assert!(is_cost(cost), "{cost:?} cannot be read");
         let number = self.low_water_marks.charge()?;
         Some(Charge { component, cost, number, place: usage.place(), refunded: self.refunded })
     }
 
-    /// Takes up to `less` of a charge back, forgets the charge, and returns the reduction of the usage.
-    pub fn settle<U: Usage>(&mut self, usage: &mut U, charge: &Charge, less: Amount) -> Amount {
-        let taken = usage.take_back(charge.place, less.min(self.most(charge)));
-        self.settled(charge, taken);
+    /// Takes up to `amount` of a charge back, removes the charge, and returns the reduction of the usage.
+    pub fn settle<U: Usage>(&mut self, usage: &mut U, charge: &Charge, amount: Amount) -> Amount {
+        let taken = usage.take_back(charge.place, amount.min(self.max_taken(charge)));
+        self.remove_settled(charge, taken);
         self.delta.taken = taken;
         taken
     }
 
     /// Returns the upper bound of the amount of a charge that can be taken back.
-    fn most(&self, charge: &Charge) -> Amount {
-        let low_water_marks = self.low_water_marks.least(charge.number).unwrap_or(Amount::MAX);
+    fn max_taken(&self, charge: &Charge) -> Amount {
+        let mark = self.low_water_marks.mark_of(charge.number).unwrap_or(Amount::MAX);
         if charge.place.is_none() {
-            return low_water_marks;
+            return mark;
         }
         // Once the sum of refunds has saturated, the refunds since the charge are unknown.
         let saturated = self.refunded == Amount::MAX;
-        let since = if saturated { charge.cost } else { self.refunded.minus(charge.refunded) };
-        low_water_marks.min(charge.cost.minus(since))
+        let refunds_since = if saturated { charge.cost } else { self.refunded.minus(charge.refunded) };
+        mark.min(charge.cost.minus(refunds_since))
     }
 
-    fn settled(&mut self, charge: &Charge, taken: Amount) {
-        self.low_water_marks.lower(charge.number, taken);
+    fn remove_settled(&mut self, charge: &Charge, taken: Amount) {
+        self.low_water_marks.settle(charge.number, taken);
         self.forget(charge);
     }
 
-    /// Forgets a charge whose id was swept before its settlement.
+    /// Removes a charge that can no longer be settled.
     pub fn forget(&mut self, charge: &Charge) {
         self.low_water_marks.forget(charge.number);
         if self.is_idle() {
@@ -198,7 +195,7 @@ impl Settlement {
         std::mem::take(&mut self.delta).encode(to);
     }
 
-    /// Forgets what [`encode_effect`](Settlement::encode_effect) would write.
+    /// Discards the change that [`encode_effect`](Settlement::encode_effect) would encode.
     pub(super) fn discard_effect(&mut self) {
         self.delta = SettlementDelta::default();
     }
@@ -211,10 +208,10 @@ impl Settlement {
     /// Returns `true` if a call can have had the effect. `settled` is the charge that it settled, if any.
     pub fn accepts_effect(&self, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
         SettlementDelta::decode(from).is_some_and(|delta| {
-            let left = self.low_water_marks.live() > usize::from(settled.is_some());
-            let changes = delta.low.get().is_some() || delta.refunded != Amount::ZERO;
-            let most = settled.map_or(Amount::ZERO, |charge| self.most(charge).min(charge.cost));
-            delta.taken <= most && (left || !changes)
+            let has_other_charges = self.low_water_marks.charge_count > usize::from(settled.is_some());
+            let changes = delta.low_water_mark.get().is_some() || delta.refunded != Amount::ZERO;
+            let max_taken = settled.map_or(Amount::ZERO, |charge| self.max_taken(charge).min(charge.cost));
+            delta.taken <= max_taken && (has_other_charges || !changes)
         })
     }
 
@@ -222,32 +219,32 @@ impl Settlement {
     pub fn apply_effect(&mut self, from: &mut impl Decoder, settled: Option<&Charge>) {
         let delta = SettlementDelta::decode(from).unwrap_or_default();
         if let Some(charge) = settled {
-            self.settled(charge, delta.taken);
+            self.remove_settled(charge, delta.taken);
         }
         self.record(delta);
     }
 
     /// Encodes the settlement with the number of charges at each low-water mark.
     pub(super) fn pack(&self, to: &mut impl Encoder) {
-        to.integer(self.refunded.millionths());
-        self.low_water_marks.pack(to);
+        self.encode(to);
+        self.low_water_marks.encode_counts(to);
     }
 
-    /// Decodes what [`pack`](Settlement::pack) wrote.
+    /// Decodes a settlement encoded by [`pack`](Settlement::pack).
     pub(super) fn unpack(from: &mut impl Decoder) -> Option<Settlement> {
-        let refunded = Amount::from_millionths(from.integer()?)?;
-        let low_water_marks = LowWaterMarks::unpack(from)?;
-        Some(Settlement { low_water_marks, refunded, delta: SettlementDelta::default() })
+        let mut settlement = Settlement::decode(from)?;
+        settlement.low_water_marks.decode_counts(from)?;
+        Some(settlement)
     }
 
-    /// Decodes what [`encode`](Settlement::encode) wrote. Every recorded charge of the component must then be passed to
-    /// [`count`](Settlement::count), before [`is_sound`](Settlement::is_sound) is checked.
+    /// Decodes a settlement encoded by [`encode`](Settlement::encode). Every recorded charge of the component must then
+    /// be passed to [`count`](Settlement::count), before [`is_sound`](Settlement::is_sound) is checked.
     pub fn decode(from: &mut impl Decoder) -> Option<Settlement> {
         let refunded = Amount::from_millionths(from.integer()?)?;
         Some(Settlement { refunded, low_water_marks: LowWaterMarks::decode(from)?, delta: SettlementDelta::default() })
     }
 
-    /// Counts a charge of a decoded settlement; returns `true` if such a charge is possible.
+    /// Adds a recorded charge to a decoded settlement. Returns `true` if such a charge is possible.
     pub fn count(&mut self, charge: &Charge) -> bool {
         self.low_water_marks.count(charge.number) && charge.refunded <= self.refunded
     }
@@ -259,19 +256,19 @@ impl Settlement {
     }
 }
 
-/// Low-water mark, or none, in one word. An `Option` has padding, and copying it takes 600 more instructions.
+/// Optional low-water mark in one word. An `Option` has padding, and copying it takes 600 more instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Low(u64);
+struct OptionalMark(u64);
 
-impl Default for Low {
-    fn default() -> Low {
-        Low(u64::MAX)
+impl Default for OptionalMark {
+    fn default() -> OptionalMark {
+        OptionalMark(u64::MAX)
     }
 }
 
-impl Low {
-    fn of(low: Amount) -> Low {
-        Low(low.millionths())
+impl OptionalMark {
+    fn of(mark: Amount) -> OptionalMark {
+        OptionalMark(mark.millionths())
     }
 
     fn get(self) -> Option<Amount> {
@@ -281,17 +278,17 @@ impl Low {
 
 impl SettlementDelta {
     const TAKEN: u64 = 1;
-    const LOW: u64 = 2;
+    const LOW_WATER_MARK: u64 = 2;
     const REFUNDED: u64 = 4;
     const ALL: u64 = 7;
 
-    /// Encodes the change.
-    pub(super) fn encode(self, to: &mut impl Encoder) {
+    /// Encodes the change: the sum of the flags, and then the field of each flag.
+    fn encode(self, to: &mut impl Encoder) {
         let taken = Some(self.taken).filter(|taken| *taken != Amount::ZERO);
         let refunded = Some(self.refunded).filter(|refunded| *refunded != Amount::ZERO);
         let fields = [
             (SettlementDelta::TAKEN, taken),
-            (SettlementDelta::LOW, self.low.get()),
+            (SettlementDelta::LOW_WATER_MARK, self.low_water_mark.get()),
             (SettlementDelta::REFUNDED, refunded),
         ];
         to.integer(fields.iter().filter(|(_, field)| field.is_some()).map(|(tag, _)| tag).sum());
@@ -304,15 +301,16 @@ impl SettlementDelta {
         let tags = from.integer()?;
         let mut field =
             |tag| if tags & tag == 0 { Some(None) } else { from.integer().and_then(Amount::from_millionths).map(Some) };
-        let (taken, low, refunded) =
-            (field(SettlementDelta::TAKEN)?, field(SettlementDelta::LOW)?, field(SettlementDelta::REFUNDED)?);
-        let some = |amount: Option<Amount>| amount != Some(Amount::ZERO);
+        let taken = field(SettlementDelta::TAKEN)?;
+        let mark = field(SettlementDelta::LOW_WATER_MARK)?;
+        let refunded = field(SettlementDelta::REFUNDED)?;
+        let is_not_zero = |amount: Option<Amount>| amount != Some(Amount::ZERO);
         // A usage has either low-water marks or refunds.
-        let one = low.is_none() || refunded.is_none();
-        let sound = tags <= SettlementDelta::ALL && some(taken) && some(refunded) && one;
+        let has_one_kind = mark.is_none() || refunded.is_none();
+        let sound = tags <= SettlementDelta::ALL && is_not_zero(taken) && is_not_zero(refunded) && has_one_kind;
         sound.then(|| SettlementDelta {
             taken: taken.unwrap_or_default(),
-            low: low.map_or_else(Low::default, Low::of),
+            low_water_mark: mark.map_or_else(OptionalMark::default, OptionalMark::of),
             refunded: refunded.unwrap_or_default(),
         })
     }

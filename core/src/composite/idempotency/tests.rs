@@ -52,7 +52,7 @@ impl<U: Usage> Key<U> {
                 self.change(limit, Change::Charge(cost));
                 if let Some((id, ttl)) = id {
                     let charges = Box::new([self.settlement.charge(&self.usage, self.component, cost).unwrap()]);
-                    self.ids.remember(id, &remembered(now, ttl, charges));
+                    self.ids.record_call(id, &remembered(now, ttl, charges));
                 }
             }
             Call::Refund(amount) => {
@@ -98,7 +98,7 @@ impl<U: Usage> Key<U> {
     }
 
     fn change<L: Limit<Usage = U>>(&mut self, limit: &L, change: Change) {
-        self.settlement.before(limit, &self.usage, self.written, change);
+        self.settlement.before_change(limit, &self.usage, self.written, change);
         change.apply(limit, &mut self.usage, self.written);
     }
 
@@ -139,7 +139,7 @@ impl<U: Usage> Key<U> {
                 .iter()
                 .map(|(component, cost)| self.settlement.charge(&self.usage, *component, *cost).unwrap());
             let charges: Vec<_> = charges.collect();
-            self.ids.remember(&id, &call.with(charges));
+            self.ids.record_call(&id, &call.with(charges));
         }
         self.tidy();
     }

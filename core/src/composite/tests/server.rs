@@ -2,7 +2,9 @@
 
 use super::sent_effects::{check_any, check_each_number, converted};
 use crate::algorithm::any::{AnyUsage, PlainUsage, with_limit, with_usage};
-use crate::composite::{Answer, Component, CompositeEvaluation, CompositeUsage, FastEvaluation, StoredUsage};
+use crate::composite::{
+    Answer, Component, ComponentChange, CompositeEvaluation, CompositeUsage, FastEvaluation, StoredUsage,
+};
 use crate::expiry::{Expiry, StepBack};
 use crate::limit::{Limit, Usage};
 use crate::number::{Span, Timestamp};
@@ -127,7 +129,7 @@ impl FastCharge {
         assert_eq!(sent, effect, "{call:?}");
         // Nothing is left to propagate with the next change.
         self.unpropagated.discard_effect();
-        assert!(!self.propagated.has_delta() && !self.unpropagated.has_delta());
+        assert!(!has_delta(&self.propagated) && !has_delta(&self.unpropagated));
     }
 }
 
@@ -398,4 +400,11 @@ fn check_entries(usage: &CompositeUsage, call_text: &[(UsageKind, usize, bool)],
         let gets = |component: &Component| with_usage!(&component.usage, usage => usage.entries()) == *entries;
         assert!(of_kind.any(gets), "{call_text:?}");
     }
+}
+
+/// Returns `true` if `usage` holds a change that has not been encoded as an effect.
+fn has_delta(usage: &CompositeUsage) -> bool {
+    let has_change = |component: &Component| component.change() != ComponentChange::Nothing;
+    usage.components.iter().any(has_change)
+        || usage.extras().is_some_and(|extras| extras.delta.is_some() || extras.records.has_changed())
 }

@@ -92,7 +92,7 @@ fn levels_are_exact_across_eras() {
     for _ in 0..20 {
         call(&lasting, &mut usage, us(100), Force(Amount::MAX_ARGUMENT));
     }
-    assert_eq!(usage.fullest().used(), Amount::MAX);
+    assert_eq!(usage.fullest.used, Amount::MAX);
     call(&of(limits, b"busy"), &mut usage, us(103), one());
     assert_eq!(peek(&lasting, &usage, us(103), one()).reset.micros(), 10 - 3);
     round_trip::check_stored(&usage).unwrap();
@@ -105,8 +105,8 @@ fn renewal_moves_unshared_pieces_in_steps() {
     for item in 0..2000_u32 {
         of(limits, &item.to_be_bytes()).charge(&mut usage, us(1), units(2));
     }
-    let places = SketchUsage::places;
-    let (before, first, blocks) = (encoded(&usage), places(&usage), usage.free_effort());
+    let addresses = SketchUsage::addresses;
+    let (before, first, blocks) = (encoded(&usage), addresses(&usage), usage.free_effort());
     assert!(blocks > 400, "{blocks}");
     let (mut from, mut steps) = (Some(0), 0);
     while let Some(next) = from {
@@ -119,22 +119,22 @@ fn renewal_moves_unshared_pieces_in_steps() {
         assert!(from.is_none_or(|from| from > next));
     }
     assert!((blocks / 60..blocks / 40).contains(&steps), "{steps} steps for {blocks} blocks");
-    let renewed = places(&usage);
+    let renewed = addresses(&usage);
     assert!(first.iter().zip(&renewed).all(|(before, after)| before != after), "each block has moved");
     assert_eq!((encoded(&usage), usage.free_effort()), (before.clone(), blocks));
 
     // A copy shares every piece until the usage writes to four of them.
     let copy = usage.clone();
     of(limits, b"").charge(&mut usage, us(2), units(2));
-    let (charged, before_renewal, of_copy) = (encoded(&usage), places(&usage), places(&copy));
+    let (charged, before_renewal, of_copy) = (encoded(&usage), addresses(&usage), addresses(&copy));
     let own = before_renewal.iter().filter(|place| !of_copy.contains(place)).count();
     assert!((1 + 1 + 4..=1 + 3 + 4).contains(&own), "{own} blocks are not shared");
     assert_eq!(usage.renew_pieces(0, &mut || true), None);
-    let renewed = places(&usage);
+    let renewed = addresses(&usage);
     let moved = before_renewal.iter().zip(&renewed).map(|(before, after)| before != after);
     let are_own = before_renewal.iter().map(|place| !of_copy.contains(place));
     assert!(moved.eq(are_own), "a shared block has moved, or an unshared one has not");
-    assert_eq!((encoded(&usage), encoded(&copy), places(&copy)), (charged, before, of_copy));
+    assert_eq!((encoded(&usage), encoded(&copy), addresses(&copy)), (charged, before, of_copy));
     // A step without permission to continue renews one piece.
     drop(copy);
     let pieces = usage.free_effort() - 1 - 3;

@@ -63,13 +63,13 @@ proptest! {
                 let within = before + exact(cost.millionths()) <= exact(limit.limit().millionths());
                 let waits = matches!(request, Request::Within(..));
                 prop_assert!(within || matches!(request, Force(_)) || waits, "{cost} of {item:?} at {now:?}");
-                let to = usage.fullest().drained_to().micros();
+                let to = usage.fullest.drained_to.micros();
                 buckets.charge(item, &bucket, now.micros(), to, cost);
             }
             // No cell of the item is below the usage of its bucket.
             for (item, used) in &buckets.used {
-                let least = usage.bucket_of(of(limit.sketch, item).cells(&usage)).used();
-                let used = (used - Buckets::drained(&bucket, buckets.to, usage.fullest().drained_to().micros())).max(Exact::zero());
+                let least = usage.bucket_of(of(limit.sketch, item).cells(&usage)).used;
+                let used = (used - Buckets::drained(&bucket, buckets.to, usage.fullest.drained_to.micros())).max(Exact::zero());
                 prop_assert!(exact(least.millionths()) >= used, "{least} of {item:?} is below {used}");
             }
         }

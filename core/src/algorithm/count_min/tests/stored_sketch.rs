@@ -18,7 +18,7 @@ fn parts_of_an_aof_rewrite_add_up_to_the_whole() {
             parts += 1;
         }
         assert_eq!(encoded(&after), encoded(&usage));
-        assert_eq!(after.fullest(), usage.fullest());
+        assert_eq!(after.fullest, usage.fullest);
         assert_eq!(parts, if items == 20_000 { 9 } else { 1 });
     }
 }
@@ -132,7 +132,7 @@ fn whole_effect_replaces_the_sketch() {
     let limits = sketch(128, bucket(9, 1, "1s"));
     call(&limits.for_item(b"a").with_secret(Secret { halves: [1, 2] }), &mut comes, us(7), Take(units(3)));
     let after = applied(&there, &whole_effect(&comes)).unwrap();
-    assert_eq!((encoded(&after), after.fullest()), (encoded(&comes), comes.fullest()));
+    assert_eq!((encoded(&after), after.fullest), (encoded(&comes), comes.fullest));
 }
 
 #[test]
@@ -144,9 +144,9 @@ fn replica_recovers_at_the_same_time_as_its_primary() {
         let limit = of(limits, item.as_bytes());
         let (_, effect) = call_and_encode_effect(&limit, &mut usage, us(at * 1000), Force(units(cost)));
         replica = applied(&replica, &effect).unwrap();
-        assert_eq!(replica.fullest(), usage.fullest(), "at {at}");
+        assert_eq!(replica.fullest, usage.fullest, "at {at}");
         assert_eq!(limit.recovery(&replica, us(at * 1000)), limit.recovery(&usage, us(at * 1000)));
-        assert_eq!(decoded::<SketchUsage>(&encoded(&usage)).unwrap().fullest(), usage.fullest());
+        assert_eq!(decoded::<SketchUsage>(&encoded(&usage)).unwrap().fullest, usage.fullest);
     }
 }
 

@@ -206,10 +206,10 @@ fn words_of_an_aligned_window_follow_from_its_identity() {
     for words in ["1w", "1mo", "3mo OFFSET +09:00 ANCHOR 31", "1y OFFSET -05:00", "1mo ANCHOR 2"] {
         let (window, rest) =
             words.split_once(' ').map_or((words, String::new()), |(one, rest)| (one, format!(" {rest}")));
-        let words_of_identity = FixedWindow::words_of(calendar(10, words).identity());
+        let words_of_identity = FixedWindow::aligned_words(calendar(10, words).identity());
         assert_eq!(words_of_identity, Some(format!("{window} ALIGNED{rest}")));
     }
-    let words_of = |limit: FixedWindow| FixedWindow::words_of(limit.identity());
+    let words_of = |limit: FixedWindow| FixedWindow::aligned_words(limit.identity());
     assert_eq!(words_of(aligned(10, "1d")).as_deref(), Some("1d ALIGNED"));
     assert_eq!(
         words_of(FixedWindow::aligned(units(10), period("1d"), distance("-14:00"))).as_deref(),

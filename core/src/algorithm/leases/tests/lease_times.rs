@@ -188,7 +188,7 @@ fn expired_leases_are_stored_until_a_charge_but_do_not_count() {
         assert_eq!(newcomer.entries_after_charge(&key.0, us(at * 1000)), Some(entries));
         assert_eq!(holder.entries_after_charge(&key.0, us(at * 1000)), None, "the holder has an entry");
     }
-    assert_eq!((encoded(&key.0) == before, key.0.count()), (true, 3), "a denied call changes nothing");
+    assert_eq!((encoded(&key.0) == before, key.0.entries()), (true, 3), "a denied call changes nothing");
     // Peeks may come in any order of their times.
     for (at, left) in [(2000, 2), (0, 0), (1500, 1), (999, 0), (60_000, 3), (1000, 1)] {
         assert_eq!(key.peek(&newcomer, at, cost(1))[2], left);
@@ -215,7 +215,7 @@ fn backwards_clock_shifts_the_expiries() {
 
 #[test]
 fn clock_may_cross_its_whole_range_repeatedly() {
-    for holders in [1, 2 * few_leases::MOST] {
+    for holders in [1, 2 * few_leases::MAX_FEW] {
         let names = |when: &str| (0..holders).map(|number| format!("{when}{number:02}")).collect::<Vec<_>>();
         let (early, late) = (names("early"), names("late"));
         let mut usage = ConcurrencyUsage::default();
@@ -244,7 +244,7 @@ fn clock_may_cross_its_whole_range_repeatedly() {
 fn lease_at_the_last_timestamp_expires_immediately() {
     let (last, before) = (Timestamp::MAX, Timestamp::MAX.minus(Span::MICROSECOND));
     let mut usage = ConcurrencyUsage::default();
-    for number in 0..3 * SWEPT {
+    for number in 0..3 * MAX_SWEPT {
         let holder = format!("{number}");
         assert!(call(&held(&holder, 100, "1h"), &mut usage, before, cost(1)).verdict.allowed());
     }
@@ -261,9 +261,10 @@ fn lease_at_the_last_timestamp_expires_immediately() {
 }
 
 #[test]
-fn has_lease_is_true_until_the_expiry_and_recovery_follows_the_last_lease() {
+fn holder_has_a_lease_until_the_expiry_and_recovery_follows_the_last_lease() {
     let key = table(&[("a", 1, "10s"), ("b", 1, "20s")]);
-    assert_eq!(["a", "b", "c"].map(|holder| key.0.has_lease(holder.as_bytes(), us(9_999_999))), [true, true, false]);
-    assert_eq!(["a", "b"].map(|holder| key.0.has_lease(holder.as_bytes(), us(10_000_000))), [false, true]);
+    let has_lease = |holder: &str, at| key.0.lease_until(holder.as_bytes(), us(at)).is_some();
+    assert_eq!(["a", "b", "c"].map(|holder| has_lease(holder, 9_999_999)), [true, true, false]);
+    assert_eq!(["a", "b"].map(|holder| has_lease(holder, 10_000_000)), [false, true]);
     assert_eq!(key.0.time_to_recovery(us(5_000_000)), Span::SECOND.times(15));
 }

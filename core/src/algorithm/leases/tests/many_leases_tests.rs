@@ -41,9 +41,9 @@ fn many_expired_leases_are_visited_once_and_removed_by_many_calls() {
     }
     let now = last.plus(all);
     let whole = usage.heap_size();
-    for calls in 1..=10_000 / SWEPT {
+    for calls in 1..=10_000 / MAX_SWEPT {
         let walked = step_counter::count(|| assert!(call(&limit, &mut usage, now, cost(1)).verdict.allowed()));
-        assert_eq!((walked, usage.kept()), (SWEPT, 10_000 - SWEPT * calls + 1));
+        assert_eq!((walked, usage.kept()), (MAX_SWEPT, 10_000 - MAX_SWEPT * calls + 1));
         assert_eq!((usage.entries(), limit.remaining(&usage, now)), (1, units(9999)), "of them nobody knows");
     }
     assert_eq!(step_counter::count(|| call(&limit, &mut usage, now, cost(1))), 0);
@@ -65,7 +65,7 @@ fn peeks_ahead_of_the_changes_cost_no_more() {
         });
         // Those that have expired since the last time, as the looks and the changes have it; and the first time, by
         // the looks' clock, 2000 more.
-        assert!(walked <= 3 * 400 + SWEPT + 2000 * usize::from(step == 0), "{walked} in step {step}");
+        assert!(walked <= 3 * 400 + MAX_SWEPT + 2000 * usize::from(step == 0), "{walked} in step {step}");
         assert_eq!(encoded(&there), encoded(&here));
     }
 }
@@ -134,7 +134,7 @@ fn held_by_number(number: u32) -> lease::Lease {
 
 #[test]
 fn forms_of_few_and_many_leases_are_equivalent() {
-    let names: Vec<String> = (0..few_leases::MOST + 8).map(|number| format!("{number:02}")).collect();
+    let names: Vec<String> = (0..few_leases::MAX_FEW + 8).map(|number| format!("{number:02}")).collect();
     let mut key = Key(ConcurrencyUsage::default());
     let as_read = |usage: &ConcurrencyUsage| encoded(&decoded::<ConcurrencyUsage>(&encoded(usage)).unwrap());
     let mut bytes = Vec::new();
@@ -145,14 +145,14 @@ fn forms_of_few_and_many_leases_are_equivalent() {
         assert_eq!(encoded(&key.0), as_read(&key.0));
         bytes.push(key.0.heap_size());
     }
-    assert!(bytes[few_leases::MOST] > bytes[few_leases::MOST - 1] + 500, "{bytes:?}");
+    assert!(bytes[few_leases::MAX_FEW] > bytes[few_leases::MAX_FEW - 1] + 500, "{bytes:?}");
     for (left, name) in names.iter().enumerate().rev() {
         assert_eq!(key.0.release(&[name.as_bytes()], us(70_000)), 1);
         if left > 0 {
             assert_eq!((key.0.entries(), encoded(&key.0)), (left, as_read(&key.0)));
         }
         let is_small = key.0.heap_size() < size_of::<ManyLeases>();
-        assert_eq!(is_small, left <= few_leases::MOST / 4, "{left}");
+        assert_eq!(is_small, left <= few_leases::MAX_FEW / 4, "{left}");
     }
     assert!(key.0.is_unused());
 }

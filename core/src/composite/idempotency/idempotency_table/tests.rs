@@ -1,4 +1,4 @@
-use super::super::idempotency_change::{IdempotencyChange, NOTHING, REMEMBERS, SETTLES};
+use super::super::idempotency_change::{IdempotencyChange, NOTHING, RECORDS, SETTLES};
 use super::super::recorded_call::{FORCED, GRANTED, SETTLED};
 use super::*;
 use crate::algorithm::sliding_window::{SlidingWindow, SlidingWindowUsage};
@@ -12,7 +12,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 impl IdempotencyTable {
-    /// Reads what was written, whatever charges there are.
+    pub(crate) fn has_changed(&self) -> bool {
+        !matches!(self.delta, IdempotencyDelta::Nothing)
+    }
+
+    /// Decodes a table, and accepts any charges.
     pub(crate) fn read(from: &mut impl Decoder, written: Timestamp) -> Option<IdempotencyTable> {
         IdempotencyTable::decode(from, written, |_| true)
     }
@@ -47,7 +51,7 @@ fn charge(component: u8) -> Charge {
 fn ids(calls: &[(&str, u64)]) -> IdempotencyTable {
     let mut ids = IdempotencyTable::default();
     for (id, expires_at) in calls {
-        ids.remember(id.as_bytes(), &call(*expires_at, &[charge(1)]));
+        ids.record_call(id.as_bytes(), &call(*expires_at, &[charge(1)]));
     }
     ids
 }
@@ -109,7 +113,7 @@ fn repeated_id_is_swept_if_it_has_expired() {
     let mut gone = 0;
     swept.sweep(us(100), Some(b"19"), |_| gone += 1);
     assert_eq!((gone, names(&swept)), (17, boxed(["16", "17", "18"])));
-    swept.remember(b"19", &call(200, &[]));
+    swept.record_call(b"19", &call(200, &[]));
     swept.sweep(us(150), Some(b"19"), |_| {});
     assert_eq!(names(&swept), boxed(["19"]));
 }
@@ -145,7 +149,7 @@ fn clock_step_back_shifts_all_instants() {
 fn clock_may_cross_its_whole_range_repeatedly() {
     let mut ids = IdempotencyTable::default();
     for _ in 0..100 {
-        ids.remember(b"a", &call(Timestamp::MAX.micros(), &[]));
+        ids.record_call(b"a", &call(Timestamp::MAX.micros(), &[]));
         ids.move_back(Span::MAX.minus(Span::SECOND));
         let seen = ids.find(b"a", us(0)).unwrap();
         assert_eq!((seen.expires_at, seen.hold_until), (us(1_000_000), us(0)));
@@ -158,7 +162,7 @@ fn clock_may_cross_its_whole_range_repeatedly() {
 fn clock_step_back_rewrites_no_records() {
     let mut ids = IdempotencyTable::default();
     for id in 0..1000_u64 {
-        ids.remember(&id.to_be_bytes(), &call(1_000_000, &[]));
+        ids.record_call(&id.to_be_bytes(), &call(1_000_000, &[]));
     }
     assert_eq!(step_counter::count_without_copies(|| ids.move_back(Span::SECOND.times(1).minus(Span::MICROSECOND))), 0);
     assert_eq!(step_counter::count(|| ids.sweep(us(1), None, |_| {})), 16);
@@ -168,7 +172,7 @@ fn clock_step_back_rewrites_no_records() {
 fn memory_of_expired_ids_is_freed() {
     let mut ids = IdempotencyTable::default();
     for id in 0..1000_u64 {
-        ids.remember(&id.to_be_bytes(), &call(100, &[]));
+        ids.record_call(&id.to_be_bytes(), &call(100, &[]));
     }
     let held = ids.heap_size();
     while !ids.is_empty() {
@@ -183,7 +187,7 @@ fn id_in_a_table_takes_few_bytes_besides_its_name_and_charge() {
         let mut ids = IdempotencyTable::default();
         for id in 0..count {
             let id_text = format!("{id:036}");
-            ids.remember(id_text.as_bytes(), &call(1_700_086_400_000_000 + id, &[charge(1)]));
+            ids.record_call(id_text.as_bytes(), &call(1_700_086_400_000_000 + id, &[charge(1)]));
         }
         let each = u64::try_from(ids.heap_size()).unwrap() / count;
         assert!((60..110).contains(&each), "{each} bytes for each of {count}");
@@ -197,7 +201,7 @@ fn charges_of_a_component_move_back_with_its_usage() {
     limit.charge(&mut usage, us(500), units(2));
     let mut ids = IdempotencyTable::default();
     for (id, component) in [(b"a", 1), (b"b", 2)] {
-        ids.remember(id, &call(1000, &[Settlement::default().charge(&usage, component, units(2)).unwrap()]));
+        ids.record_call(id, &call(1000, &[Settlement::default().charge(&usage, component, units(2)).unwrap()]));
     }
     let places = |ids: &IdempotencyTable| [b"a", b"b"].map(|id| ids.find(id, us(0)).unwrap().charges[0].place);
     ids.move_charges_back(1, &usage, us(500));
@@ -215,10 +219,10 @@ fn effect_holds_the_change_of_a_call() {
     let mut ids = ids(&[]);
     assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
     let upto = RecordedCall { granted: Some(units(2)), ..call(100, &[charge(3)]) };
-    ids.remember(b"a", &upto.clone());
+    ids.record_call(b"a", &upto.clone());
     let sent = effect(&mut ids);
     let two = units(2).millionths();
-    assert_eq!(sent, EncodedFields::integers([REMEMBERS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
+    assert_eq!(sent, EncodedFields::integers([RECORDS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
     let change = IdempotencyChange::decode(&mut sent.clone(), us(0)).unwrap();
     assert_eq!(change, IdempotencyChange::RecordedCall(b"a"[..].into(), upto.with([(3, units(2))].into())));
     assert!(sent.cut_short().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
@@ -231,7 +235,7 @@ fn effect_holds_the_change_of_a_call() {
     assert!(sent.cut_short().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
 
     // A change whose effect was not encoded is not part of the next effect.
-    ids.remember(b"b", &call(100, &[]));
+    ids.record_call(b"b", &call(100, &[]));
     ids.sweep(us(1), None, |_| {});
     assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
 }
@@ -266,7 +270,7 @@ fn impossible_change_is_rejected() {
     assert!(remembers("b", call(last, &[])).is_possible(Timestamp::MAX, |_| None::<RecordedCall>));
 
     let (two, most) = (units(2).millionths(), Amount::MAX_ARGUMENT.millionths());
-    let remembers = |rest: &[u64]| EncodedFields::integers([REMEMBERS]).then(b"a", rest.iter().copied());
+    let remembers = |rest: &[u64]| EncodedFields::integers([RECORDS]).then(b"a", rest.iter().copied());
     for (effect, accepted) in [
         (remembers(&[100, 7, 0, 0]), true),
         (remembers(&[100, 7, FORCED, 2, 1, two, 2, two]), true),
@@ -288,9 +292,9 @@ fn impossible_change_is_rejected() {
         (remembers(&[100, last + 1, 0, 0]), false),
         (remembers(&[Span::MAX_ARGUMENT.micros() + 5, 7, 0, 0]), true),
         (remembers(&[Span::MAX_ARGUMENT.micros() + 6, 7, 0, 0]), false),
-        (EncodedFields::integers([REMEMBERS]).then(b"", [100, 7, 0, 0]), false),
-        (EncodedFields::integers([REMEMBERS]).then(&[b'a'; 256], [100, 7, 0, 0]), true),
-        (EncodedFields::integers([REMEMBERS]).then(&[b'a'; 257], [100, 7, 0, 0]), false),
+        (EncodedFields::integers([RECORDS]).then(b"", [100, 7, 0, 0]), false),
+        (EncodedFields::integers([RECORDS]).then(&[b'a'; 256], [100, 7, 0, 0]), true),
+        (EncodedFields::integers([RECORDS]).then(&[b'a'; 257], [100, 7, 0, 0]), false),
         (EncodedFields::integers([SETTLES]).then(b"", []), false),
         (EncodedFields::integers([3]).then(b"a", []), false),
     ] {
@@ -348,7 +352,7 @@ proptest! {
                     ids.settle(&[id], us(now));
                 } else if ids.find(&[id], us(now)).is_none() {
                     let call = RecordedCall { granted: Some(units(1)), ..call(now + ttl + 1, &[charge(id)]) };
-                    ids.remember(&[id], &call);
+                    ids.record_call(&[id], &call);
                 }
             }
             prop_assert_eq!(encoded(&ids), encoded(&read));

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 impl IdempotencyRecords {
-    /// Returns the records, to be changed, as if they had been many.
+    /// Unpacks the records, with an index as for many calls, so that they stay unpacked.
     pub(crate) fn many_mut(&mut self) -> Option<&mut OpenRecords> {
         let open = self.open()?;
         open.calls.make_index();
@@ -101,7 +101,7 @@ impl<const MANY: bool> Key<MANY> {
                     granted: (*ttl % 3 == 0).then(|| units(1)),
                     charges: charges.into_iter().flatten().collect::<Vec<_>>(),
                 };
-                records.remember(id, &call);
+                records.record_call(id, &call);
                 self.tell();
             }
             Step::Refund(amount) => {
@@ -129,8 +129,8 @@ impl<const MANY: bool> Key<MANY> {
     fn change(&mut self, window: &FixedWindow, log: &SlidingLog, change: Change, now: Timestamp) {
         let (mut of_window, mut of_log) = self.usages.clone();
         let records = self.records();
-        records.before(WINDOW, window, &of_window, now, change);
-        records.before(LOG, log, &of_log, now, change);
+        records.before_change(WINDOW, window, &of_window, now, change);
+        records.before_change(LOG, log, &of_log, now, change);
         change.apply(window, &mut of_window, now);
         change.apply(log, &mut of_log, now);
         of_log.encode_effect(&mut Discard);
@@ -217,7 +217,7 @@ fn records_are_packed_up_to_the_maximum_and_again_below_a_quarter() {
     };
     let is_packed = |records: &IdempotencyRecords| matches!(records.0, Form::Packed(_));
     for n in 0..40 {
-        records.remember(format!("id-{n}").as_bytes(), &call(100 + n));
+        records.record_call(format!("id-{n}").as_bytes(), &call(100 + n));
         records.close();
         assert_eq!(is_packed(&records), n < 16, "{n}");
         let count = usize::try_from(n).unwrap() + 1;
@@ -248,13 +248,13 @@ fn longest_record_fits_into_a_block() {
     for serial in 0..8 {
         let log = SlidingLog::new(most, period("3650d"));
         records.charge(serial, &usage, most).unwrap();
-        records.before(serial, &log, &usage, Timestamp::MAX, Change::Refund(most));
+        records.before_change(serial, &log, &usage, Timestamp::MAX, Change::Refund(most));
     }
     let charges: Box<[Charge]> = (0..8).filter_map(|serial| records.charge(serial, &usage, most)).collect();
     assert_eq!(charges.len(), MAX_CHARGES);
     let (at, granted) = (Timestamp::MAX, Some(most));
     let call = RecordedCall { expires_at: at, hold_until: at, settled: false, forced: true, granted, charges };
-    records.remember(&id, &call);
+    records.record_call(&id, &call);
     records.close();
     assert_eq!(records.charges_of(&id, us(0)), call.charges);
 }
@@ -274,8 +274,9 @@ fn few_decoded_records_are_packed() {
         assert_eq!(matches!(read.0, Form::Packed(_)), id < 16, "{id}");
     }
     let many = key.records.many_mut().unwrap();
-    let lows = many.settlement(WINDOW).unwrap().heap_size();
-    assert!(lows > 17 * 16 && many.heap_size() > lows + many.calls.heap_size());
+    let marks = many.settlement(WINDOW).unwrap().heap_size();
+    let calls = many.calls.heap_size();
+    assert!(marks > 17 * 16 && key.records.heap_size() > size_of::<OpenRecords>() + marks + calls);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn impossible_payload_is_rejected() {
             let charge: Charge = calls.charges()[0];
             let remembered = calls.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
             calls.sweep(at(0), Some(b"r2"), |_| {});
-            calls.remember(b"r2", &remembered);
+            calls.record_call(b"r2", &remembered);
         }),
     ];
     for (what, break_it) in breaks {

@@ -48,7 +48,7 @@ pub(super) fn charge<L: Limit>(
     L::Usage: PlainUsage,
 {
     let usage = L::Usage::of_mut(any).unwrap();
-    settlement.before(limit, usage, now, change);
+    settlement.before_change(limit, usage, now, change);
     change.apply(limit, usage, now);
     usage.encode_effect(&mut Discard);
 }

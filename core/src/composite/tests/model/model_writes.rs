@@ -306,7 +306,7 @@ impl Model {
         let leases = crate::algorithm::leases::ConcurrencyUsage::of_mut(&mut component.usage).unwrap();
         let released = leases.release(&[holder], now);
         if released > 0 {
-            component.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
+            component.recovers_at = now.plus(leases.time_to_recovery(now)).min(Timestamp::MAX);
             leases.encode_effect(&mut Discard);
         }
         released
