@@ -19,6 +19,8 @@ function context(parts, query, signal) {
     signal,
     /** `true` if the token allows changes. */
     canChange: () => shell.session.role === "change",
+    /** `true` if the history comes from Prometheus. */
+    hasPrometheus: () => shell.session.prometheus === true,
     /** Opens a dialog that closes with the view. */
     dialog: (options) => dialog({ ...options, signal }),
     /**

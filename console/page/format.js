@@ -36,7 +36,8 @@ export const instant = (ms) => {
   const date = new Date(ms);
   const sameDay = date.toDateString() === new Date().toDateString();
   const time = date.toLocaleTimeString("en-GB");
-  return sameDay ? time : `${date.toISOString().slice(0, 10)} ${time}`;
+  const day = [date.getFullYear(), date.getMonth() + 1, date.getDate()].map((part) => String(part).padStart(2, "0")).join("-");
+  return sameDay ? time : `${day} ${time}`;
 };
 
 // Control characters, and invisible or direction-changing characters, by which a name could look like another.

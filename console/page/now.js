@@ -8,6 +8,8 @@ import { banDialog, itemLabel } from "./key.js";
 
 /** Minutes that the chart shows, with their labels. The shortest range is live, the others come from the history. */
 const RANGES = [["5m", 5, "5 min"], ["15m", 15, "15 min"], ["1h", 60, "1 h"], ["6h", 360, "6 h"], ["24h", 1440, "24 h"]];
+/** Range that only Prometheus has. */
+const WEEK = ["7d", 10_080, "7 d"];
 const MINUTE = 60_000;
 const LIVE = 5;
 const SPARK = 60_000;
@@ -35,11 +37,13 @@ function mean(ticks, pick, count = 5) {
 export async function mount(root, context) {
   const { api, signal, link, go } = context;
   const asked = context.query.get("since");
-  const range = RANGES.find(([name]) => name === context.query.get("range")) ?? RANGES[0];
+  const choices = context.hasPrometheus() ? [...RANGES, WEEK] : RANGES;
+  const range = choices.find(([name]) => name === context.query.get("range")) ?? RANGES[0];
   const view = { ticks: [], at: 0, range, history: null, since: SINCE.some(([since]) => since === asked) ? asked : "5m" };
   const figures = h("div", { class: "figures" });
   const chart = h("div", { class: "chart" });
   const readout = h("div", { class: "readout" });
+  const source = h("div", { class: "small muted", role: "status" });
   const policies = h("tbody");
   const policiesFoot = h("div", { class: "panel-foot" });
   const nodes = h("tbody");
@@ -55,9 +59,10 @@ export async function mount(root, context) {
     keep();
     top();
   });
-  const ranges = segmented("Range", RANGES.map(([name, , label]) => [name, label]), view.range[0], (name) => {
-    view.range = RANGES.find(([known]) => known === name);
+  const ranges = segmented("Range", choices.map(([name, , label]) => [name, label]), view.range[0], (name) => {
+    view.range = choices.find(([known]) => known === name);
     view.history = null;
+    drawSource();
     chart.chosen = null;
     put(readout);
     keep();
@@ -72,7 +77,7 @@ export async function mount(root, context) {
     h("div", { class: "grid" },
       h("section", { class: "panel", "aria-label": "Decisions" },
         h("div", { class: "panel-head" }, h("h2", {}, "Decisions a second"), h("div", { class: "end row" }, legend, ranges)),
-        h("div", { class: "panel-body stack tight decisions" }, figures, chart, readout)),
+        h("div", { class: "panel-body stack tight decisions" }, figures, chart, readout, source)),
       h("div", { class: "stack two-thirds" },
         h("section", { class: "panel", "aria-labelledby": "denied" },
           h("div", { class: "panel-head" }, h("h2", { id: "denied" }, "Denied most"), h("div", { class: "end row" }, since, exportButtons("denied", EXPORTED, () => api.get(topPath(1000), { signal })))),
@@ -128,6 +133,23 @@ export async function mount(root, context) {
     });
   }
 
+  /** Returns the keys that were denied most in a minute of the interval at a time. */
+  function keysAt(at) {
+    const minutes = view.history.keys.filter(([minute]) => minute >= at - (at % MINUTE) && minute < at + view.history.step_ms);
+    return minutes.map(([, keys]) => keys).toSorted((one, other) => other[0].denied - one[0].denied)[0] ?? [];
+  }
+
+  /** Says where the history comes from. */
+  function drawSource() {
+    const { source: from, prometheus, why } = view.history ?? {};
+    source.className = `small ${why ? "c-warn" : "muted"}`;
+    const line = view.range[1] === LIVE || !from ? "" : why ? `Prometheus at ${prometheus}: ${why}. Samples of the console are shown.`
+      : from === "prometheus" ? `From Prometheus at ${prometheus}; keys from the console's samples.`
+        : from === "both" ? `From Prometheus at ${prometheus}; where it has none, and keys, from the console's samples.` : "From the console's samples.";
+    // A status that is set again would be read out again.
+    if (source.textContent !== line) put(source, line);
+  }
+
   /** Shows the values at a time, with the policies and keys that were denied most. Returns them as text. */
   function readOut(at) {
     const interval = intervals().find((candidate) => candidate.at === at);
@@ -135,7 +157,7 @@ export async function mount(root, context) {
     const [admitted, refused] = interval.all;
     const all = admitted + refused;
     const deniedBy = Object.entries(interval.policies).filter(([, rates]) => rates[1] > 0).sort(([, one], [, other]) => other[1] - one[1]).slice(0, 3);
-    const keys = view.range[1] === LIVE ? [] : (view.history.keys.find(([minute]) => minute === at - (at % MINUTE))?.[1] ?? []).slice(0, 3);
+    const keys = view.range[1] === LIVE ? [] : keysAt(at).slice(0, 3);
     return put(readout, h("b", {}, instant(at)), h("span", { class: "c-admitted" }, `${rate(admitted)} admitted / s`),
       h("span", { class: "c-denied" }, `${rate(refused)} denied / s${all > 0 ? `, ${percent(refused / all)}` : ""}`),
       deniedBy.map(([name, rates]) => h("span", {}, policyLink(context, name), ` ${rate(rates[1])} denied / s`)),
@@ -155,6 +177,7 @@ export async function mount(root, context) {
     if (view.range !== range || signal.aborted) return;
     if (answer !== null) {
       view.history = answer;
+      drawSource();
       drawChart();
     }
     historyTimer = setTimeout(history, answer?.step_ms ?? 2000);

@@ -1,6 +1,7 @@
 //! Command line, and environment variables with the same settings.
 
 use crate::replay::Replay;
+use crate::web::{NamedTarget, Prometheus};
 use clap::{Args, Parser, Subcommand};
 use ratelimit_link::address::Address;
 use ratelimit_link::command_line::{LogFormat, ServerOptions};
@@ -68,6 +69,17 @@ pub struct Serve {
     /// Key of the client certificate.
     #[arg(long, env = "RATELIMIT_CONSOLE_SERVER_KEY", requires = "server_cert")]
     pub server_key: Option<PathBuf>,
+    /// Prometheus that reads the servers, for a history longer than the console's: http://host:port, or https://. The
+    /// password of a user in the URL is RATELIMIT_CONSOLE_PROMETHEUS_PASSWORD, and a bearer token is
+    /// RATELIMIT_CONSOLE_PROMETHEUS_TOKEN; each may be in the file that the variable with _FILE names.
+    #[arg(long, value_name = "URL", env = "RATELIMIT_CONSOLE_PROMETHEUS", hide_env_values = true)]
+    pub prometheus: Option<String>,
+    /// Labels of the server's series, if other servers have the same Prometheus: 'job="redis",cluster="eu"'.
+    #[arg(long, value_name = "LABELS", env = "RATELIMIT_CONSOLE_PROMETHEUS_MATCH", requires = "prometheus")]
+    pub prometheus_match: Option<String>,
+    /// File with the certificates that Prometheus's is verified by, instead of the system's.
+    #[arg(long, env = "RATELIMIT_CONSOLE_PROMETHEUS_CA", requires = "prometheus")]
+    pub prometheus_ca: Option<PathBuf>,
     /// Options of the listener.
     #[command(flatten)]
     pub listen: Listen,
@@ -90,5 +102,16 @@ impl Serve {
             identity: self.server_cert.as_ref().zip(self.server_key.as_ref()),
         };
         options.address()
+    }
+
+    /// Returns the client of Prometheus, if one is named.
+    ///
+    /// # Errors
+    /// As for [`Prometheus::new`].
+    pub fn prometheus(&self) -> Result<Option<Prometheus>, String> {
+        let Some(url) = &self.prometheus else { return Ok(None) };
+        let (option, prefix) = ("--prometheus", "RATELIMIT_CONSOLE_PROMETHEUS");
+        let named = NamedTarget { option, url, prefix, authority: self.prometheus_ca.as_deref() };
+        Prometheus::new(named, self.prometheus_match.as_deref()).map(Some)
     }
 }

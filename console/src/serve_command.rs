@@ -19,7 +19,8 @@ const VIEWS: &[&str] = &["playground", "replay"];
 pub async fn serve(options: Serve) -> Result<(), String> {
     let address = options.address()?;
     let announce = |at: SocketAddr| tracing::info!(console = %at, "serving");
-    serve_page(Console::with_server(address), &options.listen, Tokens::find()?, announce).await
+    let console = Console::with_server(address, options.prometheus()?);
+    serve_page(console, &options.listen, Tokens::find()?, announce).await
 }
 
 /// Serves the views that need no server until SIGTERM or SIGINT.

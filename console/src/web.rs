@@ -2,10 +2,11 @@
 //!
 //! The layers, from the lowest: names as [`text`] and parsing of replies ([`reply_json`], [`info`]); connections to the
 //! servers ([`upstream`]) and errors ([`failure`]); samples of the counters ([`live`]) and their
-//! [`history`]; reads that viewers share ([`shared_reads`]); the [`most_denied`] keys, by minute ([`denied_minutes`]) and
-//! for the page ([`top`]); the search for keys ([`key_search`]); the list of [`changes`] and their clients ([`audit`]);
-//! [`policies`] and [`keys`], their [`undo`], current [`bans`] and a sample of their [`usage`]; permissions ([`access`],
-//! [`tokens`]); the page ([`assets`]) and all routes ([`routes`]).
+//! [`history`], or that of [`prometheus`] by an [`http_client`]; reads that viewers share ([`shared_reads`]); the
+//! [`most_denied`] keys, by minute ([`denied_minutes`]) and for the page ([`top`]); the search for keys
+//! ([`key_search`]); the list of [`changes`] and their clients ([`audit`]); [`policies`] and [`keys`], their [`undo`],
+//! current [`bans`] and a sample of their [`usage`]; permissions ([`access`], [`tokens`]); the page ([`assets`]) and
+//! all routes ([`routes`]).
 
 mod access;
 mod assets;
@@ -15,7 +16,6 @@ mod changes;
 mod denied_minutes;
 mod failure;
 mod history;
-#[allow(dead_code)]
 mod http_client;
 mod info;
 mod key_search;
@@ -23,6 +23,7 @@ mod keys;
 mod live;
 mod most_denied;
 mod policies;
+mod prometheus;
 mod reply_json;
 mod routes;
 mod shared_reads;
@@ -36,7 +37,9 @@ mod usage;
 pub use access::Guard;
 use axum::Router;
 use failure::Failure;
+pub use http_client::NamedTarget;
 use live::Sampler;
+pub use prometheus::Prometheus;
 use ratelimit_link::address::Address;
 use ratelimit_link::certificate::TlsConfig;
 use ratelimit_link::listener::{Protocol, Service};
@@ -61,6 +64,7 @@ pub struct Console {
     /// Connections to the servers, or `None` if no view needs a server.
     upstream: Option<Arc<Upstream>>,
     sampler: Option<Arc<Sampler>>,
+    prometheus: Option<Prometheus>,
     top: Arc<TopReads>,
     /// List of policies, by their digest at the last sample.
     policies: SharedReads<Option<String>, Value>,
@@ -70,13 +74,14 @@ pub struct Console {
 impl Console {
     /// Creates a console with all views for the servers at an address.
     #[must_use]
-    pub fn with_server(address: Address) -> Console {
+    pub fn with_server(address: Address, prometheus: Option<Prometheus>) -> Console {
         let upstream = Arc::new(Upstream::new(address));
         let top = Arc::<TopReads>::default();
         let sampler = Arc::new(Sampler::new(Arc::clone(&upstream), Arc::clone(&top)));
         Console {
             upstream: Some(upstream),
             sampler: Some(sampler),
+            prometheus,
             top,
             policies: SharedReads::default(),
             views: VIEWS,
@@ -86,7 +91,14 @@ impl Console {
     /// Creates a console with views that need no server.
     #[must_use]
     pub fn without_server(views: &'static [&'static str]) -> Console {
-        Console { upstream: None, sampler: None, top: Arc::default(), policies: SharedReads::default(), views }
+        Console {
+            upstream: None,
+            sampler: None,
+            prometheus: None,
+            top: Arc::default(),
+            policies: SharedReads::default(),
+            views,
+        }
     }
 
     /// Starts the background tasks.

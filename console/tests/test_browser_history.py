@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from asking import Console
-from browsing import NEEDED, WRITES, Visit, browser, expect, visit
+from browsing import NEEDED, WRITES, Visit, browser, expect, visit, visits
+from prometheus_stub import prometheus_stub
 from redis import Redis
 from running import ConsoleProcess
 
 from support import poll
-from support.clock import Clock
+from support.clock import START_US, Clock
 from support.server import Server
 
 pytestmark = [pytest.mark.browser, NEEDED]
@@ -100,3 +101,60 @@ def test_live_values_are_shown_under_the_pointer(
     poll.until(is_read_out, "the policy of a denial is under the pointer")
     page.get_by_role("button", name="15 min", exact=False).first.click()
     expect(page.locator(".readout")).to_be_empty()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_spike_of_last_week_is_found_in_prometheus(
+    browser: object,
+    server: Server,
+    clock: Clock,
+    start: Callable[..., ConsoleProcess],
+    scheme: str,
+) -> None:
+    now = START_US // 1_000_000
+    end = now - now % 600 - 5 * 86_400
+    with prometheus_stub() as stub, visits(browser) as visit:
+        times = range(now - now % 600 - 6 * 86_400, now, 600)
+        stub.all = [
+            ({"what": "admitted"}, dict.fromkeys(times, 20)),
+            ({"what": "denied"}, dict.fromkeys(times, 0) | {end: 7}),
+        ]
+        stub.policies = [({"policy": "login", "what": "denied"}, {end: 7})]
+        process = start(
+            server.port, "--prometheus", stub.url, environment=WRITES | clock.environment
+        )
+        opened = visit(
+            process,
+            color_scheme=scheme,
+            viewport={"width": 360, "height": 740},
+            timezone_id="Pacific/Auckland",
+        )
+        page = opened.open("now")
+        source = page.locator(".decisions > [role=status]")
+        expect(source).to_be_empty()
+        opened.press(page.get_by_role("button", name="7 d", exact=True))
+        assert page.evaluate("location.hash") == "#/now?range=7d"
+        expect(source).to_have_text(
+            f"From Prometheus at {stub.url}; keys from the console's samples."
+        )
+        time = page.get_by_role("slider", name="Time")
+        opened.reach(time)
+        page.keyboard.press("Home")
+        readout = page.locator(".readout")
+        for _ in range(144):
+            page.keyboard.press("ArrowRight")
+        # In UTC it was 22:00 of the day before.
+        expect(readout).to_contain_text("2023-11-10 11:00:00")
+        expect(readout).to_contain_text("7.0 denied / s, 25.9 %")
+        expect(readout.get_by_role("link", name="login", exact=True)).to_be_visible()
+        opened.assert_accessible()
+        stub.failure = 503, {}
+        clock.advance("10s")
+        page.get_by_role("button", name="24 h", exact=True).click()
+        expect(source).to_have_text(
+            f"Prometheus at {stub.url}: status 503 Service Unavailable. "
+            "Samples of the console are shown."
+        )
+        opened.assert_accessible()
+        page.get_by_role("button", name="5 min", exact=True).first.click()
+        expect(source).to_be_empty()

@@ -1,8 +1,9 @@
 //! History of the counts of all servers since the console started, for up to a day. Its memory is bounded: the number
 //! of intervals, and the number of policies and keys of each.
 
-use super::info::Counts;
-use serde_json::{Map, Value, json};
+use super::info::{Counts, Rates};
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Length of a minute in milliseconds.
@@ -10,11 +11,48 @@ pub const MINUTE: u64 = 60_000;
 /// Number of minutes of a day, for which the history lasts.
 pub const MAX_MINUTES: u64 = 1440;
 /// Number of minutes for which there are shorter intervals than minutes.
-const FINE_MINUTES: u64 = 60;
+pub const FINE_MINUTES: u64 = 60;
 /// Length of the shorter intervals in milliseconds.
-const FINE_STEP: u64 = 10_000;
+pub const FINE_STEP: u64 = 10_000;
 /// Maximum number of policies of an interval: those that were denied most, and then those that were called most.
-const MAX_POLICIES: usize = 10;
+pub const MAX_POLICIES: usize = 10;
+
+/// Past of a number of minutes, as the page gets it.
+#[derive(Serialize)]
+pub struct Past {
+    /// Time of the request, in milliseconds since the Unix epoch.
+    pub at: u64,
+    /// Length of the intervals in milliseconds.
+    pub step_ms: u64,
+    pub points: Vec<Point>,
+    /// Most denied keys of minutes, by the beginnings of the minutes.
+    pub keys: Vec<(u64, Vec<Value>)>,
+    pub source: Source,
+    /// URL of Prometheus, if there is one.
+    pub prometheus: Option<String>,
+    /// Error of Prometheus.
+    pub why: Option<String>,
+}
+
+/// Source of the points of a past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Samples of the console.
+    Samples,
+    Prometheus,
+    /// Prometheus, and samples of the console for times that it lacks.
+    Both,
+}
+
+/// Rates of an interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Point {
+    /// Beginning of the interval, in milliseconds since the Unix epoch.
+    pub at: u64,
+    pub all: Rates,
+    pub policies: BTreeMap<String, Rates>,
+}
 
 /// Calls of an interval.
 #[derive(Default)]
@@ -68,19 +106,22 @@ impl History {
         }
     }
 
-    /// Returns the intervals of the last minutes before `now` as JSON, and the most denied keys of each minute.
+    /// Returns the intervals of the last minutes before `now`, and the most denied keys of each minute.
     #[must_use]
-    pub fn json(&self, now: u64, minutes: u64) -> Value {
+    pub fn past(&self, now: u64, minutes: u64) -> Past {
         let from = now.saturating_sub(minutes.saturating_mul(MINUTE));
         let intervals = if minutes <= FINE_MINUTES { &self.fine } else { &self.minutes };
         let within = |interval: &&Interval| interval.start >= from;
         let keys = self.minutes.list.iter().filter(within).filter(|interval| !interval.keys.is_empty());
-        json!({
-            "at": now,
-            "step_ms": intervals.step,
-            "points": intervals.list.iter().filter(within).map(Interval::json).collect::<Vec<_>>(),
-            "keys": keys.map(|interval| json!([interval.start, interval.keys])).collect::<Vec<_>>(),
-        })
+        Past {
+            at: now,
+            step_ms: intervals.step,
+            points: intervals.list.iter().filter(within).map(Interval::point).collect(),
+            keys: keys.map(|interval| (interval.start, interval.keys.clone())).collect(),
+            source: Source::Samples,
+            prometheus: None,
+            why: None,
+        }
     }
 }
 
@@ -119,11 +160,9 @@ impl Interval {
         self.policies = policies.into_iter().collect();
     }
 
-    fn json(&self) -> Value {
+    fn point(&self) -> Point {
         let policies = self.policies.iter().map(|(name, counts)| (name.clone(), counts.rates(self.seconds)));
-        json!({
-            "at": self.start, "all": self.all.rates(self.seconds), "policies": policies.collect::<Map<_, _>>(),
-        })
+        Point { at: self.start, all: self.all.rates(self.seconds), policies: policies.collect() }
     }
 }
 
@@ -139,8 +178,12 @@ mod tests {
         Counts { calls: admitted + denied, admitted, denied, ..Counts::default() }
     }
 
+    fn json(history: &History, now: u64, minutes: u64) -> Value {
+        serde_json::to_value(history.past(now, minutes)).expect("JSON")
+    }
+
     fn points(history: &History, now: u64, minutes: u64) -> Vec<Value> {
-        history.json(now, minutes)["points"].as_array().expect("a list").clone()
+        json(history, now, minutes)["points"].as_array().expect("a list").clone()
     }
 
     #[test]
@@ -188,7 +231,7 @@ mod tests {
         history.add(NOON + 1, 1.0, counts(1, 0), &BTreeMap::new());
         history.set_keys(NOON, vec![json!({ "key": "a" })]);
         history.set_keys(NOON + MINUTE, vec![json!({ "key": "b" })]);
-        assert_eq!(history.json(NOON + 2, 5)["keys"], json!([[NOON, [{ "key": "a" }]]]));
-        assert_eq!(history.json(NOON + 6 * MINUTE, 5)["keys"], json!([]));
+        assert_eq!(json(&history, NOON + 2, 5)["keys"], json!([[NOON, [{ "key": "a" }]]]));
+        assert_eq!(json(&history, NOON + 6 * MINUTE, 5)["keys"], json!([]));
     }
 }

@@ -4,6 +4,15 @@ use super::text;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// Admitted, denied, shadow-denied and banned calls a second.
+pub type Rates = [f64; 4];
+
+/// Rounds a rate to the digits that the page shows.
+#[must_use]
+pub fn rounded(rate: f64) -> f64 {
+    (rate * 100.0).round() / 100.0
+}
+
 /// Numbers of calls by outcome on one server since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -74,16 +83,13 @@ impl Counts {
         }
     }
 
-    /// Returns the admitted, denied, shadow-denied and banned calls a second as JSON.
+    /// Returns the calls a second.
     #[must_use]
-    pub fn rates(self, seconds: f64) -> Value {
-        let rate = |count: u64| {
-            // Counts of a minute are far below 2^52.
-            #[allow(clippy::cast_precision_loss)]
-            let rate = count as f64 / seconds.max(0.001);
-            (rate * 100.0).round() / 100.0
-        };
-        json!([rate(self.admitted), rate(self.denied), rate(self.shadow_denied), rate(self.banned)])
+    pub fn rates(self, seconds: f64) -> Rates {
+        // Counts of a minute are far below 2^52.
+        #[allow(clippy::cast_precision_loss)]
+        let rate = |count: u64| rounded(count as f64 / seconds.max(0.001));
+        [rate(self.admitted), rate(self.denied), rate(self.shadow_denied), rate(self.banned)]
     }
 
     /// Returns the counts as JSON.

@@ -1,7 +1,7 @@
 //! Live view: samples of each server's counters once a second, and their history.
 
 use super::failure::Failure;
-use super::history::{History, MAX_MINUTES, MINUTE};
+use super::history::{History, MAX_MINUTES, MINUTE, Past};
 use super::info::{Counts, ServerState};
 use super::top::TopReads;
 use super::upstream::{Node, Server, Upstream};
@@ -150,10 +150,10 @@ impl Sampler {
         })
     }
 
-    /// Returns the history of the last minutes as JSON.
+    /// Returns the last minutes.
     #[must_use]
-    pub fn history(&self, minutes: u64) -> Value {
-        self.with_samples(|samples| samples.history.json(now_ms(), minutes.clamp(1, MAX_MINUTES)))
+    pub fn past(&self, minutes: u64) -> Past {
+        self.with_samples(|samples| samples.history.past(now_ms(), minutes.clamp(1, MAX_MINUTES)))
     }
 
     /// Returns the counts of a policy in the last five minutes, and for how many seconds there are counts.
@@ -248,7 +248,7 @@ impl Tick {
         json!({
             "at": self.at,
             "all": self.all.rates(self.seconds),
-            "policies": busy.map(|(name, counts)| (name.clone(), counts.rates(self.seconds))).collect::<Map<_, _>>(),
+            "policies": busy.map(|(name, counts)| (name.clone(), counts.rates(self.seconds))).collect::<BTreeMap<_, _>>(),
         })
     }
 }

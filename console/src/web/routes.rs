@@ -1,6 +1,7 @@
 //! Routes of the console: the page, and the API with access control.
 
 use super::access::{Guard, guard_requests};
+use super::history::Past;
 use super::tokens::User;
 use super::{Console, assets, bans, key_search, keys, policies, top, undo, usage};
 use axum::extract::{Query, Request, State};
@@ -75,6 +76,7 @@ async fn session(
         "readonly": guard.is_read_only(),
         "server": console.upstream.as_ref().map(|upstream| upstream.address_text()),
         "views": console.views,
+        "prometheus": console.prometheus.is_some(),
         "version": env!("CARGO_PKG_VERSION"),
     }))
 }
@@ -96,7 +98,7 @@ struct NowQuery {
     since: Option<u64>,
 }
 
-/// Query of `/api/history`: the number of minutes, up to a day.
+/// Query of `/api/history`: the number of minutes, up to a day, or with Prometheus up to thirty days.
 #[derive(Deserialize)]
 struct HistoryQuery {
     minutes: u64,
@@ -105,9 +107,13 @@ struct HistoryQuery {
 async fn history(
     State(console): State<Arc<Console>>,
     Query(query): Query<HistoryQuery>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Past>, Failure> {
     let sampler = console.sampler.as_ref().ok_or_else(super::without_server)?;
-    Ok(Json(sampler.history(query.minutes)))
+    let past = sampler.past(query.minutes);
+    Ok(Json(match &console.prometheus {
+        Some(prometheus) => prometheus.extend(past, query.minutes).await,
+        None => past,
+    }))
 }
 
 async fn now(State(console): State<Arc<Console>>, Query(query): Query<NowQuery>) -> Result<Json<Value>, Failure> {

@@ -8,11 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-/// Maximum number of stored results. Reads beyond it are not shared.
+/// Default maximum number of stored results. Reads beyond it are not shared.
 const MAX_RESULTS: usize = 64;
 
 /// Last results of reads, by their parameters.
-pub struct SharedReads<K, T>(Mutex<HashMap<K, Place<T>>>);
+pub struct SharedReads<K, T> {
+    results: Mutex<HashMap<K, Place<T>>>,
+    max_results: usize,
+}
 
 /// Last result for a key, locked while it is read.
 type Place<T> = Arc<AsyncMutex<Option<LastRead<T>>>>;
@@ -35,7 +38,15 @@ impl<T> LastRead<T> {
 
 impl<K, T> Default for SharedReads<K, T> {
     fn default() -> SharedReads<K, T> {
-        SharedReads(Mutex::default())
+        SharedReads::new(MAX_RESULTS)
+    }
+}
+
+impl<K, T> SharedReads<K, T> {
+    /// Creates an empty store for a number of results.
+    #[must_use]
+    pub fn new(max_results: usize) -> SharedReads<K, T> {
+        SharedReads { results: Mutex::default(), max_results }
     }
 }
 
@@ -63,10 +74,10 @@ impl<K: Eq + Hash, T> SharedReads<K, T> {
 
     /// Returns the place of a result, or `None` if there is none left.
     fn last(&self, key: K) -> Option<Place<T>> {
-        let mut results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is locked is being read.
         results.retain(|_, last| last.try_lock().map_or(true, |last| last.as_ref().is_some_and(LastRead::is_fresh)));
-        if results.len() >= MAX_RESULTS && !results.contains_key(&key) {
+        if results.len() >= self.max_results && !results.contains_key(&key) {
             return None;
         }
         Some(Arc::clone(results.entry(key).or_default()))
@@ -74,7 +85,7 @@ impl<K: Eq + Hash, T> SharedReads<K, T> {
 
     /// Drops all results, those of reads in flight too, because a change has made them outdated.
     pub fn forget(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.results.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
