@@ -1,7 +1,9 @@
-"""Compares the instructions of every call, as multiples, with the budgets in benches/budgets.toml.
+"""Compares the instructions of every call with the budgets in benches/budgets.toml, as ratios to a
+reference call.
 
-It fails if a call is above its budget, or if its mean with rare work is a twentieth above. A change
-that makes calls cheaper also lowers their budgets: --update writes them.
+It fails if a call is above its budget, or if the mean of its counts, which includes rare work such
+as growing a hash table, is a twentieth above it. After a change that makes calls cheaper, --update
+writes the lower budgets.
 """
 
 import argparse
@@ -33,13 +35,13 @@ def table(verdicts: list[Verdict], counts: dict[str, Count]) -> str:
     return "\n".join(lines)
 
 
-# Servers for a call that keeps its budget. A server's hash tables can only add instructions, so a
-# call above its budget is measured on more servers before it fails.
-FEW = 2
+# Servers on which every call is measured at first. How a server's hash tables are filled can only
+# add instructions, so a call above its budget is measured on more servers before it fails.
+FIRST_SERVERS = 2
 # Additional servers for a reference call, because a count that is too high would make the ratios of
-# others too low.
-MORE_FOR_REFERENCES = 1
-ROUNDS_OF_MORE = 3
+# other calls too low.
+EXTRA_SERVERS_FOR_REFERENCES = 1
+REPEATED_ROUNDS = 3
 
 
 def verdicts_of(wanted: list[Budget], counts: dict[str, Count]) -> list[Verdict]:
@@ -52,21 +54,21 @@ def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, Cou
     """Returns the instructions per call."""
     counts: dict[str, Count] = {}
 
-    def measure_also(names: set[str], servers: int) -> None:
+    def add_counts(names: set[str], servers: int) -> None:
         calls = [call for call in ALL if call.name in names]
         for name, count in valgrind.counts(binary, calls, servers).items():
             counts[name] = count.lower(counts.get(name, count))
 
     references = {budget.to for budget in wanted}
-    measure_also({budget.call for budget in wanted} | references, servers)
-    measure_also(references, MORE_FOR_REFERENCES)
-    for _ in range(ROUNDS_OF_MORE):
+    add_counts({budget.call for budget in wanted} | references, servers)
+    add_counts(references, EXTRA_SERVERS_FOR_REFERENCES)
+    for _ in range(REPEATED_ROUNDS):
         above = {
             verdict.budget.call for verdict in verdicts_of(wanted, counts) if not verdict.is_kept
         }
         if not above:
             break
-        measure_also(above, valgrind.SERVERS)
+        add_counts(above, valgrind.SERVERS)
     return counts
 
 
@@ -85,7 +87,7 @@ def main() -> int:
     if release(binary) != wanted.server:
         print(f"not checked: the budgets are for {wanted.server}, this is {binary.name}")
         return 0
-    counts = measure(binary, wanted.budgets, valgrind.SERVERS if update else FEW)
+    counts = measure(binary, wanted.budgets, valgrind.SERVERS if update else FIRST_SERVERS)
     verdicts = verdicts_of(wanted.budgets, counts)
     print(table(verdicts, counts))
     if update:

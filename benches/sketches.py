@@ -23,9 +23,10 @@ from support.workload import digests
 
 # Sizes for a million addresses, for which 1 MB is typical.
 SIZES = ("512kb", "768kb", "1mb", "2mb")
-# Size of a key per address, the same for RL.TOKENBUCKET and redis-cell (docs/benchmarks.md).
+# Bytes of a key per address, the same for RL.TOKENBUCKET and redis-cell (docs/benchmarks.md).
 BYTES_A_KEY = 145
-KEYS = {"512kb": 512, "768kb": 768, "1mb": 1024, "2mb": 2048}
+# Kilobytes of each size for a million addresses.
+KILOBYTES = {"512kb": 512, "768kb": 768, "1mb": 1024, "2mb": 2048}
 
 
 def measure(folder: Path, addresses: int, size: str, *, attached: bool) -> list[Minute]:
@@ -37,7 +38,7 @@ def measure(folder: Path, addresses: int, size: str, *, attached: bool) -> list[
         with server.client() as client:
             first = traffic.minute(client, clock, 1)
             if replica is not None:
-                # The child writes during the calls of the next minute.
+                # The snapshot is written during the calls of the next minute.
                 client.bgsave()
             second = traffic.minute(client, clock, 2)
         print(f"{traffic.check_greedy()} greedy users were granted no more than their limit")
@@ -53,10 +54,10 @@ def _check_agreement(server: Server, replica: Server) -> None:
         replica.wait_for_sync()
         with replica.client() as other:
             assert digests(other, [b"k"]) == expected, "the replica differs"
-    for signal_name in ("kill", "save"):
-        server.restart(signal_name)
+    for way in ("kill", "save"):
+        server.restart(way)
         with server.client() as client:
-            assert digests(client, [b"k"]) == expected, f"the loaded data differs: {signal_name}"
+            assert digests(client, [b"k"]) == expected, f"the loaded data differs: {way}"
     print("the replica, the AOF and a snapshot agree byte for byte")
 
 
@@ -115,7 +116,9 @@ def main() -> None:
     asked = parser.parse_args()
     results = []
     for addresses in asked.addresses:
-        for size in asked.sizes or [f"{KEYS[size] * addresses // 1_000_000}kb" for size in SIZES]:
+        for size in asked.sizes or [
+            f"{KILOBYTES[size] * addresses // 1_000_000}kb" for size in SIZES
+        ]:
             with tempfile.TemporaryDirectory() as folder:
                 results.append(measure(Path(folder), addresses, size, attached=asked.attached))
             print(row(results[-1]), flush=True)

@@ -1,6 +1,7 @@
 """Simulates processes that take units of one limit in batches, and writes docs/units.md.
 
-bench/fleet.py has the model, the law and the bound. No server is started, and no time is measured.
+bench/fleet.py describes the simulation, and what holds for every such algorithm. No server is
+started, and no time is measured.
 """
 
 import sys
@@ -19,7 +20,7 @@ from redis_ratelimit import batching  # noqa: E402
 from bench import fleet_chart, pages  # noqa: E402
 from bench.fleet import SKEW, WARM, Figures, Fleet, run  # noqa: E402
 
-# Ratios of demand and limit in the chart.
+# Ratios of demand to limit in the chart.
 RATIOS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 CHARTED = (Fleet(100, 10_000, 0, seconds=8), Fleet(1000, 1000, 0, seconds=16))
 
@@ -75,8 +76,8 @@ HEADS = (
     "demand | processes: | limit a second: | calls a thousand: | a thousand granted: "
     "| without waiting: | p99 (ms): | admitted: | target"
 )
-# Seconds that a batch lasts at the limit: other choices, beside the one in the packages.
-OTHERS = (0.05, 0.1, 0.2)
+# Alternatives to the seconds that a batch lasts at the limit in the packages.
+ALTERNATIVES = (0.05, 0.1, 0.2)
 
 # A very large site: decisions per second, processes, keys, and the exponent of their Zipf law.
 DECISIONS, PROCESSES, KEYS, EXPONENT = 5_000_000, 1000, 1_000_000, 1.0
@@ -90,7 +91,7 @@ def main() -> None:
     for case in CASES:
         results[case.name] = figures = run(case.fleet)
         print(f"{case.name}: {' | '.join(cells(case, figures)[3:])}", flush=True)
-    others = [[f"{lasts * 1000:g} ms", other(lasts)] for lasts in OTHERS]
+    others = [[f"{lasts * 1000:g} ms", calls_with(lasts)] for lasts in ALTERNATIVES]
     print(others, flush=True)
     lines = {fleet: [run(fleet_at(fleet, ratio), seed=2) for ratio in RATIOS] for fleet in CHARTED}
     fleet_chart.draw(REPOSITORY / "docs/charts/units.svg", RATIOS, lines)
@@ -137,8 +138,8 @@ def fleet_at(fleet: Fleet, ratio: float) -> Fleet:
     return replace(fleet, demand=ratio * fleet.limit)
 
 
-def other(lasts: float) -> str:
-    """Returns the calls a thousand granted units at twice the limit, if batches last this long."""
+def calls_with(lasts: float) -> str:
+    """Returns the calls per thousand granted units at twice the limit, if batches last so long."""
     chosen, batching.LASTS_AT_LIMIT = batching.LASTS_AT_LIMIT, lasts
     try:
         figures = run(Fleet(100, 10_000, 20_000))
@@ -170,7 +171,7 @@ def constants() -> str:
 
 
 def site() -> dict[str, str]:
-    """Computes the figures of the recipe."""
+    """Computes the figures of the page's recipe for a very large site."""
     each = DECISIONS / PROCESSES
     # Below the limit, a process behaves as if it was alone.
     figures = run(Fleet(SIMULATED, 2 * DECISIONS, each * SIMULATED, seconds=4))

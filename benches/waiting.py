@@ -1,4 +1,4 @@
-"""Measures waiting in turn beside asking again and again, and writes docs/waiting.md."""
+"""Compares callers that wait in a queue with callers that poll, and writes docs/waiting.md."""
 
 import argparse
 import os
@@ -17,23 +17,23 @@ from support.server import REPOSITORY
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="little of it, in half a minute")
+    parser.add_argument("--quick", action="store_true", help="a short version, in half a minute")
     parser.add_argument("--server", help="the server to measure on (default: as for `make test`)")
-    asked = parser.parse_args()
-    binary = Binary.at(asked.server) if asked.server else binaries.chosen()
-    size = waiting.QUICK if asked.quick else waiting.FULL
+    options = parser.parse_args()
+    binary = Binary.at(options.server) if options.server else binaries.chosen()
+    size = waiting.QUICK if options.quick else waiting.FULL
     folder = REPOSITORY / "target" / "bench"
     server = f"{binary.name} on {os.cpu_count()} CPUs"
     print(f"measuring {server}", flush=True)
-    others, *_ = os.getloadavg()
+    load_average, *_ = os.getloadavg()
 
-    found = waiting.measure(binary, size)
-    Charts(folder / "charts", server).waiting(found)
+    results = waiting.measure(binary, size)
+    Charts(folder / "charts", server).waiting(results)
     page, chart = folder / "waiting.md", folder / "charts/waiting.svg"
-    page.write_text(waiting_page.write(server, size, found, others))
+    page.write_text(waiting_page.write(server, size, results, load_average))
     print(f"written: {page.relative_to(REPOSITORY)}")
-    if not asked.quick:
-        record.write(record.Waits(server, others, size, found), record.FOLDER)
+    if not options.quick:
+        record.write(record.Waits(server, load_average, size, results), record.FOLDER)
         shutil.copy(page, REPOSITORY / "docs")
         shutil.copy(chart, REPOSITORY / "docs/charts")
         print("and copied to docs/")

@@ -95,7 +95,8 @@ def no_file_stays_open() -> Iterator[None]:
     yield
     after = files.opened()
     if len(after) > len(before):
-        # A reference cycle, such as a server and its replica, may hold it.
+        # A reference cycle, such as a server and its replica, may keep files open until it is
+        # collected.
         gc.collect()
         after = files.opened()
     if len(after) > len(before):
@@ -112,8 +113,8 @@ def clock(no_file_stays_open: None, shared_clock: Clock) -> Clock:  # noqa: ARG0
 
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
-    """Shared server for tests that neither restart nor configure it. Empty, and must survive the
-    test.
+    """Shared server for tests that neither restart nor configure it. It is empty, and a test during
+    which it crashes fails.
     """
     shared_server.empty()
     with shared_server.closing_clients(), settings_stay([shared_server]):

@@ -223,9 +223,9 @@ def test_replicas_answer_peeks(cluster: Cluster) -> None:
 
 
 def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(
-    turned_cluster: Cluster,
+    own_cluster_with_replicas: Cluster,
 ) -> None:
-    cluster = turned_cluster
+    cluster = own_cluster_with_replicas
     client = cluster.client()
     compared = set()
     with standing_still(cluster):
@@ -239,12 +239,14 @@ def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(
                     expected = state(primary_client)
                     assert state(replica_client) == expected
                     assert digests(replica_client, expected) == digests(primary_client, expected)
-                compared |= {one.type for one in expected.values()}
+                compared |= {stored.type for stored in expected.values()}
     assert compared == {limiter.type for limiter in LIMITERS}
 
 
 @pytest.fixture
-def turned_cluster(binary: Binary, shared_clock: Clock, tmp_path: Path) -> Iterator[Cluster]:
+def own_cluster_with_replicas(
+    binary: Binary, shared_clock: Clock, tmp_path: Path
+) -> Iterator[Cluster]:
     """A cluster for one test, which may set the clock back. After that, the nodes have heard from
     each other "in the future" and detect no failed node.
     """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from redis import RedisCluster
 
-from support.cluster import PROMPT, Cluster
+from support.cluster import SHORT_NODE_TIMEOUT_MS, Cluster
 from support.load import used, wide
 from support.scale import scaled
 from support.taking import Taking
@@ -76,7 +76,7 @@ def test_a_killed_primary_loses_only_unreplicated_charges(
         victim = random.choice(cluster.primaries())
         replica = cluster.replica_of(victim)
         with (
-            cluster.node_timeout(PROMPT),
+            cluster.node_timeout(SHORT_NODE_TIMEOUT_MS),
             Taking(cluster, limits, may_lose=True, asks_replicas=True) as load,
         ):
             load.wait_for(300)

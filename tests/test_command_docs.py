@@ -88,7 +88,7 @@ REASONS = (
 # Arguments that may be any text: holders, policy names, records.
 WITHOUT_OPTIONS = {"rl.release", "rl.policydel", "rl.policyeffect"}
 
-# Errors of a call by a policy's name.
+# Policies that calls by name use.
 POLICIES = [("RL.POLICYSET", f"name{number}", "FIXED", "10", "60s") for number in range(1, 5)]
 
 Words = tuple[str, ...]
@@ -281,8 +281,8 @@ def places(
     there.
     """
     if name in TAKE_SPECS:
-        optional = [one for one in arguments if b"optional" in one.get(b"flags", [])]
-        arguments = [one for one in arguments if one not in optional]
+        optional = [argument for argument in arguments if b"optional" in argument.get(b"flags", [])]
+        arguments = [argument for argument in arguments if argument not in optional]
         (before,) = sequences(arguments[:-1], 1)
         allowed = {call.options for call in sequences(optional, 1)}
         yield before.words, ("FIXED", "10", "60s"), allowed

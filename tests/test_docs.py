@@ -27,7 +27,7 @@ SKIPPED = {"target", "node_modules", ".venv", ".venv-litellm"}
 # Leftovers of an unfinished replacement: a link without its target, a placeholder.
 LEFTOVER = re.compile(r"\]\w|\]\($|REPLACED|\b(TODO|FIXME|XXX)\b|@@|\{\{\w+\}\}", re.MULTILINE)
 
-# Every document, on every server.
+# Module arguments that enable everything the documents mention.
 EVERYTHING = "cell-compat yes policies yes"
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
@@ -73,7 +73,7 @@ def test_installing_the_module_as_documented_enables_policies(
 
 def test_the_images_server_has_policies(server: Server, clock: Clock) -> None:
     if not server.is_valkey:
-        pytest.skip("the image is one of Valkey, which needs no telling")
+        pytest.skip("the image contains Valkey")
     (line,) = [line for line in lines_of("docker/valkey.conf").splitlines() if "load" in line]
     run(f"```conf\n{line}\n```", server, clock)
 
@@ -211,8 +211,8 @@ SHOWN = {
 
 
 def words_of(arguments: list[list]) -> Iterator[str]:
-    for one in arguments:
-        argument = dict(zip(one[::2], one[1::2], strict=True))
+    for flat in arguments:
+        argument = dict(zip(flat[::2], flat[1::2], strict=True))
         name, token = argument[b"name"].decode(), argument.get(b"token", b"").decode()
         if token:
             yield token

@@ -172,8 +172,8 @@ def charge_before(client: Redis, clock: Clock, limiter: Limiter) -> None:
     """Charges something of every kind, and several leases, entries or slots of this kind. Nothing
     expires during the test, as a server that drops a key writes to its AOF.
     """
-    for one in LIMITERS:
-        client.execute_command(*one.take(f"another {one.name}", 2))
+    for other in LIMITERS:
+        client.execute_command(*other.take(f"another {other.name}", 2))
     for holder in HOLDERS:
         client.execute_command(*limiter.by(holder).take(limiter.name, 1))
         clock.advance("65s")

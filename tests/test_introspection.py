@@ -26,9 +26,9 @@ ALL = {
     "CONCURRENCY": CONCURRENCY,
     "SKETCH": f"capacity refill period item [SIZE size] {SKETCH}",
 }
-OF_ALL = f"[COST cost] [UPTO | FORCE | MAXWAIT maxwait] [KEEP keep] {ONCE}"
+CALL_OPTIONS = f"[COST cost] [UPTO | FORCE | MAXWAIT maxwait] [KEEP keep] {ONCE}"
 NAMES = "name [OR other...]"
-POLICY = f"POLICY {NAMES} {OF_ALL} [EACH] [ITEM item]"
+POLICY = f"POLICY {NAMES} {CALL_OPTIONS} [EACH] [ITEM item]"
 
 
 def one_or_more(specs: dict[str, str], *others: str) -> str:
@@ -43,12 +43,12 @@ def of_several_keys(words: str) -> str:
     return words.replace("UPTO | ", "")
 
 
-def looking(words: str) -> str:
+def of_peek(words: str) -> str:
     return words.replace(" | SETTLE id amount", "")
 
 
 SPECS_OF_KEYS = one_or_more(ALL, POLICY).replace(" [EACH]", "").replace(f" {ONCE}", "")
-SEVERAL = of_several_keys(f"{OF_ALL} {SPECS_OF_KEYS}")
+SEVERAL = of_several_keys(f"{CALL_OPTIONS} {SPECS_OF_KEYS}")
 # Policies contain no options of the call and no lease holder.
 IN_POLICY = {
     name: words.replace(" holder", "").replace(" item", "").split(" [COST", maxsplit=1)[0]
@@ -65,11 +65,11 @@ SYNTAX = {
     "rl.sliding": f"key {ALONE['SLIDING']}",
     "rl.slidinglog": f"key {ALONE['SLIDINGLOG']}",
     "rl.sketch": f"key item capacity refill period {SKETCH} [SIZE size]",
-    "rl.take": f"key {OF_ALL} [EACH] ({SPECS} {BAN} | {POLICY})",
-    "rl.peek": looking(f"key {OF_ALL} [EACH] ({SPECS} {BAN} | {POLICY})"),
+    "rl.take": f"key {CALL_OPTIONS} [EACH] ({SPECS} {BAN} | {POLICY})",
+    "rl.peek": of_peek(f"key {CALL_OPTIONS} [EACH] ({SPECS} {BAN} | {POLICY})"),
     "rl.mtake": f"numkeys key... {SEVERAL}",
-    "rl.mpeek": looking(f"numkeys key... {SEVERAL}"),
-    "rl.limit": f"key {NAMES} {OF_ALL} [EACH] [ITEM item]",
+    "rl.mpeek": of_peek(f"numkeys key... {SEVERAL}"),
+    "rl.limit": f"key {NAMES} {CALL_OPTIONS} [EACH] [ITEM item]",
     "rl.delay": f"key {NAMES} [COST cost] [FORCE] [KEEP keep] {ONCE} [ITEM item]",
     "rl.acquire": f"key {CONCURRENCY} [BLOCK block] [FENCE]",
     "rl.release": "key holder...",

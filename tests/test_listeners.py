@@ -68,7 +68,7 @@ class Listening:
             if "in progress" not in str(error).lower():
                 raise
 
-    def something(self, chance: random.Random) -> None:
+    def random_event(self, chance: random.Random) -> None:
         events = [self.fork]
         events += [self.detach, self.cut, self.forget_history] if self.has_replica else []
         events += [self.aof_off] if self.has_aof else [self.aof_on]
@@ -76,7 +76,7 @@ class Listening:
         chance.choice(events)()
 
     def assert_nothing_was_missed(self) -> None:
-        """Call it when the load is over."""
+        """Asserts that the replica and the AOF have the server's data. The load has to be over."""
         stored = state(self._client)
         assert stored
         self.compared.append(len(stored))
@@ -109,7 +109,7 @@ def test_a_listener_that_starts_at_any_moment_misses_nothing(
             with Mixed(server, clock, seed=1000 * (seed + 1) + number) as load:
                 for _ in range(chance.randint(1, 3)):
                     load.wait_for(steps=chance.randint(1, 120))
-                    listening.something(chance)
+                    listening.random_event(chance)
                 load.wait_for(steps=chance.randint(1, 120))
             listening.assert_nothing_was_missed()
         # Both at last, so that every seed compares something.

@@ -18,9 +18,9 @@ from support.monitoring import (
     Ask,
     by_script,
     exercise,
+    time_out_a_waiter,
     until_none,
     waiting,
-    waits_in_vain,
 )
 from support.server import Server
 
@@ -150,7 +150,7 @@ def test_the_dashboard_shows_each_policy_by_its_name(used: Server, ask: Ask) -> 
         found = {}
         for shown in NAMES.values():
             series = query(ask, all_of_one, shown)
-            found[shown] = {one["metric"]["key"]: int(one["value"][1]) for one in series}
+            found[shown] = {sample["metric"]["key"]: int(sample["value"][1]) for sample in series}
         return found == of_policies
 
     poll.until(are_known, "Prometheus has the counts of each policy")
@@ -164,7 +164,7 @@ def test_the_dashboard_shows_each_policy_by_its_name(used: Server, ask: Ask) -> 
 
         def all_are_shown() -> bool:
             exercise(client, next(rounds))
-            missing.difference_update(one["metric"]["policy"] for one in query(ask, most))
+            missing.difference_update(sample["metric"]["policy"] for sample in query(ask, most))
             return not missing
 
         until_none(all_are_shown, missing)
@@ -217,7 +217,7 @@ def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
 
         def all_are_raised() -> bool:
             exercise(client, next(rounds))
-            waits_in_vain(client, clock)
+            time_out_a_waiter(client, clock)
             labels = [alert["labels"] for alert in ask("alerts")["alerts"]]
             raised = {(of["alertname"], of.get("policy")) for of in labels}
             missing.difference_update(raised)

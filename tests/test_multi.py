@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from support.clock import UNITS_US, Clock
-from support.multi_calls import SPECS, in_one_go, mpeek, mtake, multi, offset, state_of, take
+from support.multi_calls import SPECS, mpeek, mtake, multi, offset, pipelined, state_of, take
 from support.server import Server
 from support.strategies import sequences
 
@@ -342,7 +342,7 @@ def test_a_call_is_the_conjunction_of_its_parts(redis: Redis, clock: Clock, step
         specs = {name: spec_of(name, *numbers).split() for name, numbers in call.items()}
         words = [len(specs), *specs, *(word for spec in specs.values() for word in spec)]
         before = state_of(redis, *specs)
-        *peeks, peeked, (allowed, wait_ms, decisions) = in_one_go(
+        *peeks, peeked, (allowed, wait_ms, decisions) = pipelined(
             redis,
             [
                 *(("RL.PEEK", name, *spec) for name, spec in specs.items()),
@@ -362,7 +362,7 @@ def test_a_call_is_the_conjunction_of_its_parts(redis: Redis, clock: Clock, step
             assert state_of(redis, *specs) == before
         else:
             twins = {f"{name} twin": spec for name, spec in specs.items()}
-            singly = in_one_go(redis, [("RL.TAKE", twin, *spec) for twin, spec in twins.items()])
+            singly = pipelined(redis, [("RL.TAKE", twin, *spec) for twin, spec in twins.items()])
             assert wait_ms == max([decision[3] for decision in singly if decision[0]], default=0)
             assert decisions == singly
             assert state_of(redis, *specs) == state_of(redis, *twins)

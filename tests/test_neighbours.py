@@ -40,7 +40,7 @@ def shared_pair(neighbour: Path, binary: Binary, shared_clock: Clock) -> Iterato
 def primary(shared_pair: Pair) -> Iterator[Server]:
     with emptied(shared_pair):
         with shared_pair.primary.client() as redis:
-            # Replaces an order that an earlier test may have left by one that is never carried out.
+            # Replaces the command that an earlier test may have registered by one that never runs.
             redis.execute_command("NEIGHBOUR.ON", "none", "none", "PING")
         yield shared_pair.primary
 
@@ -58,7 +58,7 @@ def replica(shared_pair: Pair, primary: Server) -> Server:  # noqa: ARG001  it e
 @pytest.fixture
 def tells_of_new_keys(primary: Server) -> None:
     if primary.version < (7,):
-        pytest.skip("Redis 6.2 tells nobody of new keys")
+        pytest.skip("Redis 6.2 has no events for new keys")
 
 
 def check_replica(primary: Server, replica: Server) -> None:
@@ -289,7 +289,7 @@ def test_an_mtake_corrupts_no_key_changed_during_a_conversion(
     words: str, order: str, event: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
     if event == "new" and primary.version < (7,):
-        pytest.skip("Redis 6.2 tells nobody of new keys")
+        pytest.skip("Redis 6.2 has no events for new keys")
     redis.execute_command("RL.FIXED", "plain", 10, "1h")
     redis.execute_command("RL.TAKE k CONCURRENCY 5 1h me FIXED 10 1h SLIDING 10 1h")
     redis.execute_command("RL.TAKE k ONCE first 1h SLIDING 10 1h")

@@ -8,9 +8,9 @@ import pytest
 from redis.exceptions import ReadOnlyError, ResponseError
 
 from support import poll
-from support.cluster import PROMPT, Cluster
+from support.cluster import SHORT_NODE_TIMEOUT_MS, Cluster
 from support.policies import record
-from support.policy_nodes import SPECS, as_map, everywhere, of_one_mind
+from support.policy_nodes import SPECS, as_map, wait_until_everywhere, wait_until_policies_agree
 from support.scale import scaled
 from support.taking import Taking
 from support.workload import LIMITERS
@@ -23,7 +23,7 @@ def test_a_policy_set_on_one_primary_holds_on_all_nodes(cluster: Cluster, name: 
     for primary in primaries:
         version = cluster.admin(primary).execute_command("RL.POLICYSET", name, *SPECS.split())
         assert version > last
-        everywhere(cluster, name, version)
+        wait_until_everywhere(cluster, name, version)
         last = version
     admin = cluster.admin(primaries[1])
     admin.execute_command("RL.POLICYSCALE", name, "0.5")
@@ -39,22 +39,22 @@ def test_a_policy_set_on_one_primary_holds_on_all_nodes(cluster: Cluster, name: 
         allowed, limit, remaining, _, _ = client.execute_command("RL.LIMIT", f"{{{tag}}}", name)
         assert (allowed, limit, remaining) == (1, 5, 4)
     assert cluster.admin(primaries[2]).execute_command("RL.POLICYDEL", name) == 1
-    everywhere(cluster, name, 0)
-    of_one_mind(cluster)
+    wait_until_everywhere(cluster, name, 0)
+    wait_until_policies_agree(cluster)
 
 
 def test_a_version_is_deleted_on_every_node_by_any_primary(cluster: Cluster, name: str) -> None:
     primaries = cluster.primaries()
     version = cluster.admin(primaries[0]).execute_command("RL.POLICYSET", name, *SPECS.split())
-    everywhere(cluster, name, version)
+    wait_until_everywhere(cluster, name, version)
     admin = cluster.admin(primaries[1])
     with pytest.raises(ResponseError, match=f"has version {version}, not {version - 1}"):
         admin.execute_command("RL.POLICYDEL", name, "VERSION", version - 1)
     assert admin.execute_command("RL.POLICYDEL", name, "VERSION", version) == 1
-    everywhere(cluster, name, 0)
+    wait_until_everywhere(cluster, name, 0)
     with pytest.raises(ResponseError, match="no policy"):
         cluster.admin(primaries[2]).execute_command("RL.POLICYDEL", name, "VERSION", version)
-    of_one_mind(cluster)
+    wait_until_policies_agree(cluster)
 
 
 def test_changes_reach_idle_nodes_by_the_first_message(cluster: Cluster, name: str) -> None:
@@ -64,7 +64,7 @@ def test_changes_reach_idle_nodes_by_the_first_message(cluster: Cluster, name: s
     try:
         admin = cluster.admin(cluster.primaries()[0])
         version = admin.execute_command("RL.POLICYSET", name, *SPECS.split())
-        everywhere(cluster, name, version)
+        wait_until_everywhere(cluster, name, version)
     finally:
         cluster.clock.run()
 
@@ -75,7 +75,7 @@ def test_replica_refuses_changes_and_decides_by_its_policies(cluster: Cluster, n
     with pytest.raises(ReadOnlyError):
         replica.execute_command("RL.POLICYSET", name, *SPECS.split())
     version = cluster.admin(primary).execute_command("RL.POLICYSET", name, *SPECS.split())
-    everywhere(cluster, name, version)
+    wait_until_everywhere(cluster, name, version)
     tag = cluster.tags()[primary][0]
     replica.execute_command("READONLY")
     assert replica.execute_command("RL.PEEK", f"{{{tag}}}", "POLICY", name)[:3] == [1, 10, 10]
@@ -87,7 +87,7 @@ def test_two_primaries_that_are_set_at_once_agree(cluster: Cluster, name: str) -
             spec = ("FIXED", 10 + factor, "1m")
             cluster.admin(primary).execute_command("RL.POLICYSET", name, *spec)
             cluster.admin(primary).execute_command("RL.POLICYSCALE", name, factor + 1)
-        of_one_mind(cluster)
+        wait_until_policies_agree(cluster)
     found = {
         str(as_map(cluster.admin(node).execute_command("RL.POLICYGET", name))["specs"])
         for node in cluster.servers
@@ -106,25 +106,25 @@ def test_policy_changes_survive_load_and_a_failover(cluster: Cluster, name: str)
         last = cluster.admin(second).execute_command("RL.POLICYSET", name, "FIXED", 7, "1m")
         load.wait_for(50)
     cluster.wait_until_well()
-    everywhere(cluster, name, last)
-    of_one_mind(cluster)
+    wait_until_everywhere(cluster, name, last)
+    wait_until_policies_agree(cluster)
 
 
 @pytest.mark.timeout(scaled(300, 1800))
 def test_policies_survive_a_kill_of_every_primary_in_turn(cluster: Cluster, name: str) -> None:
     first = cluster.admin(cluster.primaries()[0])
     version = first.execute_command("RL.POLICYSET", name, *SPECS.split())
-    everywhere(cluster, name, version)
-    with cluster.node_timeout(PROMPT):
+    wait_until_everywhere(cluster, name, version)
+    with cluster.node_timeout(SHORT_NODE_TIMEOUT_MS):
         for victim in cluster.primaries():
             replica = cluster.replica_of(victim)
             victim.stop("kill")
             cluster.wait_for_takeover(victim, replica)
             victim.start()
             cluster.wait_until_up(victim)
-            everywhere(cluster, name, version)
+            wait_until_everywhere(cluster, name, version)
     cluster.wait_until_well()
-    of_one_mind(cluster)
+    wait_until_policies_agree(cluster)
 
 
 # Records that a client forged, or whose stamp came from a wrong clock
@@ -135,7 +135,7 @@ def test_a_forged_record_makes_no_policy_of_a_cluster_unchangeable(
 ) -> None:
     first, second, _ = (cluster.admin(primary) for primary in cluster.primaries())
     set_by = first.execute_command("RL.POLICYSET", name, *SPECS.split())
-    everywhere(cluster, name, set_by)
+    wait_until_everywhere(cluster, name, set_by)
     last = 31_536_000_000_000_000
     with pytest.raises(ResponseError, match="more than a day ahead"):
         second.execute_command("RL.POLICYEFFECT", record(name.encode(), last, "FIXED 0 1h"))
@@ -143,14 +143,14 @@ def test_a_forged_record_makes_no_policy_of_a_cluster_unchangeable(
     for number, primary in enumerate(cluster.primaries(), 1):
         admin = cluster.admin(primary)
         version = admin.execute_command("RL.POLICYSET", name, "FIXED", number, "1h")
-        everywhere(cluster, name, version)
-    of_one_mind(cluster)
+        wait_until_everywhere(cluster, name, version)
+    wait_until_policies_agree(cluster)
 
 
 def test_a_scale_for_a_time_ends_on_every_node(cluster: Cluster, name: str) -> None:
     first, second, _ = (cluster.admin(primary) for primary in cluster.primaries())
     version = first.execute_command("RL.POLICYSET", name, *SPECS.split())
-    everywhere(cluster, name, version)
+    wait_until_everywhere(cluster, name, version)
     second.execute_command("RL.POLICYSCALE", name, "0.5", "FOR", "2s")
 
     def scales() -> set[tuple[object, bool]]:
@@ -160,4 +160,4 @@ def test_a_scale_for_a_time_ends_on_every_node(cluster: Cluster, name: str) -> N
 
     poll.until(lambda: scales() == {("0.5", False)}, "it is scaled on every node")
     poll.until(lambda: scales() == {("1", True)}, "it is over on every node", timeout=30)
-    of_one_mind(cluster)
+    wait_until_policies_agree(cluster)

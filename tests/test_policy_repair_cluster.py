@@ -12,9 +12,9 @@ from support.cluster import Cluster
 from support.policy_nodes import (
     SPECS,
     as_map,
-    everywhere,
-    of_one_mind,
     version_on,
+    wait_until_everywhere,
+    wait_until_policies_agree,
     without_gossip,
 )
 from support.scale import scaled
@@ -33,10 +33,10 @@ def test_without_gossip_each_primary_is_set_separately(cluster: Cluster, name: s
         )
         assert version_on(cluster.admin(second), name) == 0
         theirs = cluster.admin(third).execute_command("RL.POLICYSET", name, "FIXED", 3, "1m")
-    of_one_mind(cluster)
+    wait_until_policies_agree(cluster)
     # All versions differ, so the client that set the first one learns that another is current.
     assert theirs > mine
-    everywhere(cluster, name, theirs)
+    wait_until_everywhere(cluster, name, theirs)
 
 
 def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None:
@@ -46,7 +46,7 @@ def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None
         policy: cluster.admin(first).execute_command("RL.POLICYSET", policy, *SPECS.split())
         for policy in names
     }
-    of_one_mind(cluster)
+    wait_until_policies_agree(cluster)
     with without_gossip(cluster, third):
         for policy in names[:10]:
             cluster.admin(first).execute_command("RL.POLICYDEL", policy)
@@ -57,7 +57,7 @@ def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None
             )
         for policy in names[20:]:
             cluster.admin(second).execute_command("RL.POLICYSCALE", policy, 3)
-    of_one_mind(cluster)
+    wait_until_policies_agree(cluster)
     for node in cluster.servers:
         admin = cluster.admin(node)
         assert [version_on(admin, policy) for policy in names[:10]] == [0] * 10
@@ -86,12 +86,12 @@ def test_thousands_reach_a_node_that_was_away(cluster: Cluster, name: str) -> No
             pipe.execute_command("RL.POLICYSET", f"{name}:{number}", *long.split())
         versions = pipe.execute()
     assert len(set(versions)) == count
-    of_one_mind(cluster)
-    everywhere(cluster, f"{name}:{count - 1}", versions[-1])
+    wait_until_policies_agree(cluster)
+    wait_until_everywhere(cluster, f"{name}:{count - 1}", versions[-1])
     cluster.admin(third).execute_command(
         "RL.POLICYDEL", *(f"{name}:{number}" for number in range(count))
     )
-    of_one_mind(cluster)
+    wait_until_policies_agree(cluster)
 
 
 def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
@@ -154,7 +154,7 @@ def test_digests_are_sent_only_to_primaries(cluster: Cluster, name: str) -> None
     first, *_ = cluster.primaries()
     replica = cluster.admin(cluster.replica_of(first))
     version = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
-    everywhere(cluster, name, version)
+    wait_until_everywhere(cluster, name, version)
     before = [messages(cluster.admin(primary)) for primary in cluster.primaries()]
     heard = messages(replica)["received"]
     digests = 3 * (len(before) - 1)
@@ -178,28 +178,28 @@ def test_requested_records_come_in_several_messages(cluster: Cluster, name: str)
                 for number in range(count):
                     pipe.execute_command("RL.POLICYSET", f"{name}:{number}", *SPECS.split())
                 last = pipe.execute()[-1]
-            of_one_mind_but(cluster, third)
+            wait_until_others_agree(cluster, third)
             before = messages(cluster.admin(third))["received"]
-        everywhere(cluster, f"{name}:{count - 1}", last)
-        of_one_mind(cluster)
+        wait_until_everywhere(cluster, f"{name}:{count - 1}", last)
+        wait_until_policies_agree(cluster)
         # No message has more than `most` records.
         assert messages(cluster.admin(third))["received"] - before >= count // most
         for start in range(0, count, 500):
             names = (f"{name}:{number}" for number in range(start, min(start + 500, count)))
             cluster.admin(third).execute_command("RL.POLICYDEL", *names)
-        of_one_mind(cluster)
+        wait_until_policies_agree(cluster)
 
 
-def of_one_mind_but(cluster: Cluster, but: Server) -> None:
+def wait_until_others_agree(cluster: Cluster, without: Server) -> None:
     def agree() -> bool:
         digests = {
             cluster.admin(node).info("ratelimit_policies")["ratelimit_policies_digest"]
             for node in cluster.primaries()
-            if node is not but
+            if node is not without
         }
         return len(digests) == 1
 
-    poll.until(agree, "the others have the same", timeout=30)
+    poll.until(agree, "the other primaries have the same policies", timeout=30)
 
 
 def test_a_node_that_may_not_write_requests_nothing_and_keeps_one_record_per_name(
@@ -216,10 +216,10 @@ def test_a_node_that_may_not_write_requests_nothing_and_keeps_one_record_per_nam
                 for policy in names:
                     pipe.execute_command("RL.POLICYSET", policy, *SPECS.split())
                 version = dict(zip(names, pipe.execute(), strict=True))
-        of_one_mind_but(cluster, third)
+        wait_until_others_agree(cluster, third)
         digests = 5
 
-        def heard_meanwhile() -> int:
+        def received_meanwhile() -> int:
             """Returns how many messages the node receives while it sends its digest a few times."""
             before = messages(paused)
             sent = before["sent"] + digests * (len(cluster.primaries()) - 1)
@@ -230,12 +230,12 @@ def test_a_node_that_may_not_write_requests_nothing_and_keeps_one_record_per_nam
         # It receives their digests, and nothing else once messages in flight have arrived, which
         # takes a while on a slow machine.
         most = (digests + 3) * (len(cluster.primaries()) - 1)
-        assert min(heard_meanwhile() for _ in range(3)) <= most
+        assert min(received_meanwhile() for _ in range(3)) <= most
         assert version_on(paused, names[0]) == 0
     finally:
         paused.execute_command("CLIENT", "UNPAUSE")
     for policy in (names[0], names[-1]):
-        everywhere(cluster, policy, version[policy])
-    of_one_mind(cluster)
+        wait_until_everywhere(cluster, policy, version[policy])
+    wait_until_policies_agree(cluster)
     admin.execute_command("RL.POLICYDEL", *names)
-    of_one_mind(cluster)
+    wait_until_policies_agree(cluster)

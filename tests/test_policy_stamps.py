@@ -35,7 +35,7 @@ def refused(client: Redis) -> int:
     return client.info("ratelimit")["ratelimit_policy_stamps_refused"]
 
 
-def must(client: Redis, name: str) -> Policy:
+def existing_policy(client: Redis, name: str) -> Policy:
     found = policy(client, name)
     assert found is not None
     return found
@@ -71,14 +71,14 @@ def test_a_forged_record_makes_no_policy_unchangeable(at: int, fresh_server: Sta
     replica.wait_for_sync()
     assert known(replica.client()) == known(client)
     server.restart("kill")
-    assert must(client, "gold").specs == b"FIXED 30 1h"
+    assert existing_policy(client, "gold").specs == b"FIXED 30 1h"
 
 
 def test_sets_after_a_forged_record_within_a_day_are_later(fresh_server: Start) -> None:
     client = fresh_server().client()
     at = START_US + DAY_US
     client.execute_command("RL.POLICYEFFECT", record(b"gold", at, "FIXED 0 1h", born=at))
-    assert must(client, "gold").version == at
+    assert existing_policy(client, "gold").version == at
     assert set_policy(client, "gold", "FIXED", 10, "1h") == at + 1
     assert refused(client) == 0
 
@@ -101,11 +101,11 @@ def test_a_server_whose_clock_was_ahead_recovers(
         replica.wait_for_sync()
     assert client.execute_command("RL.LIMIT", "k", "gold")[1] == 5, "what it was told holds"
     assert set_policy(client, "gold", "FIXED", 20, "1h") == START_US
-    assert must(client, "gold").scale == b"0.5"
+    assert existing_policy(client, "gold").scale == b"0.5"
     client.execute_command("RL.POLICYSCALE", "gold", "2")
     assert client.execute_command("RL.LIMIT", "k", "gold")[1] == 40
     assert set_policy(client, "silver", "FIXED", 10, "1h") == START_US + 2
-    assert must(client, "silver").scale == b"1"
+    assert existing_policy(client, "silver").scale == b"1"
     replica.wait_for_sync()
     assert policies(replica.client()) == policies(client)
     primary.restart("kill")
@@ -132,7 +132,7 @@ def test_a_replica_accepts_its_primarys_records_whatever_the_clocks(
         for server in (replica, last):
             server.wait_for_sync()
             assert known(server.client()) == known(client), step
-            assert must(server.client(), "gold").scale == b"%d" % (number + 1)
+            assert existing_policy(server.client(), "gold").scale == b"%d" % (number + 1)
     before = known(client)
     # Its own disk has the same policies, whatever its clock shows.
     for step in ("-3650d", "7300d"):
@@ -162,12 +162,12 @@ def test_a_clock_set_back_does_not_prolong_a_scale(fresh_server: Start, clock: C
     assert denies(client)
     clock.advance("-1d")
     assert denies(client)
-    assert must(client, "gold").scale_ms == 6000
+    assert existing_policy(client, "gold").scale_ms == 6000
     clock.advance("5999ms")
     assert denies(client)
     clock.advance("1ms")
     assert not denies(client)
-    assert must(client, "gold")[2:4] == (b"1", -1)
+    assert existing_policy(client, "gold")[2:4] == (b"1", -1)
     # It does not return either.
     clock.advance("-1d")
     assert not denies(client)
@@ -192,7 +192,7 @@ def test_a_scale_for_a_time_lasts_as_long_on_a_replica_with_another_clock(
         for own, replica in zip(clocks, replicas, strict=True):
             replica.wait_for_sync()
             follower = replica.client()
-            assert must(follower, "gold").scale_ms == remaining * 1000
+            assert existing_policy(follower, "gold").scale_ms == remaining * 1000
             own.advance(f"{remaining * 1000 - 1}ms")
             assert denies(follower)
             own.advance("1ms")
@@ -210,14 +210,14 @@ def test_a_loaded_scale_lasts_for_at_most_its_remaining_time(
     client.execute_command("RL.POLICYSCALE", "gold", "0", "FOR", "1h")
     clock.advance("20m")
     server.restart("kill" if way == "AOF" else "save")
-    assert must(client, "gold").scale_ms == 40 * 60_000
+    assert existing_policy(client, "gold").scale_ms == 40 * 60_000
     # The clock is set back while the server is down. A snapshot stores the remaining time, and the
     # AOF the original time.
     server.stop("kill" if way == "AOF" else "save")
     clock.advance("-30d")
     server.start()
     remaining = 60 if way == "AOF" else 40
-    assert must(client, "gold").scale_ms == remaining * 60_000
+    assert existing_policy(client, "gold").scale_ms == remaining * 60_000
     clock.advance(f"{remaining - 1}m")
     assert denies(client)
     clock.advance("1m")

@@ -197,7 +197,7 @@ def test_hundred_workers_on_three_primaries_scale_once(cluster: Cluster) -> None
     def factors() -> set[tuple[int, str] | None]:
         """Returns each node's factor; None for a node that has not received the policy."""
         nodes = (cluster.admin(node).execute_command("RL.POLICYLIST") for node in cluster.servers)
-        return {next(((one[1], one[3]) for one in node if one[0] == name), None) for node in nodes}
+        return {next(((row[1], row[3]) for row in node if row[0] == name), None) for node in nodes}
 
     poll.until(lambda: factors() == {(version, "1")}, "all nodes have the policy")
 
@@ -223,7 +223,7 @@ def between(tallies: list[Tally], begin: int, end: int) -> tuple[float, float]:
     part = tallies[begin:end]
     return tuple(
         sum(counts) / len(part)
-        for counts in ([one.answered for one in part], [one.refused for one in part])
+        for counts in ([tally.answered for tally in part], [tally.refused for tally in part])
     )
 
 
@@ -269,7 +269,7 @@ def test_shared_scale_works_in_a_cluster(
         version = nodes[0].execute_command("RL.POLICYSET", fleet.POLICY, *fleet.SPECS.split())
         poll.until(
             lambda: all(
-                [one[1] for one in node.execute_command("RL.POLICYLIST")] == [version]
+                [row[1] for row in node.execute_command("RL.POLICYLIST")] == [version]
                 for node in nodes
             ),
             "all nodes have the policy",

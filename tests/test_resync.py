@@ -120,7 +120,9 @@ def unsent(primary: Redis) -> int:
     """Returns the bytes that the primary buffers for its replicas because their sockets are full.
     The block being sent, up to 1 MiB, may count completely.
     """
-    return sum(int(one["omem"]) + int(one["obl"]) for one in primary.client_list(_type="replica"))
+    return sum(
+        int(client["omem"]) + int(client["obl"]) for client in primary.client_list(_type="replica")
+    )
 
 
 def fill_buffer(primary: Server, load: Load) -> None:

@@ -21,7 +21,7 @@ CALLS = (
 )
 
 
-def most(redis: Redis, clock: Clock) -> tuple[int, ...]:
+def maximum_counts(redis: Redis, clock: Clock) -> tuple[int, ...]:
     """Fills a key to find out how many entries, leases and ids it may have."""
     counts = []
     for command in CALLS:
@@ -55,7 +55,7 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
     fresh_server: Start, clock: Clock, module_args: str, expected: tuple[int, int]
 ) -> None:
     redis = fresh_server(module_args=module_args).client()
-    assert most(redis, clock) == expected
+    assert maximum_counts(redis, clock) == expected
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_config_get_shows_all_settings(configurable: Server) -> None:
 
 def test_config_set_applies_at_once(configurable: Server, clock: Clock) -> None:
     with configurable.client() as redis:
-        assert most(redis, clock) == (20, 3, 20)
+        assert maximum_counts(redis, clock) == (20, 3, 20)
         redis.config_set("ratelimit.max-leases", 7)
         redis.config_set("ratelimit.max-log-entries", 1)
         redis.config_set("ratelimit.max-ids", 5)
-        assert most(redis, clock) == (1, 7, 5)
+        assert maximum_counts(redis, clock) == (1, 7, 5)
         # A key with more entries than are now allowed keeps them.
         redis.delete("k")
         for n in range(7):
@@ -206,7 +206,7 @@ def test_config_rewrite_keeps_changed_settings(configurable: Server, clock: Cloc
         redis.config_set("ratelimit.max-ids", 9)
         redis.config_rewrite()
         configurable.restart("nosave")
-        assert most(redis, clock) == (4, 7, 9)
+        assert maximum_counts(redis, clock) == (4, 7, 9)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_line_of_the_configuration_file_is_a_setting_too(
     if not binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
     server = fresh_server(module_args=module_args, **{"ratelimit.max-leases": 6})
-    assert most(server.client(), clock) == expected
+    assert maximum_counts(server.client(), clock) == expected
 
 
 def test_cell_compat_may_come_from_the_configuration_file(

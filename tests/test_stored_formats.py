@@ -35,7 +35,7 @@ def binary(text: object) -> object:
     if isinstance(text, str):
         return text.encode("latin-1")
     if isinstance(text, list):
-        return [binary(one) for one in text]
+        return [binary(item) for item in text]
     return text
 
 

@@ -107,15 +107,17 @@ SAID = """\
 
 def test_memcheck_findings_are_classified() -> None:
     found = findings(SAID)
-    assert [(one.message, one.is_ours) for one in found if one.is_error] == [
+    assert [(finding.message, finding.is_ours) for finding in found if finding.is_error] == [
         ("Invalid read of size 1", True),
         ("Conditional jump or move depends on uninitialised value(s)", False),
     ]
-    assert [(one.message.split()[0], one.is_ours) for one in found if one.is_leak] == [
+    assert [
+        (finding.message.split()[0], finding.is_ours) for finding in found if finding.is_leak
+    ] == [
         ("5,760", True),
         ("16", False),
     ]
-    assert [one.is_ours for one in found if one.is_reachable] == [True]
+    assert [finding.is_ours for finding in found if finding.is_reachable] == [True]
     assert len(found) == 5
 
 
@@ -156,7 +158,7 @@ def wrong_calls(client: Redis) -> None:
 def restore_copies(client: Redis) -> None:
     """Dumps, restores, copies, renames and inspects every key."""
     stored = state(client)
-    assert {one.type for one in stored.values()} == {limiter.type for limiter in LIMITERS}
+    assert {value.type for value in stored.values()} == {limiter.type for limiter in LIMITERS}
     for key, (_, dump, expires_at) in stored.items():
         client.restore("restored", expires_at, dump, absttl=True)
         client.copy("restored", "copy")

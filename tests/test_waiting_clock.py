@@ -1,4 +1,6 @@
-"""A clock that is set back or on keeps no caller waiting, and forgives none."""
+"""If the clock is set back or forward, no caller waits longer than it should, and none is granted
+a lease too early.
+"""
 
 import random
 

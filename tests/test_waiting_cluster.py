@@ -24,7 +24,7 @@ from redis.exceptions import (
 from support import poll
 from support.binaries import Binary
 from support.clock import Clock
-from support.cluster import PROMPT, Cluster, slot_of
+from support.cluster import SHORT_NODE_TIMEOUT_MS, Cluster, slot_of
 from support.load import Load
 from support.scale import scaled
 from support.server import Server
@@ -175,16 +175,16 @@ def test_a_cluster_that_is_down_ends_all_waits(
         with Queue(owner) as queue:
             queue.acquire("a", ttl=HOUR)
             b = queue.joins("b", ttl=HOUR)
-            with cluster.node_timeout(PROMPT):
+            with cluster.node_timeout(SHORT_NODE_TIMEOUT_MS):
                 for server in cluster.servers:
                     if server is not owner:
                         server.stop("kill")
-                poll.until(lambda: b.is_answered, "who waits is answered", timeout=60)
+                poll.until(lambda: b.is_answered, "the waiting call is answered", timeout=60)
             with pytest.raises((ClusterDownError, TryAgainError)):
                 b.reply()
 
 
-def gets_over_it(queue: Queue) -> bool:
+def still_answers_scripts(queue: Queue) -> bool:
     pong = queue.client.eval("return redis.pcall('PING')['ok'] or 'refused'", 0)
     assert pong in (b"PONG", b"refused")
     return pong == b"PONG"
@@ -196,7 +196,7 @@ def test_a_server_that_refuses_every_call_of_a_module_ends_all_waits(
     with Queue(own_cluster.owner("k")) as queue:
         errors = []
 
-        def served_or_told(holder: str, waiter: Caller) -> None:
+        def take_lease_and_release(holder: str, waiter: Caller) -> None:
             try:
                 assert waiter.reply()[:4] == SERVED
             except TryAgainError as error:
@@ -212,18 +212,18 @@ def test_a_server_that_refuses_every_call_of_a_module_ends_all_waits(
         for number in range(4):
             with pytest.raises(ResponseError):
                 queue.client.eval("return redis.call('MGET', 'k', 'other')", 0)
-            if not number and gets_over_it(queue):
-                pytest.skip("this server gets over a script that crosses slots")
+            if not number and still_answers_scripts(queue):
+                pytest.skip("a script that crosses slots does not harm this server")
             acquire = ("RL.ACQUIRE", "k", 1, HOUR, f"w{number}", "BLOCK", 0)
             waiters[f"w{number}"] = queue.send(*acquire)
         queue.release("a")
         for holder, waiter in waiters.items():
-            served_or_told(holder, waiter)
+            take_lease_and_release(holder, waiter)
         for _ in range(4):
             queue.acquire("a", ttl=HOUR)
             waiter = queue.send("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
             queue.release("a")
-            served_or_told("b", waiter)
+            take_lease_and_release("b", waiter)
         assert errors
         assert all("refuses the calls of modules" in text for text in errors)
 

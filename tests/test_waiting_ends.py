@@ -4,7 +4,7 @@ import pytest
 
 from support.clock import Clock
 from support.waiting import DENIED, GRANTED, Queue
-from support.waiting_calls import big_one_waits
+from support.waiting_calls import let_big_request_wait
 
 pytestmark = pytest.mark.every_server
 
@@ -54,7 +54,7 @@ def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock:
         clock.advance("10s")
         assert waiters.pop(name).reply() == [0, 1, 0, remaining_ms, remaining_ms]
         queue.settle()
-        assert not any(one.is_answered for one in waiters.values())
+        assert not any(waiter.is_answered for waiter in waiters.values())
     queue.release("a")
     assert waiters["e"].reply() == GRANTED
 
@@ -71,7 +71,7 @@ def test_a_denial_of_the_head_makes_way_for_the_next(queue: Queue, clock: Clock)
 def test_a_call_denied_behind_others_is_told_to_retry_if_units_are_free(
     queue: Queue, clock: Clock
 ) -> None:
-    big_one_waits(queue)
+    let_big_request_wait(queue)
     waiter = queue.joins("late", limit=8, block="10s")
     clock.advance("10s")
     assert waiter.reply() == [0, 8, 3, 1, 50_000]

@@ -69,7 +69,7 @@ def test_a_large_call_that_disconnects_makes_way_for_small_ones(
     big = queue.joins("big", "COST", 6, limit=8)
     small = [queue.joins(f"small {number}", limit=8) for number in range(4)]
     goes(queue, big)
-    assert [one.reply()[2] for one in small[:3]] == [2, 1, 0]
+    assert [waiter.reply()[2] for waiter in small[:3]] == [2, 1, 0]
     queue.settle()
     assert not small[3].is_answered
 

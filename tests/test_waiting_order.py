@@ -4,7 +4,7 @@ import pytest
 
 from support.clock import Clock
 from support.waiting import GRANTED, Queue
-from support.waiting_calls import POOL, big_one_waits
+from support.waiting_calls import POOL, let_big_request_wait
 from support.workload import Word, state
 
 pytestmark = pytest.mark.every_server
@@ -68,7 +68,11 @@ def test_small_calls_do_not_overtake_a_large_one_at_the_head(queue: Queue) -> No
     # The next one would fit, and waits as well.
     last = queue.joins("late", limit=8)
     queue.release("a")
-    assert [one.reply()[:3] for one in (big, small, last)] == [[1, 8, 2], [1, 8, 1], [1, 8, 0]]
+    assert [caller.reply()[:3] for caller in (big, small, last)] == [
+        [1, 8, 2],
+        [1, 8, 1],
+        [1, 8, 0],
+    ]
 
 
 TAKES: dict[str, tuple[Word, ...]] = {
@@ -92,7 +96,7 @@ SEVERAL: dict[str, tuple[Word, ...]] = {
 @pytest.mark.parametrize("call", TAKES.values(), ids=TAKES)
 def test_no_later_call_overtakes_waiting_calls(queue: Queue, call: tuple[Word, ...]) -> None:
     queue.client.execute_command(*POOL)
-    big_one_waits(queue)
+    let_big_request_wait(queue)
     before = state(queue.client)
     # Units are free, but a new caller does not get them.
     assert queue.client.execute_command(*call) == [0, 8, 3, 1, 60_000]
@@ -105,7 +109,7 @@ def test_no_call_over_several_keys_overtakes_waiting_calls(
     queue: Queue, call: tuple[Word, ...]
 ) -> None:
     queue.client.execute_command(*POOL)
-    big_one_waits(queue)
+    let_big_request_wait(queue)
     before = state(queue.client)
     allowed, wait, (of_k, of_j) = queue.client.execute_command(*call)
     assert (allowed, wait) == (0, 1)
@@ -117,7 +121,7 @@ def test_no_call_over_several_keys_overtakes_waiting_calls(
 def test_only_the_concurrency_limit_queues_new_calls(queue: Queue) -> None:
     queue.client.execute_command("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "x")
     queue.release("x")
-    big_one_waits(queue)
+    let_big_request_wait(queue)
     take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "late")
     assert queue.client.execute_command(*take)[:4] == [0, 8, 3, 1]
     # A call that takes no lease does not wait.
@@ -127,13 +131,13 @@ def test_only_the_concurrency_limit_queues_new_calls(queue: Queue) -> None:
 
 def test_rl_delay_behind_a_queue_is_told_to_retry(queue: Queue) -> None:
     queue.client.execute_command(*POOL)
-    big_one_waits(queue)
+    let_big_request_wait(queue)
     delay = ("RL.DELAY", "k", "pool", "ONCE", "late", "1m")
     assert queue.client.execute_command(*delay) == 1
 
 
 def test_a_denial_behind_a_queue_shows_when_leases_expire(queue: Queue, clock: Clock) -> None:
-    big_one_waits(queue)
+    let_big_request_wait(queue)
     clock.advance("20s")
     assert queue.acquire("late", "COST", 4, limit=8) == [0, 8, 3, 40_000, 40_000]
     assert queue.acquire("late", "COST", 3, limit=8) == [0, 8, 3, 1, 40_000]
@@ -141,7 +145,7 @@ def test_a_denial_behind_a_queue_shows_when_leases_expire(queue: Queue, clock: C
 
 
 def test_a_renewal_overtakes_waiting_calls(queue: Queue, clock: Clock) -> None:
-    big_one_waits(queue)
+    let_big_request_wait(queue)
     clock.advance("20s")
     assert queue.acquire("a", "COST", 5, limit=8) == [1, 8, 3, 0, 60_000]
     assert queue.acquire("a", "COST", 4, "BLOCK", 0, limit=8) == [1, 8, 4, 0, 60_000]
@@ -223,7 +227,7 @@ def test_a_changed_policy_serves_waiting_calls_at_the_next_call(queue: Queue) ->
     b, c, d = queue.join("b", "c", "d")
     queue.client.execute_command("RL.POLICYSET", "pool", "CONCURRENCY", 3, "60s")
     assert limit("late") == [0, 3, 2, 1, 60_000]
-    assert [one.reply() for one in (b, c)] == [[1, 3, 1, 0, 60_000], [1, 3, 0, 0, 60_000]]
+    assert [caller.reply() for caller in (b, c)] == [[1, 3, 1, 0, 60_000], [1, 3, 0, 0, 60_000]]
     queue.settle()
     assert not d.is_answered
     queue.client.execute_command("RL.POLICYSCALE", "pool", 2)
@@ -248,4 +252,4 @@ def test_a_limit_of_0_answers_all_waiting_calls(queue: Queue) -> None:
     queue.acquire("a")
     waiters = queue.join("b", "c")
     assert queue.acquire("late", limit=0) == [0, 0, 0, -1, 60_000]
-    assert [one.reply() for one in waiters] == [[0, 0, 0, -1, 60_000]] * 2
+    assert [waiter.reply() for waiter in waiters] == [[0, 0, 0, -1, 60_000]] * 2

@@ -124,7 +124,7 @@ def callers(queue: Queue) -> Iterator[Connections]:
         yield callers
 
 
-# One size is more than the module serves in one go.
+# One size is more than the module serves in one turn.
 @pytest.mark.timeout(scaled(180, 600))
 @pytest.mark.parametrize("size", first_on_every_server([5 * CLIENTS // 2, CLIENTS]))
 def test_many_waiting_calls_are_served_in_order_of_arrival(queue: Queue, size: int) -> None:
@@ -247,7 +247,7 @@ class Workers:
         """Kills the caller if it waits."""
         client = self.callers.queue.client
         listed = client.client_list(client_id=[self.callers.ids[number]])
-        if any("b" in one["flags"] for one in listed):
+        if any("b" in client["flags"] for client in listed):
             assert client.client_kill_filter(_id=self.callers.ids[number]) == 1
 
     @property

@@ -21,11 +21,11 @@ Start = Callable[..., Server]
 Step = Callable[[Queue], None]
 
 
-def looks(queue: Queue) -> int:
+def queue_checks(queue: Queue) -> int:
     """Returns how often the server has checked a queue."""
-    looks = queue.info()["looks"]
-    assert isinstance(looks, int)
-    return looks
+    checks = queue.info()["looks"]
+    assert isinstance(checks, int)
+    return checks
 
 
 # A server that refuses writes
@@ -71,9 +71,9 @@ def test_no_lease_is_granted_while_the_server_refuses_writes(
     begins(queue)
     assert error in error_of(lambda: queue.acquire("late"))
     # The lease expires, and the head would be granted one.
-    checked = looks(queue)
+    checked = queue_checks(queue)
     clock.advance("60s")
-    queue.until(lambda: looks(queue) > checked, "the queue is looked at")
+    queue.until(lambda: queue_checks(queue) > checked, "the queue is checked")
     queue.settle()
     assert not b.is_answered
     assert queue.client.dump("k") == before
@@ -102,11 +102,11 @@ def test_queues_are_not_polled_while_the_server_refuses_writes(
     clock.advance("60s")
     assert others[0].reply()[0] == 0
     queue.settle()
-    checked = looks(queue)
+    checked = queue_checks(queue)
     # The module asks the server about ten times a second whether it accepts writes. Only due queues
     # are checked.
     clock.advance("100ms")
-    assert [others[1].reply()[0], looks(queue)] == [0, checked + 1]
+    assert [others[1].reply()[0], queue_checks(queue)] == [0, checked + 1]
     assert error in error_of(lambda: queue.acquire("late"))
     ends(queue)
     assert [waiter.reply() for waiter in waiters] == [GRANTED] * 3

@@ -119,7 +119,7 @@ def waiting(server: Server, *keys: object) -> Iterator[None]:
         yield
 
 
-def waits_in_vain(client: Redis, clock: Clock) -> None:
+def time_out_a_waiter(client: Redis, clock: Clock) -> None:
     """Lets a blocked call run into its timeout."""
     client.execute_command("RL.ACQUIRE", "full", 1, "1d", "holder")
     connection = client.connection_pool.get_connection()

@@ -33,10 +33,10 @@ def take(redis: Redis, key: str, spec: str) -> list[int]:
 
 
 def state_of(redis: Redis, *keys: str) -> list:
-    return in_one_go(redis, [(command, key) for key in keys for command in ("DUMP", "PTTL")])
+    return pipelined(redis, [(command, key) for key in keys for command in ("DUMP", "PTTL")])
 
 
-def in_one_go(redis: Redis, commands: list[tuple]) -> list:
+def pipelined(redis: Redis, commands: list[tuple]) -> list:
     pipeline = redis.pipeline(transaction=False)
     for command in commands:
         pipeline.execute_command(*command)

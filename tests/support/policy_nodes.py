@@ -33,9 +33,13 @@ def as_map(flat: object) -> dict[str, object]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def everywhere(cluster: Cluster, name: str, version: int, *but: Server) -> None:
-    """Waits until all running nodes except `but` have that version, or no such policy for 0."""
-    nodes = [cluster.admin(node) for node in cluster.servers if node.is_running and node not in but]
+def wait_until_everywhere(cluster: Cluster, name: str, version: int, *without: Server) -> None:
+    """Waits until all running nodes except `without` have that version of a policy; 0 stands for no
+    such policy.
+    """
+    nodes = [
+        cluster.admin(node) for node in cluster.servers if node.is_running and node not in without
+    ]
     poll.until(
         lambda: all(version_on(node, name) == version for node in nodes),
         f"{name} is at version {version} on every node",
@@ -43,7 +47,7 @@ def everywhere(cluster: Cluster, name: str, version: int, *but: Server) -> None:
     )
 
 
-def of_one_mind(cluster: Cluster) -> None:
+def wait_until_policies_agree(cluster: Cluster) -> None:
     """Waits until all primaries have the same policies, and each knows that the others do."""
 
     def agree() -> bool:
