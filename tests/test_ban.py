@@ -73,7 +73,7 @@ def test_repetitions_renewals_and_releases_pass_a_ban(redis: Redis) -> None:
     assert take(redis, "FIXED 10 1m COST -1")[0] == 1, "a give-back"
     assert redis.execute_command("RL.RELEASE", "k", "me") == 1
     forced = take(redis, "FIXED 10 1m COST 3 FORCE")
-    assert forced[:4] == [0, 10, 0, 3_600_000], "a FORCE charges and is told 0"
+    assert forced[:4] == [0, 10, 0, 3_600_000], "a FORCE charges, and its reply has 0"
     redis.execute_command("RL.BAN", "k", 0)
     assert peek(redis, "FIXED 10 1m")[:3] == [1, 10, 7]
 

@@ -126,8 +126,8 @@ def test_duplicate_option_is_rejected(redis: Redis) -> None:
 
 def test_a_waiting_call_gets_its_token_with_the_lease(queue: Queue, clock: Clock) -> None:
     first = token(queue.client)
-    waits = queue.joins("b", "FENCE")
-    waiter = queue.joins("c", "FENCE", block="1s")
+    waits = queue.join("b", "FENCE")
+    waiter = queue.join("c", "FENCE", block="1s")
     clock.advance("30s")
     assert waiter.reply() == [0, 1, 0, 30_000, 30_000, 0]
     between = token(queue.client, key="other")

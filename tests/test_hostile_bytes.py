@@ -242,8 +242,8 @@ def test_an_unexpected_argument_is_truncated_and_escaped(redis, word, shown):
     algorithms = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, CONCURRENCY or SKETCH"
     expected = f"{unexpected} COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH; {algorithms}"
     for command in ("RL.TAKE", "RL.PEEK"):
-        told = f"{expected}; for a policy: {command} key POLICY name"
-        assert answer(redis, command, "k", word, 10, 60) == told
+        error = f"{expected}; for a policy: {command} key POLICY name"
+        assert answer(redis, command, "k", word, 10, 60) == error
     expected = f"{unexpected} COST, FORCE, MAXWAIT, KEEP, ONCE or SETTLE; {algorithms}"
     expected += "; numkeys must be the number of keys"
     assert answer(redis, "RL.MTAKE", 1, "k", word, 10, 60) == expected

@@ -104,8 +104,8 @@ def test_the_reply_is_a_map_in_resp3(
 
 
 def test_a_server_without_maps_is_reported_at_load(server: Server) -> None:
-    said = "maps in RESP3 (RL.INFO and RL.POLICYGET reply flat arrays)" in server.log()
-    assert said == (server.version < (7,))
+    is_logged = "maps in RESP3 (RL.INFO and RL.POLICYGET reply flat arrays)" in server.log()
+    assert is_logged == (server.version < (7,))
 
 
 def test_info_of_a_missing_key_is_empty(redis: Redis, resp3: Redis) -> None:

@@ -16,7 +16,7 @@ from support.workload import LIMITERS, Limiter, Word, each_limiter
 
 pytestmark = pytest.mark.every_server
 
-Heard = Callable[[], list[tuple[str, str]]]
+Received = Callable[[], list[tuple[str, str]]]
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def client(listened: Server) -> Redis:
 
 
 @pytest.fixture
-def new_events(listened: Server, client: Redis) -> Iterator[Heard]:
-    """Subscribes to all classes of events. `heard()` returns the new ones: key and event."""
+def new_events(listened: Server, client: Redis) -> Iterator[Received]:
+    """Subscribes to all classes of events. `received()` returns the new ones: key and event."""
     with listened.client(decode_responses=True).pubsub() as subscriber:
         subscriber.psubscribe("__keyspace@0__:*", "end")
         messages(subscriber, 2)
@@ -64,7 +64,7 @@ def messages(subscriber: PubSub, count: int) -> list[dict[str, str]]:
 
 @each_limiter
 def test_a_charge_sends_an_rl_take_event(
-    limiter: Limiter, client: Redis, new_events: Heard
+    limiter: Limiter, client: Redis, new_events: Received
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
     assert new_events() == [("k", "rl.take")]
@@ -76,7 +76,7 @@ def test_a_charge_sends_an_rl_take_event(
 
 @each_limiter
 def test_calls_without_change_send_no_event(
-    limiter: Limiter, client: Redis, new_events: Heard
+    limiter: Limiter, client: Redis, new_events: Received
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
     new_events()
@@ -103,7 +103,7 @@ def test_calls_without_change_send_no_event(
 
 @each_limiter
 def test_a_give_back_sends_rl_take_and_the_last_one_del(
-    limiter: Limiter, client: Redis, new_events: Heard
+    limiter: Limiter, client: Redis, new_events: Received
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
     client.execute_command(*limiter.by("other").take("k", 3))
@@ -116,7 +116,7 @@ def test_a_give_back_sends_rl_take_and_the_last_one_del(
 
 
 def test_a_call_over_several_keys_sends_an_event_for_each_charged_key(
-    client: Redis, new_events: Heard
+    client: Redis, new_events: Received
 ) -> None:
     names = [limiter.name for limiter in LIMITERS]
     specs = [word for limiter in LIMITERS for word in limiter.full(1)]
@@ -129,7 +129,7 @@ def test_a_call_over_several_keys_sends_an_event_for_each_charged_key(
 
 @each_limiter
 def test_a_key_that_expires_sends_an_expired_event(
-    limiter: Limiter, client: Redis, new_events: Heard, clock: Clock
+    limiter: Limiter, client: Redis, new_events: Received, clock: Clock
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
     new_events()
@@ -140,7 +140,7 @@ def test_a_key_that_expires_sends_an_expired_event(
 
 @each_limiter
 def test_a_denied_call_that_writes_a_step_back_sends_an_event(
-    limiter: Limiter, client: Redis, new_events: Heard, clock: Clock
+    limiter: Limiter, client: Redis, new_events: Received, clock: Clock
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
     new_events()
@@ -165,7 +165,7 @@ HEARD = {
 
 @pytest.mark.parametrize("call", HEARD)
 def test_a_converted_plain_key_sends_del_and_rl_take_events(
-    call: str, client: Redis, new_events: Heard
+    call: str, client: Redis, new_events: Received
 ) -> None:
     client.execute_command("RL.FIXED", "k", 10, "1h", "COST", 7)
     new_events()
@@ -174,7 +174,7 @@ def test_a_converted_plain_key_sends_del_and_rl_take_events(
 
 
 def test_only_changes_of_a_key_with_several_limits_send_events(
-    client: Redis, new_events: Heard
+    client: Redis, new_events: Received
 ) -> None:
     for call, events in {
         "RL.TAKE k COST 3 ONCE id 1h FIXED 10 1h SLIDING 10 1h": ["rl.take"],
@@ -192,7 +192,7 @@ def test_only_changes_of_a_key_with_several_limits_send_events(
         assert new_events() == [("k", event) for event in events], call
 
 
-def test_an_effect_sends_the_events_of_its_call(client: Redis, new_events: Heard) -> None:
+def test_an_effect_sends_the_events_of_its_call(client: Redis, new_events: Received) -> None:
     client.execute_command("RL.EFFECT", "k", f"rl-bucket 1 1800000000000 5 {START_US}")
     assert new_events() == [("k", "rl.take")]
     client.execute_command("RL.EFFECT", "k", "rl-bucket del")
@@ -211,7 +211,7 @@ def denials_are_events(client: Redis, listened: Server) -> None:
 @pytest.mark.usefixtures("denials_are_events")
 @each_limiter
 def test_a_denial_sends_an_rl_denied_event_if_enabled(
-    limiter: Limiter, client: Redis, new_events: Heard
+    limiter: Limiter, client: Redis, new_events: Received
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
     new_events()
@@ -230,7 +230,7 @@ def test_a_denial_sends_an_rl_denied_event_if_enabled(
 
 
 @pytest.mark.usefixtures("denials_are_events")
-def test_denial_events_name_the_keys_that_denied(client: Redis, new_events: Heard) -> None:
+def test_denial_events_name_the_keys_that_denied(client: Redis, new_events: Received) -> None:
     specs = ["FIXED", 1, "1h", "FIXED", 0, "1h", "SLIDINGLOG", 0, "1h"]
     client.execute_command("RL.MTAKE", 3, "a", "b", "c", *specs)
     assert new_events() == [("b", "rl.denied"), ("c", "rl.denied")]
@@ -249,7 +249,7 @@ def test_denial_events_may_be_an_argument_of_the_module(
         assert [message["data"] for message in messages(subscriber, 1)] == ["rl.denied"]
 
 
-def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, new_events: Heard) -> None:
+def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, new_events: Received) -> None:
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600, 3)
     assert new_events() == [("k", "rl.take")]
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600)
@@ -262,7 +262,7 @@ def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, new_events:
     [("Kd", ["rl.take"]), ("Kg", ["del"]), ("KA", ["rl.take", "del"]), ("", [])],
 )
 def test_charges_are_module_events_and_deletions_generic_ones(
-    classes: str, expected: list[str], client: Redis, new_events: Heard
+    classes: str, expected: list[str], client: Redis, new_events: Received
 ) -> None:
     client.config_set("notify-keyspace-events", classes)
     client.execute_command("RL.FIXED", "k", 10, "1h")

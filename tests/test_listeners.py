@@ -175,7 +175,7 @@ def test_an_unpropagated_grant_to_a_waiting_call_is_not_counted(
 ) -> None:
     with Queue(fresh_server()) as queue:
         queue.acquire("a")
-        b = queue.joins("b")
+        b = queue.join("b")
         queue.release("a")
         assert b.reply() == GRANTED
         assert propagated(queue.client) == 0

@@ -1,6 +1,6 @@
 """The limits that docs/migrating.md shows in place of nginx's limit_req decide as nginx does.
 
-nginx is asked for its decisions and for what it counts, never for how long it took.
+The tests compare nginx's decisions and the counts in its log, never how long it took.
 """
 
 import re

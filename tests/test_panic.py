@@ -181,7 +181,7 @@ def test_all_calls_are_answered_wherever_serving_a_queue_panics(debug: Server) -
         for point in range(1, 60):
             queue.client.flushall()
             queue.acquire("a")
-            waiters = queue.join("b", "c")
+            waiters = queue.join_all("b", "c")
             queue.client.execute_command("RL.PANIC", point)
             answers = [answer_of(lambda: queue.release("a"))]
             queue.client.execute_command("RL.PANIC", "never")
@@ -214,7 +214,7 @@ def test_all_calls_are_answered_wherever_the_end_of_a_wait_panics(
         for point in range(1, 60):
             queue.client.flushall()
             queue.acquire("a")
-            b = queue.joins("b")
+            b = queue.join("b")
             queue.client.execute_command("RL.PANIC", point)
             later = queue.send(*call)
             queue.settle()
@@ -241,7 +241,7 @@ def test_a_panic_while_an_unblocked_client_is_answered_keeps_it_in_step(
         for point in range(1, 60):
             queue.client.flushall()
             queue.acquire("a")
-            b = queue.joins("b")
+            b = queue.join("b")
             calls = queue.client.pipeline(transaction=False)
             if answered:
                 calls.execute_command("RL.RELEASE", "k", "b")

@@ -70,8 +70,8 @@ def test_an_interruption_changes_neither_state_nor_expiry_nor_any_later_reply(
     interrupted, other = fresh_server(**settings), fresh_server()
     clients = interrupted.client(), other.client()
     for seed in range(3):
-        heard, expected = play(steps(seed, 250), clock, *clients)
-        assert heard == expected
+        replies, expected = play(steps(seed, 250), clock, *clients)
+        assert replies == expected
         before = state(clients[0])
         assert len(before) > 5
         before_digests = digests(clients[0], before)
@@ -138,11 +138,11 @@ def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets
     replayed.start()
     assert state(clients[0]) == state(clients[1])
     for limiter in LIMITERS:
-        heard, expected = (
+        replies, expected = (
             client.execute_command(*limiter.by("fourth").take(limiter.name, 9))
             for client in clients
         )
-        assert heard == expected
+        assert replies == expected
         # 7 units were used 80 minutes ago and 2 half an hour ago. The bucket has refilled and the
         # fixed window has ended, so these remain.
         counting = {
@@ -156,8 +156,8 @@ def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets
             "TOKENBUCKET AS": 0,
             "CONCURRENCY": 2,
         }[limiter.name]
-        assert heard[0] == (counting == 0)
-        assert heard[2] == (10 - counting if counting else 1)
+        assert replies[0] == (counting == 0)
+        assert replies[2] == (10 - counting if counting else 1)
     assert state(clients[0]) == state(clients[1])
 
 

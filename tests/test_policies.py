@@ -206,7 +206,7 @@ def test_calls_are_counted_for_their_policy_across_its_changes(fresh: Redis) -> 
 def test_scale_applies_at_once_and_expires(fresh: Redis, clock: Clock) -> None:
     fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
     assert fresh.execute_command("RL.POLICYSCALE gold 0.50 FOR 10s") == [START_US, b"0.5", 10_000]
-    assert policy(fresh, "gold").specs == MINUTE.encode(), "told as it was set"
+    assert policy(fresh, "gold").specs == MINUTE.encode(), "shown as it was set"
     assert fresh.execute_command("RL.LIMIT k gold COST 29") == [1, 30, 1, 0, 58_000]
     # At half a unit a second, from the current fill.
     assert fresh.execute_command("RL.LIMIT k gold COST 2") == [0, 30, 1, 2000, 58_000]

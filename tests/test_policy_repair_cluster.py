@@ -156,17 +156,17 @@ def test_digests_are_sent_only_to_primaries(cluster: Cluster, name: str) -> None
     version = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
     wait_until_everywhere(cluster, name, version)
     before = [messages(cluster.admin(primary)) for primary in cluster.primaries()]
-    heard = messages(replica)["received"]
+    received = messages(replica)["received"]
     digests = 3 * (len(before) - 1)
     poll.until(
         lambda: all(
             messages(cluster.admin(primary))["received"] >= then["received"] + digests
             for primary, then in zip(cluster.primaries(), before, strict=True)
         ),
-        "each primary has heard some digests of each other",
+        "each primary has received some digests of each other",
         timeout=30,
     )
-    assert messages(replica)["received"] == heard
+    assert messages(replica)["received"] == received
 
 
 def test_requested_records_come_in_several_messages(cluster: Cluster, name: str) -> None:

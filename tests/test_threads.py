@@ -82,7 +82,7 @@ def test_charges_by_a_thread_are_persisted(
 def test_release_by_a_thread_serves_the_waiting_call(primary: Server, redis: Redis) -> None:
     with Queue(primary) as queue:
         queue.acquire("holder")
-        waits, stays = queue.join("next", "last")
+        waits, stays = queue.join_all("next", "last")
         assert in_thread(redis, "RL.RELEASE", "k", "holder") == 1
         assert waits.reply() == GRANTED
         assert in_thread(redis, "DEL", "k") == 1
@@ -92,7 +92,7 @@ def test_release_by_a_thread_serves_the_waiting_call(primary: Server, redis: Red
 def test_call_of_a_thread_does_not_overtake_waiting_calls(primary: Server, redis: Redis) -> None:
     with Queue(primary) as queue:
         queue.acquire("holder")
-        waits = queue.joins("next")
+        waits = queue.join("next")
         assert in_thread(redis, "RL.ACQUIRE", "k", 1, "60s", "thread") == DENIED
         # A module's call cannot block, so it gets an answer at once.
         assert in_thread(redis, "RL.ACQUIRE", "k", 1, "60s", "thread", "BLOCK", 0) == DENIED

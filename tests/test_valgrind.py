@@ -60,7 +60,7 @@ def test_a_server_at_work_shows_no_error_and_no_leak(
             client.execute_command(*limiter.take(f"left, {limiter.name}", 5))
         # Some callers still wait when the server shuts down.
         queue.acquire("a")
-        queue.join("b", "c", "b", block="1h")
+        queue.join_all("b", "c", "b", block="1h")
         watched.stop()
 
     found = memcheck.findings()
@@ -70,7 +70,7 @@ def test_a_server_at_work_shows_no_error_and_no_leak(
     assert [str(finding) for finding in found if finding.is_ours and finding.is_leak] == []
 
 
-SAID = """\
+OUTPUT = """\
 ==42== Memcheck, a memory error detector
 ==42== Command: redis-server server.conf
 ==42==
@@ -106,7 +106,7 @@ SAID = """\
 
 
 def test_memcheck_findings_are_classified() -> None:
-    found = findings(SAID)
+    found = findings(OUTPUT)
     assert [(finding.message, finding.is_ours) for finding in found if finding.is_error] == [
         ("Invalid read of size 1", True),
         ("Conditional jump or move depends on uninitialised value(s)", False),
@@ -229,10 +229,10 @@ def wait_in_turn(queue: Queue, clock: Clock) -> None:
     client = queue.client
     for options in (), ("AS", "pool", "COST", 1, "KEEP", 0, "NX"):
         queue.acquire("a", *options[:2])
-        waiters = {name: queue.joins(name, *options) for name in ("b", "c", "x" * 256)}
-        last = queue.joins("last", *options, block="30s")
-        killed, closed, denied, refused = queue.join(*"defg", block="1h")
-        later = queue.joins("b", *options)
+        waiters = {name: queue.join(name, *options) for name in ("b", "c", "x" * 256)}
+        last = queue.join("last", *options, block="30s")
+        killed, closed, denied, refused = queue.join_all(*"defg", block="1h")
+        later = queue.join("b", *options)
         assert waiters.pop("b").reply()[0] == 0
         info_of(client)
         queue.info()

@@ -30,7 +30,7 @@ def test_a_call_that_can_never_be_granted_is_denied_at_once(queue: Queue) -> Non
     assert queue.acquire("a", "COST", 2, "BLOCK", 0) == [0, 1, 1, -1, 0]
     assert queue.acquire("a", "BLOCK", "1h", limit=0) == [0, 0, 0, -1, 0]
     queue.acquire("a")
-    queue.joins("b")
+    queue.join("b")
     assert queue.acquire("c", "COST", 2, "BLOCK", 0) == [0, 1, 0, -1, 60_000]
     assert queue.waiting() == [b"b"]
 
@@ -38,8 +38,8 @@ def test_a_call_that_can_never_be_granted_is_denied_at_once(queue: Queue) -> Non
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_waiting_call_is_answered_with_the_ordinary_decision(queue: Queue, protocol: int) -> None:
     queue.acquire("a")
-    served = queue.joins("b", by=queue.caller(protocol))
-    refused = queue.joins("c", by=queue.caller(protocol))
+    served = queue.join("b", by=queue.caller(protocol))
+    refused = queue.join("c", by=queue.caller(protocol))
     queue.release("a")
     assert served.reply() == GRANTED
     queue.client.set("k", "text")
@@ -51,7 +51,7 @@ def test_a_waiting_call_is_answered_with_the_ordinary_decision(queue: Queue, pro
 
 def test_commands_sent_after_a_waiting_call_are_answered_after_it(queue: Queue) -> None:
     queue.acquire("a")
-    b = queue.joins("b").send("RL.RELEASE", "k", "b").send("PING")
+    b = queue.join("b").send("RL.RELEASE", "k", "b").send("PING")
     queue.settle()
     assert not b.is_answered
     queue.release("a")
@@ -109,7 +109,7 @@ def test_a_waiting_call_is_served_when_a_lease_ends(
     queue: Queue, clock: Clock, ending: Callable[[Queue, Clock], None]
 ) -> None:
     queue.acquire("a")
-    b, c = queue.join("b", "c")
+    b, c = queue.join_all("b", "c")
     ending(queue, clock)
     assert b.reply() == GRANTED
     queue.settle()
@@ -123,7 +123,7 @@ def test_a_waiting_call_is_served_when_the_key_is_evicted(own_queue: Queue) -> N
     client = own_queue.client
     for holder in range(2000):
         own_queue.acquire(f"holder {holder}", limit=2000)
-    b = own_queue.joins("b", limit=2000)
+    b = own_queue.join("b", limit=2000)
     client.config_set("maxmemory-policy", "volatile-lru")
     client.config_set("lazyfree-lazy-eviction", "no")
     # The only evictable key, and large enough that its eviction frees sufficient memory.
@@ -155,7 +155,7 @@ def test_waiting_calls_are_served_by_the_keys_replacement(
     queue.acquire("x", key="other", limit=2)
     for holder in ("a1", "a2"):
         queue.acquire(holder, limit=2)
-    b, c = queue.join("b", "c", limit=2)
+    b, c = queue.join_all("b", "c", limit=2)
     put(queue.client)
     assert b.reply() == [1, 2, 0, 0, 60_000]
     queue.settle()
@@ -171,7 +171,7 @@ def test_waiting_calls_are_granted_when_a_ban_ends_or_is_lifted(queue: Queue, cl
     ):
         queue.client.flushall()
         queue.client.execute_command("RL.BAN", "k", "30s")
-        b, c = queue.join("b", "c")
+        b, c = queue.join_all("b", "c")
         assert queue.acquire("d")[:4] == [0, 1, 0, 30_000]
         end()
         assert b.reply() == GRANTED
@@ -181,7 +181,7 @@ def test_waiting_calls_are_granted_when_a_ban_ends_or_is_lifted(queue: Queue, cl
 
 def test_waiting_calls_stay_queued_during_a_ban(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     queue.client.execute_command("RL.BAN", "k", "10m")
     queue.release("a")
     clock.advance("9m")
@@ -195,7 +195,7 @@ def test_another_type_of_value_is_an_error_for_all_waiting_calls(queue: Queue) -
     for put in (("SET", "k", "text"), ("RESTORE", "k"), ("RENAME", "other", "k")):
         queue.client.flushall()
         queue.acquire("a")
-        waiters = queue.join("b", "c", block="1h")
+        waiters = queue.join_all("b", "c", block="1h")
         queue.client.execute_command("RL.FIXED", "other", 5, "1h")
         words = (*put, 0, queue.client.dump("other"), "REPLACE") if len(put) == 2 else put
         queue.client.execute_command(*words)
@@ -210,7 +210,7 @@ def test_a_lease_beyond_the_limit_of_leases_is_an_error_for_the_waiting_call(
     with Queue(fresh_server(module_args="max-leases 2")) as queue:
         queue.acquire("a", "COST", 2, limit=3)
         queue.acquire("x", limit=3)
-        b, c = queue.join("b", "c", limit=3)
+        b, c = queue.join_all("b", "c", limit=3)
         # The holder renews for less. One unit is free, but no further lease fits.
         queue.acquire("a", limit=3)
         for waiter in (b, c):
@@ -223,8 +223,8 @@ def test_keys_and_databases_have_queues_of_their_own(queue: Queue) -> None:
     other.call("RL.ACQUIRE", "k", 1, "60s", "a")
     for key in ("k", "j"):
         queue.acquire("a", key=key)
-    k, j = queue.joins("b"), queue.joins("b", key="j")
-    elsewhere = queue.joins("b", by=other)
+    k, j = queue.join("b"), queue.join("b", key="j")
+    elsewhere = queue.join("b", by=other)
     queue.release("a", key="j")
     assert j.reply() == GRANTED
     queue.settle()

@@ -18,15 +18,15 @@ pytestmark = pytest.mark.every_server
 
 def test_clock_set_back_moves_deadlines_back(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
-    queue.joins("b")
-    c, d = queue.joins("c", block="30s"), queue.joins("d", block="20s")
+    queue.join("b")
+    c, d = queue.join("c", block="30s"), queue.join("d", block="20s")
     clock.advance("10s")
     queue.see_clock(clock)
     clock.advance("-1h")
     queue.see_clock(clock)
     assert answered([c, d]) == [False, False]
     # Ten seconds have passed by then.
-    due = {"5s": queue.joins("late", block="5s"), "5000ms": d, "10s": c}
+    due = {"5s": queue.join("late", block="5s"), "5000ms": d, "10s": c}
     for after in list(due):
         clock.advance(after)
         assert due.pop(after).reply()[:3] == [0, 1, 0]
@@ -38,7 +38,7 @@ def test_a_lease_lapses_after_the_clock_was_set_back_without_further_calls(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     clock.advance("10s")
     queue.see_clock(clock)
     clock.advance("-1h")
@@ -52,7 +52,7 @@ def test_a_lease_lapses_after_the_clock_was_set_back_without_further_calls(
 
 def test_a_clock_set_forward_answers_calls_that_are_due(queue: Queue, clock: Clock) -> None:
     queue.acquire("a", ttl="2h")
-    b, c = queue.joins("b", block="30m"), queue.joins("c", block="90m")
+    b, c = queue.join("b", block="30m"), queue.join("c", block="90m")
     clock.advance("1h")
     assert b.reply() == [0, 1, 0, 3_600_000, 3_600_000]
     queue.settle()
@@ -65,11 +65,11 @@ def test_a_clock_set_back_before_a_wait_does_not_change_its_deadline(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
-    queue.joins("b", block="30s")
+    queue.join("b", block="30s")
     clock.advance("30s")
     poll.until(lambda: queue.is_empty, "nobody waits")
     clock.advance("-1h")
-    waiter = queue.joins("late", block="30s")
+    waiter = queue.join("late", block="30s")
     clock.advance("29s")
     queue.see_clock(clock)
     assert not waiter.is_answered
@@ -81,8 +81,8 @@ def test_a_clock_set_back_while_writes_are_paused_prolongs_no_wait(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
-    queue.joins("c", block="1h")
+    b = queue.join("b")
+    queue.join("c", block="1h")
     clock.advance("10s")
     queue.see_clock(clock)
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
@@ -100,7 +100,7 @@ def test_a_clock_that_goes_to_and_fro_neither_frees_leases_nor_prolongs_waits(
 ) -> None:
     chosen = random.Random(17)
     queue.acquire("a")
-    waiters = queue.join(*(f"holder {number}" for number in range(8)))
+    waiters = queue.join_all(*(f"holder {number}" for number in range(8)))
     for number, waiter in enumerate(waiters):
         for _ in range(3):
             clock.advance(f"{chosen.choice([-3600, -60, -1, 1, 20])}s")
@@ -117,7 +117,7 @@ def test_a_call_waits_for_its_timeout_however_far_ahead_the_clock_was(
     queue = own_queue
     for _ in range(3):
         queue.acquire("a")
-        b = queue.joins("b", block="10s")
+        b = queue.join("b", block="10s")
         clock.advance("300000d")
         assert b.reply()[0] == 1
         clock.reset()

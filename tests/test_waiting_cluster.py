@@ -60,7 +60,7 @@ def assert_served_at(server: Server) -> None:
     """Checks that a caller redirected there finds the lease, and gets it when it is released."""
     with Queue(server) as queue:
         assert list(queue.holders()) == [b"a"]
-        b, c = queue.join("b", "c", ttl=HOUR)
+        b, c = queue.join_all("b", "c", ttl=HOUR)
         assert queue.release("a") == 1
         assert b.reply()[:4] == SERVED
         assert queue.release("b") == 1
@@ -73,8 +73,8 @@ def test_a_key_that_migrates_redirects_waiting_calls(
     (_, near) = cluster.tags()[queue.server]
     other = f"{{{near}}}"
     queue.acquire("a", key=other, ttl=HOUR)
-    stays = queue.joins("b", key=other, ttl=HOUR)
-    b, c = queue.join("b", "c", ttl=HOUR)
+    stays = queue.join("b", key=other, ttl=HOUR)
+    b, c = queue.join_all("b", "c", ttl=HOUR)
     with SlotMove(cluster, "k", target) as move:
         queue.settle()
         assert not b.is_answered
@@ -94,9 +94,9 @@ def test_a_moved_slot_redirects_waiting_calls(
 ) -> None:
     if queue.server.is_valkey:
         pytest.skip("Valkey tells its replicas first, and who waits is sent away meanwhile")
-    b, c = queue.join("b", "c", ttl=HOUR)
+    b, c = queue.join_all("b", "c", ttl=HOUR)
     with SlotMove(cluster, "k", target):
-        # In one message, so that no node is asked in between.
+        # In one message, so that no node is checked in between.
         with queue.client.pipeline(transaction=False) as pipeline:
             where = ("127.0.0.1", target.port, "", 0, 20_000)
             pipeline.execute_command("MIGRATE", *where, "KEYS", "k")
@@ -119,7 +119,7 @@ def test_a_moved_slot_redirects_waiting_calls(
 def test_a_missing_key_in_a_migrating_slot_ends_its_waits(
     cluster: Cluster, queue: Queue, target: Server
 ) -> None:
-    b = queue.joins("b", ttl=HOUR)
+    b = queue.join("b", ttl=HOUR)
     with SlotMove(cluster, "k", target):
         # The queue exists as long as the key does.
         assert queue.acquire("late", ttl=HOUR)[0] == 0
@@ -140,8 +140,8 @@ def test_a_slot_that_moves_atomically_redirects_waiting_calls(
 ) -> None:
     if not cluster.moves_atomically:
         pytest.skip("this server moves slots key by key")
-    waiters = [queue.joins("b", ttl=HOUR)]
-    move_atomically(cluster, "k", target, lambda: waiters.append(queue.joins("c", ttl=HOUR)))
+    waiters = [queue.join("b", ttl=HOUR)]
+    move_atomically(cluster, "k", target, lambda: waiters.append(queue.join("c", ttl=HOUR)))
     for waiter in waiters:
         with pytest.raises(MovedError) as raised:
             waiter.reply()
@@ -150,7 +150,7 @@ def test_a_slot_that_moves_atomically_redirects_waiting_calls(
 
 
 def test_an_unserved_slot_ends_all_waits(cluster: Cluster, queue: Queue) -> None:
-    b = queue.joins("b", ttl=HOUR)
+    b = queue.join("b", ttl=HOUR)
     admin, slot = cluster.admin(queue.server), slot_of("k")
     admin.execute_command("CLUSTER DELSLOTS", slot)
     try:
@@ -160,7 +160,7 @@ def test_an_unserved_slot_ends_all_waits(cluster: Cluster, queue: Queue) -> None
         admin.execute_command("CLUSTER ADDSLOTS", slot)
         cluster.wait_until_well()
     queue.acquire("a", ttl=HOUR)
-    c = queue.joins("c", ttl=HOUR)
+    c = queue.join("c", ttl=HOUR)
     queue.release("a")
     assert c.reply()[:4] == SERVED
 
@@ -174,7 +174,7 @@ def test_a_cluster_that_is_down_ends_all_waits(
         owner = cluster.owner("k")
         with Queue(owner) as queue:
             queue.acquire("a", ttl=HOUR)
-            b = queue.joins("b", ttl=HOUR)
+            b = queue.join("b", ttl=HOUR)
             with cluster.node_timeout(SHORT_NODE_TIMEOUT_MS):
                 for server in cluster.servers:
                     if server is not owner:
@@ -246,7 +246,7 @@ def test_a_failover_redirects_waiting_calls_to_the_new_primary(
     cluster: Cluster, queue: Queue
 ) -> None:
     cluster.wait_for_elections()
-    waiters = [*queue.join("b", "c", ttl=HOUR), queue.joins("d", ttl=HOUR, block=HOUR)]
+    waiters = [*queue.join_all("b", "c", ttl=HOUR), queue.join("d", ttl=HOUR, block=HOUR)]
     new = cluster.fail_over(queue.server)
     for waiter in waiters:
         assert_sent_to(new, waiter)
@@ -256,7 +256,7 @@ def test_a_failover_redirects_waiting_calls_to_the_new_primary(
 
 
 def test_a_replica_of_a_cluster_receives_grants(cluster: Cluster, queue: Queue) -> None:
-    b, c = queue.join("b", "c", ttl=HOUR)
+    b, c = queue.join_all("b", "c", ttl=HOUR)
     queue.release("a")
     assert b.reply()[:4] == SERVED
     queue.acquire("b", limit=2, ttl=HOUR)

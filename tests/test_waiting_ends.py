@@ -17,7 +17,7 @@ def test_a_denial_at_the_deadline_shows_the_current_state(
     queue: Queue, clock: Clock, block: str
 ) -> None:
     queue.acquire("a")
-    b = queue.joins("b", block=block)
+    b = queue.join("b", block=block)
     clock.advance("4997ms")
     queue.see_clock(clock)
     assert not b.is_answered
@@ -29,7 +29,7 @@ def test_a_denial_at_the_deadline_shows_the_current_state(
 
 def test_a_lease_that_lapses_at_the_deadline_is_granted(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
-    b, c = queue.joins("b", block="60s"), queue.joins("c", block="60s")
+    b, c = queue.join("b", block="60s"), queue.join("c", block="60s")
     clock.advance("60s")
     assert (b.reply(), c.reply()) == (GRANTED, DENIED)
 
@@ -37,8 +37,8 @@ def test_a_lease_that_lapses_at_the_deadline_is_granted(queue: Queue, clock: Clo
 def test_next_call_is_granted_once_the_head_is_denied(own_queue: Queue, clock: Clock) -> None:
     queue = own_queue
     queue.acquire("a", limit=2)
-    big = queue.joins("big", "COST", 2, limit=2, block="30s")
-    small = queue.joins("small", limit=2, block="30s")
+    big = queue.join("big", "COST", 2, limit=2, block="30s")
+    small = queue.join("small", limit=2, block="30s")
     clock.advance("30s")
     assert big.reply() == [0, 2, 1, 30_000, 30_000]
     assert small.reply() == [1, 2, 0, 0, 60_000]
@@ -49,7 +49,7 @@ def test_next_call_is_granted_once_the_head_is_denied(own_queue: Queue, clock: C
 def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     blocks = {"b": "30s", "c": "10s", "d": "20s", "e": "0"}
-    waiters = {name: queue.joins(name, block=block) for name, block in blocks.items()}
+    waiters = {name: queue.join(name, block=block) for name, block in blocks.items()}
     for name, remaining_ms in (("c", 50_000), ("d", 40_000), ("b", 30_000)):
         clock.advance("10s")
         assert waiters.pop(name).reply() == [0, 1, 0, remaining_ms, remaining_ms]
@@ -61,8 +61,8 @@ def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock:
 
 def test_a_denial_of_the_head_makes_way_for_the_next(queue: Queue, clock: Clock) -> None:
     queue.acquire("a", "COST", 5, limit=8)
-    big = queue.joins("big", "COST", 6, limit=8, block="10s")
-    small = queue.joins("small", "COST", 2, limit=8)
+    big = queue.join("big", "COST", 6, limit=8, block="10s")
+    small = queue.join("small", "COST", 2, limit=8)
     clock.advance("10s")
     assert big.reply() == [0, 8, 3, 50_000, 50_000]
     assert small.reply() == [1, 8, 1, 0, 60_000]
@@ -72,14 +72,14 @@ def test_a_call_denied_behind_others_is_told_to_retry_if_units_are_free(
     queue: Queue, clock: Clock
 ) -> None:
     let_big_request_wait(queue)
-    waiter = queue.joins("late", limit=8, block="10s")
+    waiter = queue.join("late", limit=8, block="10s")
     clock.advance("10s")
     assert waiter.reply() == [0, 8, 3, 1, 50_000]
 
 
 def test_block_0_waits_without_a_deadline(queue: Queue, clock: Clock) -> None:
     queue.acquire("a", ttl="3650d")
-    b = queue.joins("b", block="0")
+    b = queue.join("b", block="0")
     clock.advance("1000d")
     queue.see_clock(clock)
     assert not b.is_answered
@@ -94,7 +94,7 @@ def test_a_second_call_of_a_waiting_holder_takes_the_place_of_the_first(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
-    older, c = queue.join("b", "c")
+    older, c = queue.join_all("b", "c")
     clock.advance("10s")
     again = queue.caller().send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
     assert older.reply() == [0, 1, 0, 50_000, 50_000]
@@ -109,7 +109,7 @@ def test_a_second_call_of_a_waiting_holder_takes_the_place_of_the_first(
 
 def test_a_holder_that_waits_does_not_overtake_itself(queue: Queue) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     with queue.client.pipeline(transaction=True) as pipeline:
         pipeline.execute_command("RL.RELEASE", "k", "a")
         pipeline.execute_command("RL.ACQUIRE", "k", 1, "60s", "b")
@@ -121,7 +121,7 @@ def test_a_call_without_block_of_a_waiting_holder_is_denied(
     queue: Queue,
 ) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     assert queue.acquire("b") == DENIED
     queue.settle()
     assert not b.is_answered
@@ -133,7 +133,7 @@ def test_a_connection_may_wait_again_and_again(queue: Queue) -> None:
     queue.acquire("a")
     caller, holder = queue.caller(), "a"
     for number in range(10):
-        queue.joins(f"b{number}", by=caller)
+        queue.join(f"b{number}", by=caller)
         queue.release(holder)
         assert caller.reply() == GRANTED
         holder = f"b{number}"
@@ -144,7 +144,7 @@ def test_a_connection_may_wait_again_and_again(queue: Queue) -> None:
 
 def test_a_release_of_a_waiting_holder_denies_its_call(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
-    b, c, d = queue.join("b", "c", "d")
+    b, c, d = queue.join_all("b", "c", "d")
     clock.advance("10s")
     # No lease was released: neither the head nor the other caller has one.
     assert queue.release("b", "c", "nobody") == 0
@@ -159,7 +159,7 @@ def test_a_release_of_a_waiting_holder_denies_its_call(queue: Queue, clock: Cloc
 def test_call_that_timed_out_blocks_no_other(queue: Queue) -> None:
     """The caller's place is free before the next call is read, and within the same transaction."""
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     with queue.client.pipeline(transaction=True) as pipeline:
         for holder in ("b", "a"):
             pipeline.execute_command("RL.RELEASE", "k", holder)
@@ -168,7 +168,7 @@ def test_call_that_timed_out_blocks_no_other(queue: Queue) -> None:
         assert pipeline.execute() == [0, 1, None, GRANTED]
     # It gets the state of the moment when it gave up.
     assert b.reply() == DENIED
-    c = queue.joins("b")
+    c = queue.join("b")
     assert queue.release("b") == 0
     assert queue.acquire("b") == DENIED
     assert c.reply() == DENIED
@@ -178,7 +178,7 @@ def test_call_that_timed_out_blocks_no_other(queue: Queue) -> None:
 def test_a_release_looks_up_no_waits_for_other_keys(own_queue: Queue) -> None:
     own_queue.acquire("a")
     own_queue.acquire("b", key="j")
-    c = own_queue.joins("c")
+    c = own_queue.join("c")
 
     def lookups() -> int:
         stats = own_queue.client.info("stats")
@@ -193,8 +193,8 @@ def test_a_release_looks_up_no_waits_for_other_keys(own_queue: Queue) -> None:
 
 def test_a_large_call_that_gives_up_makes_way_for_small_ones(queue: Queue) -> None:
     queue.acquire("a", "COST", 7, limit=8)
-    big = queue.joins("big", "COST", 8, limit=8)
-    small = queue.joins("small", limit=8)
+    big = queue.join("big", "COST", 8, limit=8)
+    small = queue.join("small", limit=8)
     queue.release("big")
     assert (big.reply()[0], small.reply()[0]) == (0, 1)
 
@@ -202,7 +202,7 @@ def test_a_large_call_that_gives_up_makes_way_for_small_ones(queue: Queue) -> No
 def test_a_holder_that_releases_its_lease_keeps_waiting_for_more(queue: Queue) -> None:
     queue.acquire("a", limit=2)
     queue.acquire("b", limit=2)
-    more = queue.joins("a", "COST", 2, limit=2)
+    more = queue.join("a", "COST", 2, limit=2)
     assert queue.release("a") == 1
     queue.settle()
     assert not more.is_answered
@@ -217,7 +217,7 @@ def test_a_client_that_disconnects_and_releases_elsewhere_is_granted_nothing(
 ) -> None:
     """The server may read the disconnection first, or the release."""
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     with queue.client.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("RL.RELEASE", "k", "b")
         pipeline.execute_command("RL.RELEASE", "k", "a")
@@ -232,7 +232,7 @@ def test_a_client_that_disconnects_and_releases_elsewhere_is_granted_nothing(
 
 def test_release_in_a_transaction_or_a_script_ends_waits(queue: Queue) -> None:
     queue.acquire("a")
-    b, c = queue.join("b", "c")
+    b, c = queue.join_all("b", "c")
     with queue.client.pipeline(transaction=True) as pipeline:
         assert pipeline.execute_command("RL.RELEASE", "k", "b").execute() == [0]
     assert b.reply() == DENIED
@@ -242,7 +242,7 @@ def test_release_in_a_transaction_or_a_script_ends_waits(queue: Queue) -> None:
 
 def test_release_in_another_key_or_database_ends_no_wait(queue: Queue) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     assert queue.release("b", key="j") == 0
     queue.client.select(1)
     assert queue.release("b") == 0
@@ -256,6 +256,6 @@ def test_release_in_another_key_or_database_ends_no_wait(queue: Queue) -> None:
 def test_release_ends_a_wait_for_leases_among_several_limits(queue: Queue) -> None:
     take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 1, "60s", "a")
     queue.client.execute_command(*take)
-    b = queue.joins("b")
+    b = queue.join("b")
     assert queue.release("b") == 0
     assert b.reply() == DENIED

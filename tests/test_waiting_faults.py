@@ -53,7 +53,7 @@ def test_a_client_that_disconnects_leaves_the_queue(
     queue: Queue, goes: Callable[[Queue, Caller], None], place: str
 ) -> None:
     queue.acquire("a")
-    waiters = {name: queue.joins(name) for name in "bcd"}
+    waiters = {name: queue.join(name) for name in "bcd"}
     goes(queue, waiters.pop(place))
     poll.until(lambda: len(queue.waiting()) == 2, "it has left the queue")
     assert queue.waiting() == [name.encode() for name in waiters]
@@ -66,8 +66,8 @@ def test_a_large_call_that_disconnects_makes_way_for_small_ones(
     queue: Queue, goes: Callable[[Queue, Caller], None]
 ) -> None:
     queue.acquire("a", "COST", 5, limit=8)
-    big = queue.joins("big", "COST", 6, limit=8)
-    small = [queue.joins(f"small {number}", limit=8) for number in range(4)]
+    big = queue.join("big", "COST", 6, limit=8)
+    small = [queue.join(f"small {number}", limit=8) for number in range(4)]
     goes(queue, big)
     assert [waiter.reply()[2] for waiter in small[:3]] == [2, 1, 0]
     queue.settle()
@@ -79,7 +79,7 @@ def test_after_all_clients_have_disconnected_the_queue_is_empty(
     queue: Queue, clock: Clock, goes: Callable[[Queue, Caller], None]
 ) -> None:
     queue.acquire("a")
-    for caller in queue.join("b", "c", block="1h"):
+    for caller in queue.join_all("b", "c", block="1h"):
         goes(queue, caller)
     poll.until(lambda: queue.is_empty, "all have gone")
     queue.release("a")
@@ -94,7 +94,7 @@ def test_after_all_clients_have_disconnected_the_queue_is_empty(
 def test_a_client_killed_just_before_its_turn_is_passed_over(queue: Queue) -> None:
     """The server reads both the release and the kill before it serves a caller."""
     queue.acquire("a")
-    b, c = queue.join("b", "c")
+    b, c = queue.join_all("b", "c")
     with queue.client.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("RL.RELEASE", "k", "a")
         pipeline.execute_command("CLIENT", "KILL", "ID", b.id)
@@ -108,8 +108,8 @@ def test_a_user_that_is_deleted_leaves_the_queue(queue: Queue) -> None:
     queue.acquire("a")
     worker = queue.caller()
     worker.call("AUTH", "worker", "")
-    queue.joins("b", by=worker)
-    c = queue.joins("c")
+    queue.join("b", by=worker)
+    c = queue.join("c")
     assert queue.client.execute_command("ACL", "DELUSER", "worker") == 1
     poll.until(lambda: queue.waiting() == [b"c"], "it has left the queue")
     drain(queue, {"c": c})
@@ -127,7 +127,7 @@ def test_clients_with_reply_off_are_served_too(queue: Queue) -> None:
 
 def test_closed_older_call_keeps_the_later_call_of_its_holder(queue: Queue) -> None:
     queue.acquire("a")
-    (older, c), again = queue.join("b", "c"), queue.caller()
+    (older, c), again = queue.join_all("b", "c"), queue.caller()
     with queue.server.suspended():
         again.send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
         older.hang_up()
@@ -141,7 +141,7 @@ def test_closed_older_call_keeps_the_later_call_of_its_holder(queue: Queue) -> N
 @pytest.mark.parametrize("place", ["b", "c", "d"])
 def test_client_unblock_denies_the_call(queue: Queue, clock: Clock, place: str) -> None:
     queue.acquire("a")
-    waiters = {name: queue.joins(name) for name in "bcd"}
+    waiters = {name: queue.join(name) for name in "bcd"}
     clock.advance("10s")
     victim = waiters.pop(place)
     assert queue.client.client_unblock(victim.id) == 1
@@ -151,27 +151,27 @@ def test_client_unblock_denies_the_call(queue: Queue, clock: Clock, place: str) 
     drain(queue, waiters)
     # The connection may wait again.
     queue.acquire("a")
-    queue.joins(place, by=victim)
+    queue.join(place, by=victim)
 
 
 @pytest.mark.parametrize("place", ["b", "c", "d"])
 def test_client_unblock_error_answers_unblocked(queue: Queue, place: str) -> None:
     queue.acquire("a")
-    waiters = {name: queue.joins(name) for name in "bcd"}
+    waiters = {name: queue.join(name) for name in "bcd"}
     victim = waiters.pop(place)
     assert queue.client.client_unblock(victim.id, error=True) == 1
     assert error_of(victim.reply).startswith("UNBLOCKED")
     poll.until(lambda: len(queue.waiting()) == 2, "it has left the queue")
     drain(queue, waiters)
     queue.acquire("a")
-    queue.joins(place, by=victim)
+    queue.join(place, by=victim)
 
 
 @pytest.mark.parametrize("error", [False, True])
 def test_a_large_call_that_is_unblocked_makes_way(queue: Queue, error: bool) -> None:
     queue.acquire("a", "COST", 5, limit=8)
-    big = queue.joins("big", "COST", 6, limit=8)
-    small = queue.joins("small", limit=8)
+    big = queue.join("big", "COST", 6, limit=8)
+    small = queue.join("small", limit=8)
     queue.client.client_unblock(big.id, error=error)
     assert small.reply() == [1, 8, 2, 0, 60_000]
     queue.until(lambda: big.is_answered, "it is answered")
@@ -184,8 +184,8 @@ def test_an_unblocked_call_is_denied_by_the_leases_of_its_database(
     for caller in (holder, waiter, other):
         caller.call("SELECT", 1)
     assert holder.call("RL.ACQUIRE", "k", 1, "60s", "a") == GRANTED
-    queue.joins("b", by=waiter)
-    queue.joins("c", by=other)
+    queue.join("b", by=waiter)
+    queue.join("c", by=other)
     clock.advance("10s")
     queue.client.client_unblock(waiter.id)
     assert waiter.reply() == [0, 1, 0, 50_000, 50_000]
@@ -196,8 +196,8 @@ def test_an_unblocked_call_is_denied_by_the_leases_of_its_database(
 
 def test_a_call_unblocked_behind_others_is_told_to_retry(queue: Queue) -> None:
     queue.acquire("a", "COST", 5, limit=8)
-    queue.joins("big", "COST", 6, limit=8)
-    small = queue.joins("small", limit=8)
+    queue.join("big", "COST", 6, limit=8)
+    small = queue.join("small", limit=8)
     queue.client.client_unblock(small.id)
     assert small.reply() == [0, 8, 3, 1, 60_000]
 
@@ -209,8 +209,8 @@ def test_no_lease_is_granted_while_writes_are_paused_and_deadlines_end(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
-    b, c, d = queue.joins("b"), queue.joins("c", block="30s"), queue.joins("d")
-    last = queue.joins("last", block="60s")
+    b, c, d = queue.join("b"), queue.join("c", block="30s"), queue.join("d")
+    last = queue.join("last", block="60s")
     before = queue.client.dump("k")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
     clock.advance("30s")
@@ -230,7 +230,7 @@ def test_no_lease_is_granted_while_writes_are_paused_and_deadlines_end(
 
 def test_a_deadline_while_writes_are_paused_is_a_denial(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
-    b = queue.joins("b", block="60s")
+    b = queue.join("b", block="60s")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
     clock.advance("60s")
     assert b.reply() == [0, 1, 1, 1, 0]
@@ -242,7 +242,7 @@ def test_a_pause_of_all_clients_answers_waiting_calls_as_a_pause_of_writes(
     queue: Queue, clock: Clock
 ) -> None:
     queue.acquire("a")
-    b, c = queue.joins("b"), queue.joins("c", block="30s")
+    b, c = queue.join("b"), queue.join("c", block="30s")
     queue.client.execute_command("CLIENT", "PAUSE", 90_000, "ALL")
     clock.advance("30s")
     assert c.reply() == [0, 1, 0, 30_000, 30_000]
@@ -253,7 +253,7 @@ def test_a_pause_of_all_clients_answers_waiting_calls_as_a_pause_of_writes(
 
 def test_waiting_calls_are_granted_when_a_pause_times_out(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
-    b, c = queue.joins("b"), queue.joins("c", block="60s")
+    b, c = queue.join("b"), queue.join("c", block="60s")
     queue.client.execute_command("CLIENT", "PAUSE", 90_000, "WRITE")
     clock.advance("60s")
     assert c.reply()[0] == 0
@@ -265,7 +265,7 @@ def test_waiting_calls_are_granted_when_a_pause_times_out(queue: Queue, clock: C
 
 def test_calls_sent_while_writes_were_paused_do_not_overtake(queue: Queue) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
     release, acquire = queue.caller(), queue.caller()
     release.send("RL.RELEASE", "k", "a")
@@ -282,7 +282,7 @@ def test_a_client_that_disconnects_while_writes_are_paused_is_not_served_later(
     queue: Queue,
 ) -> None:
     queue.acquire("a")
-    b, c, d = queue.join("b", "c", "d")
+    b, c, d = queue.join_all("b", "c", "d")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
     is_killed(queue, b)
     assert queue.client.client_unblock(d.id) == 1
@@ -303,8 +303,8 @@ def test_server_with_waiting_calls_shuts_down(fresh_server: Start) -> None:
     server = fresh_server()
     with Queue(server) as queue:
         queue.acquire("a")
-        waiters = queue.join("b", "c")
-        waiters.append(queue.joins("d", block="1h"))
+        waiters = queue.join_all("b", "c")
+        waiters.append(queue.join("d", block="1h"))
         server.stop("nosave")
         for waiter in waiters:
             with pytest.raises(RedisConnectionError):
@@ -322,7 +322,7 @@ def test_a_server_that_waits_for_a_replica_at_shutdown_grants_nothing(
     with Queue(primary) as queue:
         queue.client.config_set("shutdown-timeout", 3600)
         queue.acquire("a")
-        b, c = queue.joins("b"), queue.joins("c", block="30s")
+        b, c = queue.join("b"), queue.join("c", block="30s")
         ending = threading.Thread(target=primary.stop)
         with replica.suspended():
             # A write that the replica has not received.
@@ -346,7 +346,7 @@ def test_a_server_that_waits_for_a_replica_at_shutdown_grants_nothing(
 def test_calls_go_on_waiting_while_data_is_reloaded(fresh_server: Start, loading: str) -> None:
     with Queue(fresh_server(appendonly="yes")) as queue:
         queue.acquire("a")
-        waiters = {name: queue.joins(name) for name in "bc"}
+        waiters = {name: queue.join(name) for name in "bc"}
         queue.client.execute_command("DEBUG", loading)
         queue.settle()
         assert not any(answered(list(waiters.values())))
@@ -358,7 +358,7 @@ def test_calls_waiting_for_a_key_missing_in_the_loaded_data_are_served(own_queue
     queue = own_queue
     queue.client.save()
     queue.acquire("a")
-    b, c = queue.join("b", "c")
+    b, c = queue.join_all("b", "c")
     queue.client.execute_command("DEBUG", "RELOAD", "NOSAVE")
     assert b.reply() == GRANTED
     drain(queue, {"c": c}, "b")

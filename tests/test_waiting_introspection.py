@@ -36,9 +36,9 @@ def test_info_shows_the_number_and_duration_of_waits(own_queue: Queue, clock: Cl
     assert info() == none
     for key in ("j", "k"):
         queue.acquire("a", key=key)
-    waiters = queue.join("b", "c")
+    waiters = queue.join_all("b", "c")
     clock.advance("1500ms")
-    other = queue.joins("b", key="j", block="10s")
+    other = queue.join("b", key="j", block="10s")
     clock.advance("500ms")
     assert info() == {
         **none,
@@ -60,7 +60,7 @@ def test_info_names_the_16_keys_whose_heads_wait_longest(own_queue: Queue, clock
     for number in range(20):
         key = f"key {number}"
         own_queue.acquire("a", key=key)
-        own_queue.joins("b", key=key)
+        own_queue.join("b", key=key)
         clock.advance("100ms")
     info = own_queue.info()
     assert (info["blocked_keys"], info["longest_blocked_ms"]) == (20, 2000)
@@ -72,7 +72,7 @@ def test_info_names_the_16_keys_whose_heads_wait_longest(own_queue: Queue, clock
 def test_a_key_of_any_bytes_is_one_line_of_info(queue: Queue) -> None:
     key = b"a,b=c:d\r\nratelimit_blocked_1:key=x \xff\0"
     queue.acquire("a", key=key)
-    b = queue.joins("b", key=key)
+    b = queue.join("b", key=key)
     info = queue.info()
     assert (info["blocked_clients"], info["blocked_keys"]) == (1, 1)
     assert {name for name in info if name[-1].isdigit()} == {"blocked_0"}
@@ -83,9 +83,9 @@ def test_a_key_of_any_bytes_is_one_line_of_info(queue: Queue) -> None:
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_info_shows_the_queue_of_a_key(queue: Queue, clock: Clock, protocol: int) -> None:
     queue.acquire("a", "COST", 5, limit=8)
-    queue.joins("big", "COST", "6.5", limit=8)
+    queue.join("big", "COST", "6.5", limit=8)
     clock.advance("1500ms")
-    queue.joins(b"\xff\0\r\n", limit=8, block="10s")
+    queue.join(b"\xff\0\r\n", limit=8, block="10s")
     clock.advance("500ms")
     caller = queue.caller(protocol)
     reply = caller.call("RL.INFO", "k")
@@ -110,7 +110,7 @@ def test_info_shows_the_first_100_of_a_long_queue(queue: Queue) -> None:
 def test_info_shows_no_queue_of_a_key_without_waiting_calls(queue: Queue) -> None:
     queue.acquire("a")
     assert not {b"waiting", b"queue"} & info_of(queue.client).keys()
-    b = queue.joins("b")
+    b = queue.join("b")
     queue.release("a")
     b.reply()
     assert not {b"waiting", b"queue"} & info_of(queue.client).keys()
@@ -142,9 +142,9 @@ def test_a_waiting_call_counts_once_when_it_is_answered(own_queue: Queue, clock:
     queue = own_queue
     queue.acquire("a")
     served, denied, refused = (
-        queue.joins("b"),
-        queue.joins("c", block="10s"),
-        queue.joins("d", block="1h"),
+        queue.join("b"),
+        queue.join("c", block="10s"),
+        queue.join("d", block="1h"),
     )
     of_a = {"acquire": {"calls": 1, "admitted": 1}, "leases": {"admitted": 1, "keys_made": 1}}
     found = counts(queue)
@@ -165,16 +165,16 @@ def test_a_waiting_call_counts_once_when_it_is_answered(own_queue: Queue, clock:
 def test_a_grant_sends_an_rl_take_event(fresh_server: Start) -> None:
     with Queue(fresh_server(notify_keyspace_events="KA")) as queue:
         queue.acquire("a")
-        b, c = queue.join("b", "c")
+        b, c = queue.join_all("b", "c")
         with queue.server.client(decode_responses=True).pubsub() as subscriber:
             subscriber.psubscribe("__keyspace@0__:*")
-            heard: list[str] = []
+            events: list[str] = []
 
-            def hear() -> bool:
+            def receive() -> bool:
                 message = subscriber.get_message(timeout=0.1)
                 if message and message["type"] == "pmessage":
-                    heard.append(message["data"])
-                return heard[-1:] == ["set"]
+                    events.append(message["data"])
+                return events[-1:] == ["set"]
 
             subscriber.get_message(timeout=10)
             queue.release("a")
@@ -182,13 +182,13 @@ def test_a_grant_sends_an_rl_take_event(fresh_server: Start) -> None:
             queue.release("b")
             c.reply()
             queue.client.set("end", "")
-            poll.until(hear, "all is heard")
-        assert heard == ["del", "rl.take", "del", "rl.take", "set"]
+            poll.until(receive, "all events arrive")
+        assert events == ["del", "rl.take", "del", "rl.take", "set"]
 
 
 def test_a_grant_aborts_transactions_that_watch_the_key(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     with queue.client.pipeline() as pipeline:
         pipeline.watch("k")
         clock.advance("60s")
@@ -205,7 +205,7 @@ def test_a_grant_aborts_transactions_that_watch_the_key(queue: Queue, clock: Clo
 def test_a_replica_receives_grants_byte_for_byte(pair: Pair, clock: Clock) -> None:
     with Queue(pair.primary) as queue:
         queue.acquire("a", "COST", 2, limit=2)
-        waiters = queue.join("b", "c", "d", limit=2)
+        waiters = queue.join_all("b", "c", "d", limit=2)
         for end in (lambda: clock.advance("60s"), lambda: queue.release("b")):
             end()
             waiters.pop(0).reply()
@@ -228,7 +228,7 @@ def test_a_replica_receives_grants_in_any_database(pair: Pair, clock: Clock) -> 
             caller.call("SELECT", 3)
         holder.call("RL.ACQUIRE", "k", 1, "60s", "a")
         for number, caller in enumerate(waiting):
-            queue.joins(f"b{number}", by=caller)
+            queue.join(f"b{number}", by=caller)
         clock.advance("60s")
         assert waiting[0].reply() == GRANTED
         holder.call("RL.RELEASE", "k", "b0")
@@ -252,8 +252,8 @@ def test_a_wait_alone_is_not_propagated(own_queue: Queue, clock: Clock) -> None:
         return queue.client.info("replication")["master_repl_offset"]
 
     before, dump = offset(), queue.client.dump("k")
-    b = queue.joins("b", block="10s")
-    queue.joins("c")
+    b = queue.join("b", block="10s")
+    queue.join("c")
     clock.advance("10s")
     assert b.reply()[0] == 0
     assert (offset(), queue.client.dump("k")) == (before, dump)
@@ -263,7 +263,7 @@ def test_an_aof_contains_grants(fresh_server: Start, clock: Clock) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
     with Queue(server) as queue:
         queue.acquire("a")
-        b, _ = queue.join("b", "c")
+        b, _ = queue.join_all("b", "c")
         clock.advance("60s")
         assert b.reply() == GRANTED
         assert {words[0].upper() for words in written_commands(server)} == {b"RL.EFFECT"}
@@ -276,7 +276,7 @@ def test_an_aof_contains_grants(fresh_server: Start, clock: Clock) -> None:
 
 def test_units_are_granted_to_the_millionth(queue: Queue) -> None:
     queue.acquire("a", limit="1.5")
-    b = queue.joins("b", "COST", "0.500001", limit="1.5")
+    b = queue.join("b", "COST", "0.500001", limit="1.5")
     queue.settle()
     assert not b.is_answered
     queue.acquire("a", "COST", 1 - 1 / UNIT, limit="1.5")

@@ -31,7 +31,7 @@ def on(queue: Queue, event: str, *order: Word) -> None:
 
 
 def test_a_lease_granted_to_a_killed_client_is_given_back(watched: Queue) -> None:
-    b, c = watched.join("b", "c")
+    b, c = watched.join_all("b", "c")
     on(watched, "rl.take", "CLIENT", "KILL", "ID", b.id)
     watched.release("a")
     assert c.reply() == GRANTED
@@ -41,7 +41,7 @@ def test_a_lease_granted_to_a_killed_client_is_given_back(watched: Queue) -> Non
 
 
 def test_a_returned_grant_of_the_last_lease_leaves_no_key(watched: Queue) -> None:
-    b = watched.joins("b")
+    b = watched.join("b")
     on(watched, "rl.take", "CLIENT", "KILL", "ID", b.id)
     watched.release("a")
     poll.until(lambda: watched.is_empty and not watched.client.exists("k"), "it is given back")
@@ -53,7 +53,7 @@ def test_a_lease_that_its_holder_had_before_is_not_taken_away(watched: Queue) ->
     """
     watched.acquire("a", "COST", 5, limit=8)
     watched.acquire("b", limit=8)
-    more = watched.joins("b", "COST", 6, limit=8)
+    more = watched.join("b", "COST", 6, limit=8)
     on(watched, "rl.take", "CLIENT", "KILL", "ID", more.id)
     watched.release("a")
     poll.until(lambda: watched.is_empty, "it has gone")
@@ -67,7 +67,7 @@ def test_a_lease_that_its_holder_had_before_is_not_taken_away(watched: Queue) ->
 def test_a_module_that_releases_a_lease_during_its_grant_serves_the_next(
     watched: Queue, order: str
 ) -> None:
-    b, c = watched.join("b", "c")
+    b, c = watched.join_all("b", "c")
     on(watched, "rl.take", *order.split())
     watched.release("a")
     assert b.reply() == GRANTED
@@ -76,7 +76,7 @@ def test_a_module_that_releases_a_lease_during_its_grant_serves_the_next(
 
 
 def test_a_module_may_replace_the_key_as_a_lease_is_granted(watched: Queue) -> None:
-    b, c = watched.join("b", "c")
+    b, c = watched.join_all("b", "c")
     on(watched, "rl.take", "SET", "k", "mine")
     watched.release("a")
     assert b.reply() == GRANTED
@@ -88,7 +88,7 @@ def test_a_module_may_replace_the_key_as_a_lease_is_granted(watched: Queue) -> N
 def test_module_that_handles_an_event_does_not_overtake_waiting_calls(
     watched: Queue, event: str
 ) -> None:
-    b, c = watched.join("b", "c")
+    b, c = watched.join_all("b", "c")
     on(watched, event, "RL.ACQUIRE", "k", 1, "60s", "late")
     watched.release("a")
     assert b.reply() == GRANTED
@@ -98,7 +98,7 @@ def test_module_that_handles_an_event_does_not_overtake_waiting_calls(
 
 
 def test_another_waiting_client_may_be_killed_during_a_grant(watched: Queue) -> None:
-    waiters = {name: watched.joins(name) for name in "bcd"}
+    waiters = {name: watched.join(name) for name in "bcd"}
     on(watched, "rl.take", "CLIENT", "KILL", "ID", waiters.pop("c").id)
     drain(watched, waiters)
 
@@ -108,7 +108,7 @@ def test_another_waiting_client_may_be_killed_during_a_grant(watched: Queue) -> 
 def test_a_waiting_client_may_be_unblocked_during_its_grant(
     watched: Queue, name: str, error: tuple[Word, ...]
 ) -> None:
-    waiters = {name: watched.joins(name) for name in "bcd"}
+    waiters = {name: watched.join(name) for name in "bcd"}
     on(watched, "rl.take", "CLIENT", "UNBLOCK", waiters[name].id, *error)
     watched.release("a")
     first = waiters.pop("b")
@@ -138,7 +138,7 @@ def test_replica_has_the_same_keys_after_mtake(neighbour: Path, fresh_server: St
         with Queue(primary) as queue:
             queue.client.flushall()
             queue.acquire("a")
-            b, c = queue.join("b", "c")
+            b, c = queue.join_all("b", "c")
             on(queue, "rl.take", *order.format(b=b.id).split())
             queue.release("a")
             poll.until(lambda b=b: b.is_answered, "it is answered, or gone")

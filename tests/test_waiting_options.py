@@ -30,7 +30,7 @@ def test_a_waiting_call_has_the_options_of_any_other(queue: Queue, clock: Clock)
         named = ("AS", "pool") if "AS" in options else ()
         for key in ("k", "twin"):
             queue.acquire("a", "COST", 4, *named, key=key, limit=4)
-        waiter = queue.joins("b", *options, limit=4)
+        waiter = queue.join("b", *options, limit=4)
         clock.advance("1s")
         for key in ("k", "twin"):
             queue.release("a", key=key)
@@ -42,7 +42,7 @@ def test_a_waiting_call_has_the_options_of_any_other(queue: Queue, clock: Clock)
 
 def test_kept_units_are_not_granted_to_waiting_calls(queue: Queue) -> None:
     queue.acquire("a", "COST", 3, limit=4)
-    b = queue.joins("b", "KEEP", 2, limit=4)
+    b = queue.join("b", "KEEP", 2, limit=4)
     # Two units are free, and KEEP reserves two.
     queue.acquire("a", "COST", 2, limit=4)
     queue.settle()
@@ -67,10 +67,10 @@ def test_block_is_accepted_anywhere_among_the_options(
 
 def test_a_lock_waits_for_its_own_holder_too(queue: Queue, clock: Clock) -> None:
     queue.acquire("a", "NX")
-    same = queue.joins("a", "NX")
+    same = queue.join("a", "NX")
     clock.advance("60s")
     assert same.reply() == GRANTED
-    again = queue.joins("a", "NX")
+    again = queue.join("a", "NX")
     queue.release("a")
     assert again.reply() == GRANTED
 
@@ -78,7 +78,7 @@ def test_a_lock_waits_for_its_own_holder_too(queue: Queue, clock: Clock) -> None
 def test_a_key_with_several_limits_has_a_queue_as_well(queue: Queue) -> None:
     take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 1, "60s")
     assert queue.client.execute_command(*take, "a")[0] == 1
-    b, c = queue.join("b", "c")
+    b, c = queue.join_all("b", "c")
     assert queue.client.type("k") == b"rl-limits"
     assert queue.client.execute_command(*take, "late")[:3] == [0, 1, 0]
     for holder, waiter in (("a", b), ("b", c)):
@@ -91,7 +91,7 @@ def test_a_key_with_several_limits_has_a_queue_as_well(queue: Queue) -> None:
 def test_a_settlement_that_releases_a_lease_serves_waiting_calls(queue: Queue) -> None:
     queue.client.execute_command("RL.POLICYSET", "pool", "CONCURRENCY", 1, "60s")
     queue.client.execute_command("RL.LIMIT", "k", "pool", "ONCE", "a", "1h")
-    b = queue.joins("b")
+    b = queue.join("b")
     queue.client.execute_command("RL.LIMIT", "k", "pool", "SETTLE", "a", 0)
     assert b.reply()[:4] == [1, 1, 0, 0]
 
@@ -197,7 +197,7 @@ def test_a_waiting_call_from_a_module_that_cannot_block_is_answered_at_once(
         queue.acquire("a")
         assert queue.client.execute_command("ASKER.CALL", *ASKS) == DENIED
         assert queue.is_empty
-        b = queue.joins("b")
+        b = queue.join("b")
         assert queue.client.execute_command("ASKER.CALL", "RL.RELEASE", "k", "a") == 1
         assert b.reply() == GRANTED
 
@@ -207,23 +207,23 @@ def test_a_waiting_call_from_a_module_that_cannot_block_is_answered_at_once(
 
 def assert_two_may_wait(queue: Queue) -> None:
     queue.acquire("a")
-    older, c = queue.join("b", "c")
+    older, c = queue.join_all("b", "c")
     # A holder that waits already takes its earlier place.
-    b = queue.joins("b")
+    b = queue.join("b")
     assert older.reply() == DENIED
     expected = "the key has 2 entries, as many as ratelimit.max-blocked allows"
     assert expected in error_of(lambda: queue.acquire("d", "BLOCK", 0))
     # A holder that waits already is not counted twice.
-    again = queue.joins("b")
+    again = queue.join("b")
     assert b.reply() == DENIED
     b = again
     # Calls that would not wait, or that wait for another key, are answered as usual.
     assert queue.acquire("d") == DENIED
     queue.acquire("a", key="j")
-    queue.joins("d", key="j")
+    queue.join("d", key="j")
     queue.release("a")
     assert b.reply() == GRANTED
-    d = queue.joins("d")
+    d = queue.join("d")
     queue.release("b")
     assert c.reply() == GRANTED
     queue.release("c")

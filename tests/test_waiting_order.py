@@ -16,7 +16,7 @@ pytestmark = pytest.mark.every_server
 def test_waiting_calls_are_served_in_order_of_arrival(queue: Queue) -> None:
     queue.acquire("a")
     names = [f"holder {number}" for number in range(20)]
-    waiters = queue.join(*names)
+    waiters = queue.join_all(*names)
     assert queue.waiting() == [name.encode() for name in names]
     queue.release("a")
     for number, waiter in enumerate(waiters):
@@ -28,7 +28,7 @@ def test_waiting_calls_are_served_in_order_of_arrival(queue: Queue) -> None:
 
 def test_waiting_calls_are_served_before_later_calls_are_read(queue: Queue) -> None:
     queue.acquire("a")
-    waiters = queue.join(*(f"holder {number}" for number in range(20)))
+    waiters = queue.join_all(*(f"holder {number}" for number in range(20)))
     holder = "a"
     for number, waiter in enumerate(waiters):
         queue.release(holder)
@@ -41,7 +41,7 @@ def test_waiting_calls_are_served_before_later_calls_are_read(queue: Queue) -> N
 def test_a_release_of_several_units_serves_as_many_as_fit(queue: Queue) -> None:
     queue.acquire("a", "COST", 8, limit=8)
     waiters = [
-        queue.joins(f"b{number}", "COST", cost, limit=8)
+        queue.join(f"b{number}", "COST", cost, limit=8)
         for number, cost in enumerate((3, 2, 2, 4, 1))
     ]
     queue.release("a")
@@ -59,14 +59,14 @@ def test_a_release_of_several_units_serves_as_many_as_fit(queue: Queue) -> None:
 def test_small_calls_do_not_overtake_a_large_one_at_the_head(queue: Queue) -> None:
     queue.acquire("a", "COST", 5, limit=8)
     queue.acquire("x", "COST", 3, limit=8)
-    big = queue.joins("big", "COST", 6, limit=8)
-    small = queue.joins("small", limit=8)
+    big = queue.join("big", "COST", 6, limit=8)
+    small = queue.join("small", limit=8)
     queue.release("x")
     queue.settle()
     assert not big.is_answered
     assert not small.is_answered
     # The next one would fit, and waits as well.
-    last = queue.joins("late", limit=8)
+    last = queue.join("late", limit=8)
     queue.release("a")
     assert [caller.reply()[:3] for caller in (big, small, last)] == [
         [1, 8, 2],
@@ -151,7 +151,7 @@ def test_a_renewal_overtakes_waiting_calls(queue: Queue, clock: Clock) -> None:
     assert queue.acquire("a", "COST", 4, "BLOCK", 0, limit=8) == [1, 8, 4, 0, 60_000]
     # A renewal for more queues behind them.
     assert queue.acquire("a", "COST", 5, limit=8) == [0, 8, 4, 1, 60_000]
-    more = queue.joins("a", "COST", 5, limit=8)
+    more = queue.join("a", "COST", 5, limit=8)
     assert queue.waiting() == [b"big", b"a"]
     # The renewal for less has not made room for anyone.
     queue.release("a")
@@ -167,7 +167,7 @@ AT_ONCE = [("RL.RELEASE", "k", "a"), ("RL.ACQUIRE", "k", 1, "60s", "late")]
 @pytest.mark.parametrize("transaction", [False, True], ids=["a pipeline", "MULTI"])
 def test_no_call_overtakes_before_waiting_calls_are_served(queue: Queue, transaction: bool) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     with queue.client.pipeline(transaction=transaction) as pipeline:
         for words in AT_ONCE:
             pipeline.execute_command(*words)
@@ -177,7 +177,7 @@ def test_no_call_overtakes_before_waiting_calls_are_served(queue: Queue, transac
 
 def test_release_by_a_script_does_not_overtake(queue: Queue) -> None:
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     script = (
         "redis.call('RL.RELEASE', 'k', 'a') return redis.call('RL.ACQUIRE', 'k', 1, '60s', 'late')"
     )
@@ -194,7 +194,7 @@ def test_a_higher_limit_of_another_call_serves_waiting_calls(queue: Queue, call:
     queue.client.execute_command(*POOL)
     for holder in "ax":
         queue.acquire(holder, limit=2)
-    b, c = queue.joins("b", limit=2), queue.joins("c", "COST", 6, limit=7)
+    b, c = queue.join("b", limit=2), queue.join("c", "COST", 6, limit=7)
     # "c" raises the limit, so that "b" fits.
     assert b.reply() == [1, 7, 4, 0, 60_000]
     queue.settle()
@@ -211,7 +211,7 @@ def test_a_higher_limit_of_another_call_serves_waiting_calls(queue: Queue, call:
 
 def test_renewal_with_a_higher_limit_serves_waiting_calls(queue: Queue) -> None:
     queue.acquire("a")
-    b, c = queue.join("b", "c")
+    b, c = queue.join_all("b", "c")
     assert queue.acquire("a", limit=2) == [1, 2, 1, 0, 60_000]
     assert b.reply() == [1, 2, 0, 0, 60_000]
     queue.settle()
@@ -224,7 +224,7 @@ def test_a_changed_policy_serves_waiting_calls_at_the_next_call(queue: Queue) ->
 
     queue.client.execute_command("RL.POLICYSET", "pool", "CONCURRENCY", 1, "60s")
     assert limit("a") == GRANTED
-    b, c, d = queue.join("b", "c", "d")
+    b, c, d = queue.join_all("b", "c", "d")
     queue.client.execute_command("RL.POLICYSET", "pool", "CONCURRENCY", 3, "60s")
     assert limit("late") == [0, 3, 2, 1, 60_000]
     assert [caller.reply() for caller in (b, c)] == [[1, 3, 1, 0, 60_000], [1, 3, 0, 0, 60_000]]
@@ -237,8 +237,8 @@ def test_a_changed_policy_serves_waiting_calls_at_the_next_call(queue: Queue) ->
 
 def test_under_a_lower_limit_calls_that_still_fit_go_on_waiting(queue: Queue) -> None:
     queue.acquire("a", limit=3)
-    big = queue.joins("big", "COST", 3, limit=3)
-    small = queue.joins("small", "COST", 2, limit=3)
+    big = queue.join("big", "COST", 3, limit=3)
+    small = queue.join("small", "COST", 2, limit=3)
     assert queue.acquire("late", limit=2) == [0, 2, 1, 1, 60_000]
     # The head can never fit, and does not block the next one.
     assert big.reply() == [0, 2, 1, -1, 60_000]
@@ -250,6 +250,6 @@ def test_under_a_lower_limit_calls_that_still_fit_go_on_waiting(queue: Queue) ->
 
 def test_a_limit_of_0_answers_all_waiting_calls(queue: Queue) -> None:
     queue.acquire("a")
-    waiters = queue.join("b", "c")
+    waiters = queue.join_all("b", "c")
     assert queue.acquire("late", limit=0) == [0, 0, 0, -1, 60_000]
     assert [waiter.reply() for waiter in waiters] == [[0, 0, 0, -1, 60_000]] * 2

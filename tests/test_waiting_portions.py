@@ -100,8 +100,8 @@ def test_a_key_with_many_due_grants_does_not_delay_other_keys(own_queue: Queue) 
     join(own_queue, [("big", 1, f"b{place}") for place in range(MANY)])
     join(own_queue, [("small", 1, "b")])
     with ExitStack() as closing:
-        heard = closing.enter_context(own_queue.server.client())
-        listener = closing.enter_context(heard.pubsub())
+        subscriber = closing.enter_context(own_queue.server.client())
+        listener = closing.enter_context(subscriber.pubsub())
         listener.subscribe("__keyevent@0__:rl.take")
         assert listener.get_message(timeout=10)["type"] == "subscribe"
         with own_queue.client.pipeline(transaction=False) as pipeline:
@@ -135,7 +135,7 @@ def test_in_a_cluster_keys_to_which_nothing_happens_are_not_looked_at(
             queue.acquire("a", key=key, ttl="1d")
         callers = join(queue, [(key, 1, "b") for key in range(5)])
         # In a cluster the module has another timer, which was sleeping when the clock was moved.
-        queue.until(lambda: queue.info()["looks"] == 5, "each is looked at as it joins")
+        queue.until(lambda: queue.info()["looks"] == 5, "each is checked as it joins")
         for _ in range(12):
             # Each round triggers a cron event.
             queue.see_clock(clock)

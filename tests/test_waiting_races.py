@@ -102,7 +102,7 @@ def race(queue: Queue, send: Send, end: Call, other: Call, *, end_first: bool) -
     queue.client.flushall()
     queue.client.execute_command(*POOL)
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     calls = (end, about(b, other))
     send(queue, *(calls if end_first else calls[::-1]))
     answer = reply_of(b)
@@ -137,7 +137,7 @@ def test_a_call_unblocked_from_another_connection_is_answered_once(
     unblocked = 0
     for _ in range(scaled(300, 20_000)):
         queue.acquire("a")
-        queue.joins("b", by=b)
+        queue.join("b", by=b)
         release.send("RL.RELEASE", "k", "a", "b")
         unblock.send("CLIENT", "UNBLOCK", b.id, *error)
         assert release.reply() == 1
@@ -153,7 +153,7 @@ def test_a_call_unblocked_at_its_deadline_is_answered_once(queue: Queue, clock: 
     b, unblock = queue.caller(), queue.caller()
     queue.acquire("a", ttl="1h")
     for _ in range(scaled(50, 2_000)):
-        queue.joins("b", by=b, ttl="1h", block="1s")
+        queue.join("b", by=b, ttl="1h", block="1s")
         clock.advance("1s")
         unblock.send("CLIENT", "UNBLOCK", b.id)
         assert unblock.reply() in (0, 1)
@@ -173,7 +173,7 @@ def test_a_call_answered_as_the_server_becomes_a_replica_gets_one_reply(
     queue = own_queue
     queue.client.execute_command(*POOL)
     queue.acquire("a")
-    b = queue.joins("b")
+    b = queue.join("b")
     replicate = ("REPLICAOF", "127.0.0.1", 1)
     calls = [end, replicate] if end_first else [replicate, end]
     pipelined(queue.client, calls, transaction=False)

@@ -50,7 +50,7 @@ def test_waiting_calls_on_a_server_that_becomes_a_replica_get_unblocked(
     server, other = fresh_server(), fresh_server()
     with Queue(server) as queue:
         queue.acquire("a")
-        waiters = [*queue.join("b", "c"), queue.joins("d", block="30s")]
+        waiters = [*queue.join_all("b", "c"), queue.join("d", block="30s")]
         server.follow(other)
         assert_cut_off(waiters)
         assert queue.is_empty
@@ -69,7 +69,7 @@ def test_expired_lease_is_not_granted_on_a_replica(fresh_server: Start, clock: C
     replica = fresh_server().replica(replica_read_only="no")
     with Queue(replica) as queue:
         queue.acquire("a")
-        b, c = queue.joins("b"), queue.joins("c", block="60s")
+        b, c = queue.join("b"), queue.join("c", block="60s")
         queue.client.config_set("replica-read-only", "yes")
         clock.advance("60s")
         assert c.reply()[0] == 0
@@ -82,7 +82,7 @@ def test_expired_lease_is_not_granted_on_a_replica(fresh_server: Start, clock: C
 def test_no_call_waits_on_a_replica(pair: Pair) -> None:
     with Queue(pair.primary) as queue, pair.replica.client() as replica:
         queue.acquire("a")
-        queue.joins("b")
+        queue.join("b")
         pair.replica.wait_for_sync()
         for holder in ("b", "c"):
             with pytest.raises(ReadOnlyError):
@@ -99,14 +99,14 @@ def test_after_a_failover_callers_wait_on_the_new_primary(
     old, new = with_replica(fresh_server)
     with Queue(old) as before, Queue(new) as after:
         before.acquire("a")
-        waiters = before.join("b", "c")
+        waiters = before.join_all("b", "c")
         clock.advance("10s")
         before.client.execute_command("FAILOVER", "TO", "127.0.0.1", new.port)
         assert_cut_off(waiters)
         poll.until(lambda: role(after.client) == "master", "the replica has taken over")
         # The lease is still held for its remaining time.
         assert after.acquire("b") == [0, 1, 0, 50_000, 50_000]
-        b, c = after.join("b", "c")
+        b, c = after.join_all("b", "c")
         clock.advance("50s")
         assert b.reply() == GRANTED
         after.release("b")
@@ -123,8 +123,8 @@ def test_no_lease_is_granted_while_a_failover_waits_for_its_replica(
     primary, replica = with_replica(fresh_server)
     with Queue(primary) as queue:
         queue.acquire("a")
-        b, c, d = queue.joins("b"), queue.joins("c", block="30s"), queue.joins("d")
-        last = queue.joins("last", block="60s")
+        b, c, d = queue.join("b"), queue.join("c", block="30s"), queue.join("d")
+        last = queue.join("last", block="60s")
         with replica.suspended():
             queue.client.set("unknown to", "the replica")
             queue.client.execute_command("FAILOVER")
@@ -147,7 +147,7 @@ def test_workers_continue_on_a_promoted_replica(fresh_server: Start, clock: Cloc
     replica = primary.replica()
     with Queue(primary) as queue:
         queue.acquire("a")
-        b, _ = queue.join("b", "c")
+        b, _ = queue.join_all("b", "c")
         queue.release("a")
         assert b.reply() == GRANTED
         replica.wait_for_sync()
@@ -155,7 +155,7 @@ def test_workers_continue_on_a_promoted_replica(fresh_server: Start, clock: Cloc
     replica.follow(None)
     with Queue(replica) as queue:
         assert queue.holders() == {b"b": b"1"}
-        c = queue.joins("c")
+        c = queue.join("c")
         # The holder keeps its lease by its name, on any server.
         assert queue.acquire("b", "BLOCK", 0) == GRANTED
         clock.advance("60s")
@@ -168,7 +168,7 @@ def test_a_replica_of_a_replica_receives_grants(fresh_server: Start, clock: Cloc
     last = middle.replica()
     with Queue(primary) as queue:
         queue.acquire("a", "AS", "pool")
-        waiters = [queue.joins(name, "AS", "pool") for name in "bc"]
+        waiters = [queue.join(name, "AS", "pool") for name in "bc"]
         clock.advance("60s")
         assert waiters[0].reply() == GRANTED
         queue.release("b")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.every_server
 def test_grant_without_memory_is_an_error(own_queue: Queue) -> None:
     queue = own_queue
     queue.acquire("a")
-    b, c = queue.join("b", "c")
+    b, c = queue.join_all("b", "c")
     queue.client.config_set("maxmemory", 1)
     queue.release("a")
     for waiter in (b, c):

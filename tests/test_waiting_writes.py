@@ -66,7 +66,7 @@ def test_no_lease_is_granted_while_the_server_refuses_writes(
 ) -> None:
     queue = own_queue
     queue.acquire("a")
-    b, c, d = queue.joins("b"), queue.joins("c", block="90s"), queue.joins("d")
+    b, c, d = queue.join("b"), queue.join("c", block="90s"), queue.join("d")
     before = queue.client.dump("k")
     begins(queue)
     assert error in error_of(lambda: queue.acquire("late"))
@@ -95,9 +95,9 @@ def test_queues_are_not_polled_while_the_server_refuses_writes(
     queue = own_queue
     for key in "jkl":
         queue.acquire("a", key=key)
-    waiters = [queue.joins("b", key=key) for key in "jkl"]
+    waiters = [queue.join("b", key=key) for key in "jkl"]
     queue.acquire("a", key="other", ttl="1h")
-    others = [queue.joins(name, key="other", ttl="1h", block=block) for name, block in TIMES]
+    others = [queue.join(name, key="other", ttl="1h", block=block) for name, block in TIMES]
     begins(queue)
     clock.advance("60s")
     assert others[0].reply()[0] == 0
@@ -127,7 +127,7 @@ def test_a_cluster_that_only_reads_grants_no_lease(fresh_server: Start, clock: C
         queue.client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
         queue.until(lambda: state(b"ok"), "the cluster is up")
         queue.acquire("a", ttl="1h")
-        b = queue.joins("b")
+        b = queue.join("b")
         other = 1 + queue.client.execute_command("CLUSTER", "KEYSLOT", "k")
         queue.client.execute_command("CLUSTER", "DELSLOTS", other)
         queue.until(lambda: state(b"fail"), "the cluster is down")
@@ -151,7 +151,7 @@ def test_a_cluster_that_only_reads_grants_no_lease(fresh_server: Start, clock: C
 def worker(queue: Queue, holder: str) -> Caller:
     caller = queue.caller()
     caller.call("AUTH", "worker", "")
-    return queue.joins(holder, by=caller)
+    return queue.join(holder, by=caller)
 
 
 TAKEN_AWAY = {
@@ -173,7 +173,7 @@ def test_a_user_that_lost_its_permission_is_granted_nothing(
     with_worker: Queue, rules: tuple[str, ...]
 ) -> None:
     queue = with_worker
-    b, c = worker(queue, "b"), queue.joins("c")
+    b, c = worker(queue, "b"), queue.join("c")
     queue.client.execute_command("ACL", "SETUSER", "worker", *rules)
     queue.release("a")
     if queue.server.version < (7,) and not queue.server.is_valkey:
@@ -205,7 +205,7 @@ def test_a_user_without_permission_is_denied_at_the_deadline(
 ) -> None:
     caller = with_worker.caller()
     caller.call("AUTH", "worker", "")
-    b = with_worker.joins("b", by=caller, block="10s")
+    b = with_worker.join("b", by=caller, block="10s")
     with_worker.client.execute_command("ACL", "SETUSER", "worker", "-rl.acquire")
     clock.advance("10s")
     assert b.reply() == [0, 1, 0, 50_000, 50_000]
@@ -217,7 +217,7 @@ def test_a_user_without_permission_is_denied_at_the_deadline(
 def test_wait_counts_replicas_that_have_a_lease_granted_in_turn(pair: Pair, clock: Clock) -> None:
     with Queue(pair.primary) as queue:
         queue.acquire("a")
-        b = queue.joins("b")
+        b = queue.join("b")
         pair.replica.wait_for_sync()
         os.kill(pair.replica.pid, signal.SIGSTOP)
         try:
@@ -246,7 +246,7 @@ def test_unblocked_calls_get_a_reply_with_io_threads(fresh_server: Start) -> Non
     server = fresh_server(io_threads=2, io_threads_do_reads="yes")
     with Queue(server) as queue:
         queue.acquire("a")
-        b = queue.joins("b")
+        b = queue.join("b")
         passes_over = server.is_valkey or server.version >= (7, 4)
         assert queue.client.client_unblock(b.id) == passes_over
         if passes_over:

@@ -86,7 +86,7 @@ class Queue:
         """Sends a call on a connection of its own, without waiting for the reply."""
         return self.caller().send(*words)
 
-    def joins(
+    def join(
         self,
         holder: Word,
         *options: Word,
@@ -106,9 +106,9 @@ class Queue:
         assert not caller.is_answered, (holder, caller.reply())
         return caller
 
-    def join(self, *holders: Word, **arguments: str | int) -> list[Caller]:
+    def join_all(self, *holders: Word, **arguments: str | int) -> list[Caller]:
         """Blocks several holders, one after another."""
-        return [self.joins(holder, **arguments) for holder in holders]
+        return [self.join(holder, **arguments) for holder in holders]
 
     # Calls that do not block
 
