@@ -23,6 +23,15 @@ const usageText = ({ usage }) => usage.map(({ kind, name, window, used }) => [na
 
 /** Shows the values before and after a change. Those of an undo are the other way round. */
 function drawValues(element, what, before, after) {
+  try {
+    drawKnown(element, what, before, after);
+  } catch {
+    // An entry of another version of the console, or of another program.
+    put(element, h("code", { class: "code" }, visible(JSON.stringify({ before, after }))));
+  }
+}
+
+function drawKnown(element, what, before, after) {
   const specs = before?.specs ?? after?.specs;
   if (specs !== undefined) {
     drawDifference(element, before?.specs ?? null, after?.specs ?? null);
@@ -38,7 +47,7 @@ function drawValues(element, what, before, after) {
     h("div", { class: sign, dataset: { sign: mark } }, h("span", {}, h("span", { class: "hidden" }, hidden), visible(text))))));
 }
 
-const nameOf = ({ user, who }) => (user ? `${user}` : `somebody at ${who}`);
+const nameOf = ({ user, who }) => visible(user ?? `somebody at ${who}`);
 
 /** Undoes a change, after a dialog that shows the effect. Resolves to true, or undefined if cancelled. */
 async function undoDialog(context, change) {
@@ -108,7 +117,7 @@ export async function mount(root, context) {
           first.key ? h("a", { class: "name whole", href: link("key", [first.key], first.policy ? { policy: first.policy } : {}), title: visible(first.key) }, visible(first.key))
             : first.policy ? policyLink(context, first.policy) : "a key with a long name",
           first.after?.amount !== undefined && `, ${number(first.after.amount)} units`),
-        h("time", { class: "muted small", datetime: new Date(first.at).toISOString(), title: first.who }, instant(first.at))),
+        h("time", { class: "muted small", datetime: new Date(first.at).toISOString(), title: visible(first.who) }, instant(first.at))),
       first.why && h("p", { class: "why" }, visible(first.why)), values, marks);
     return [element, (change) => {
       const next = JSON.stringify([change.obstacle, change.elsewhere, change.undoneBy]);
@@ -183,7 +192,7 @@ export async function mount(root, context) {
       (ban) => {
         now = ban;
         left.textContent = `${duration(Math.max(0, ban.banned_until - answer.at))} more`;
-        by.textContent = ban.in_console ? `by ${ban.user ?? "a console"}${ban.why ? `: ${visible(ban.why)}` : ""}` : "by a limit, or without a console";
+        by.textContent = ban.in_console ? `by ${visible(ban.user ?? "a console")}${ban.why ? `: ${visible(ban.why)}` : ""}` : "by a limit, or without a console";
       }];
     });
     if (view.searching) return;

@@ -138,7 +138,7 @@ export function estimate(before, after, { counts, seconds, keys, complete }) {
   // Without a rate, as for leases, keys count alike.
   const share = calls > 0 ? denied / calls : rows.reduce((sum, row) => sum + row.share, 0) / rows.length;
   if (rates.some(({ seen }) => seen === 0)) return { share, bound: true, basis: "At most: looking at the usage of its keys." };
-  return { share, basis: `Estimated by the usage of ${number(keys.length)} ${keys.length === 1 ? "key" : "keys"} at present, as if each called steadily.` };
+  return { share, basis: `Estimated by the usage of ${number(keys.length)} ${keys.length === 1 ? "key" : "keys"} in use, as if each called steadily. Keys of other policies may be among them.` };
 }
 
 /**

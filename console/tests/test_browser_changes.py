@@ -1,5 +1,6 @@
 """View of changes in the browser: who changed what and why, undo, bans and scaled policies."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -72,6 +73,7 @@ def test_wrong_edit_is_undone_by_a_colleague_with_the_keyboard(
 
     opened = visit(colleague, token=BERT, **look)
     page = opened.open("now")
+    expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible()
     page.keyboard.press("g")
     page.keyboard.press("c")
     change = changes_of(page)
@@ -195,6 +197,21 @@ def test_bans_and_scaled_policies_show_what_is_left(
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text("1 h 55 min more")
     opened.assert_accessible()
+
+
+def test_foreign_entries_do_not_break_the_list(
+    visit: Callable[..., Visit], process: ConsoleProcess, anna: Console, redis: Redis
+) -> None:
+    anna.put("plan", "FIXED 5 1m")
+    user = "\N{RIGHT-TO-LEFT OVERRIDE}trebla"
+    scaled = {"what": "policy scaled", "policy": "<img src=x>", "before": None, "after": None}
+    for entry in ({"what": "else"}, scaled | {"who": "<b>", "user": user}):
+        redis.xadd("ratelimit:console:changes", {"change": json.dumps(entry)})
+    page = visit(process, token=BERT).open("changes")
+    expect(changes_of(page)).to_have_count(2)
+    expect(changes_of(page).first).to_contain_text("<U+202E>trebla scaled <img src=x>")
+    expect(changes_of(page).first).to_contain_text('{"before":null,"after":null}')
+    expect(changes_of(page).last).to_contain_text("anna set plan")
 
 
 def test_reader_sees_the_changes_without_buttons(

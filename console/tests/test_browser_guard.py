@@ -69,7 +69,7 @@ def test_limit_cut_to_a_tenth_warns_before_apply(
     expect(warning).to_have_text(
         re.compile(f"^Would have denied {denied} % of the 1,250 calls that it admitted in the last")
     )
-    expect(dialog).to_contain_text("by the usage of 5 keys")
+    expect(dialog).to_contain_text("by the usage of 5 keys in use")
     expect(dialog.get_by_role("button", name="Apply")).to_be_enabled()
     opened.assert_accessible()
     for harmless in ("600", "1000", "5000"):
