@@ -165,7 +165,7 @@ impl Bucket {
         [self.capacity.millionths(), self.refill.get(), self.period.micros().get()]
     }
 
-    /// Creates a token bucket from stored numbers; `None` if no call can have stored them.
+    /// Creates a token bucket from stored [`fields`](Bucket::fields). Returns `None` if no call can have stored them.
     pub(super) fn of_fields([capacity, refill, period]: [u64; 3]) -> Option<Bucket> {
         let amount = |millionths| Amount::from_millionths(millionths).filter(|amount| *amount <= Amount::MAX_ARGUMENT);
         let period = Period::new(Span::from_micros(period))?;
@@ -312,8 +312,8 @@ impl BucketUsage {
         self.used == Amount::MAX
     }
 
-    /// Returns the rest, at `now`, of a usage that drains evenly until `recovers_at`, rounded up. The recovery of a
-    /// debt may saturate; then the stored usage is returned.
+    /// Returns the usage at `now`, rounded up, if it drains evenly until `recovers_at`. The recovery of a debt may
+    /// saturate. Then returns the stored usage.
     fn used_until(&self, recovers_at: Timestamp, now: Timestamp) -> Amount {
         let whole = recovers_at.since(self.drained_to);
         if whole >= Span::MAX {

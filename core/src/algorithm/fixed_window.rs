@@ -24,11 +24,12 @@ use std::fmt;
 /// Fixed window limiter.
 ///
 /// ```
+/// use ratelimit_core::algorithm::fixed_window::calendar::Offset;
 /// use ratelimit_core::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
 /// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp, Verdict};
 ///
 /// let minute = Period::parse(b"1m").unwrap();
-/// let (plain, aligned) = (FixedWindow::new(Amount::ONE, minute, false), FixedWindow::new(Amount::ONE, minute, true));
+/// let (plain, aligned) = (FixedWindow::new(Amount::ONE, minute), FixedWindow::aligned(Amount::ONE, minute, Offset::UTC));
 /// let at_59 = Timestamp::EPOCH.plus(Span::SECOND.times(59));
 /// let wait = |limit: FixedWindow| {
 ///     let mut usage = FixedWindowUsage::default();
@@ -79,14 +80,13 @@ impl Clocks {
 }
 
 impl FixedWindow {
-    /// Creates a window that opens with the first admitted call or, if `aligned` is `true`, at multiples of its length
-    /// since the epoch.
+    /// Creates a window that opens with the first admitted call.
     #[must_use]
-    pub fn new(limit: Amount, window: Period, aligned: bool) -> FixedWindow {
-        FixedWindow { limit, bounds: if aligned { Bounds::Multiples(window) } else { Bounds::FirstCall(window) } }
+    pub fn new(limit: Amount, window: Period) -> FixedWindow {
+        FixedWindow { limit, bounds: Bounds::FirstCall(window) }
     }
 
-    /// Creates an aligned window with an offset from UTC.
+    /// Creates a window that opens at multiples of its length since the epoch, in local time with an offset from UTC.
     #[must_use]
     pub fn aligned(limit: Amount, window: Period, offset: Offset) -> FixedWindow {
         let bounds = if offset == Offset::UTC {

@@ -65,8 +65,8 @@ impl SlidingWindow {
         *usage = if rolled.window == self.window.span() && !rolled.is_unused() {
             rolled
         } else {
-            // A window opens now, for a new usage or one that was counted in windows of another length. What of that
-            // still counts becomes the current count.
+            // A window opens now, for a new usage or for one that was counted in windows of another length. The part of
+            // that usage that still counts becomes the current count.
             let present = rolled.present(now);
             SlidingWindowUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
         };
@@ -100,8 +100,8 @@ impl Limit for SlidingWindow {
         // In the current window the previous count fades. If the current count alone is too large, it has to fade in
         // the next window.
         let wait = match room.checked_minus(rolled.current) {
-            Some(room) => fades(rolled.previous, room, window),
-            None => window.span().plus(fades(rolled.current, room, window)),
+            Some(room) => time_to_fade(rolled.previous, room, window),
+            None => window.span().plus(time_to_fade(rolled.current, room, window)),
         };
         Verdict::After(wait.minus(now.since(rolled.start)))
     }
@@ -112,14 +112,14 @@ impl Limit for SlidingWindow {
 
     fn reset(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Span {
         let rolled = usage.rolled(now);
-        let forgotten = if rolled.current != Amount::ZERO {
+        let lifetime = if rolled.current != Amount::ZERO {
             rolled.window.plus(rolled.window)
         } else if rolled.previous != Amount::ZERO {
             rolled.window
         } else {
             return Span::ZERO;
         };
-        forgotten.minus(now.since(rolled.start))
+        lifetime.minus(now.since(rolled.start))
     }
 
     fn charge(&self, usage: &mut SlidingWindowUsage, now: Timestamp, cost: Amount) {
@@ -188,9 +188,9 @@ impl SlidingWindowUsage {
     }
 }
 
-/// Returns the time into a window after which the previous count has faded to `room`, which is below `count`: the first
-/// microsecond at which `count * (window - elapsed) / window <= room`.
-fn fades(count: Amount, room: Amount, window: Period) -> Span {
+/// Returns the time from the start of a window until the previous `count` has faded to `room`, which is below `count`: the
+/// first microsecond at which `count * (window - elapsed) / window <= room`.
+fn time_to_fade(count: Amount, room: Amount, window: Period) -> Span {
     let Some(count) = NonZeroU64::new(count.millionths()) else { return Span::ZERO };
     let overlap = ratio::floor(room.millionths(), window.micros().get(), count);
     window.span().minus(Span::from_micros(overlap))

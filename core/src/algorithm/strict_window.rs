@@ -104,7 +104,7 @@ impl Limit for StrictWindow {
         for (age, count) in (0..).zip(usage.counting(now)) {
             sum = sum.plus(*count);
             if sum.excess(cost, self.limit) != Amount::ZERO {
-                return Verdict::After(usage.leaves(usage.slot_of_age(age)).since(now));
+                return Verdict::After(usage.expiry(usage.slot_of_age(age)).since(now));
             }
         }
         Verdict::Allowed(Span::ZERO)
@@ -181,19 +181,19 @@ impl StrictWindowUsage {
     }
 
     /// Returns the time at which a slot stops counting: when its last microsecond is a window old.
-    fn leaves(&self, slot: u64) -> Timestamp {
+    fn expiry(&self, slot: u64) -> Timestamp {
         self.end(slot).plus(self.window)
     }
 
     /// Returns this usage as if last charged at `now`, with each slot that still counts moved to the number that
-    /// `place` returns.
-    fn moved(&self, now: Timestamp, place: impl Fn(u64) -> u64) -> StrictWindowUsage {
+    /// `new_slot` returns for its number.
+    fn moved(&self, now: Timestamp, new_slot: impl Fn(u64) -> u64) -> StrictWindowUsage {
         let newest = self.slot_of(now);
         let mut moved = StrictWindowUsage { window: self.window, written: now, ..StrictWindowUsage::default() };
         for (age, count) in self.ages() {
-            let slot = place(self.slot_of_age(age));
+            let slot = new_slot(self.slot_of_age(age));
             let age = usize::try_from(newest.saturating_sub(slot)).unwrap_or(SLOTS);
-            if let Some(kept) = moved.counts.get_mut(age).filter(|_| now < self.leaves(slot)) {
+            if let Some(kept) = moved.counts.get_mut(age).filter(|_| now < self.expiry(slot)) {
                 *kept = kept.plus(count);
             }
         }
@@ -210,8 +210,8 @@ impl StrictWindowUsage {
         Cow::Owned(moved)
     }
 
-    /// Returns `true` if a charge at `now` changes no slot except the newest. True for most charges, because they are
-    /// in the same slot as the previous one.
+    /// Returns `true` if a charge at `now` changes no slot except the newest. Most charges do, because they are in the
+    /// same slot as the previous charge.
     fn stays(&self, now: Timestamp) -> bool {
         let newest = self.slot_of(self.written);
         self.slot_of(now) == newest && self.oldest_counting(now) <= newest.saturating_sub(SLOTS_PER_WINDOW)
@@ -219,12 +219,12 @@ impl StrictWindowUsage {
 
     /// Returns the number of the oldest slot that counts at `now`, whether used or not.
     fn oldest_counting(&self, now: Timestamp) -> u64 {
-        // Solves `now < leaves(slot)` for the slot.
+        // Solves `now < expiry(slot)` for the slot.
         let since = now.plus(Span::MICROSECOND).minus(self.window);
         self.slot_of(since)
     }
 
-    /// Returns the number of the slot with this age.
+    /// Returns the number of the slot with an age: the number of slots since the newest one.
     fn slot_of_age(&self, age: u64) -> u64 {
         self.slot_of(self.written).saturating_sub(age)
     }
@@ -307,7 +307,7 @@ impl Usage for StrictWindowUsage {
     fn time_to_recovery(&self, now: Timestamp) -> Span {
         let usage = self.seen_at(now);
         let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
-        newest.map_or(Span::ZERO, |(age, _)| usage.leaves(usage.slot_of_age(age)).since(now))
+        newest.map_or(Span::ZERO, |(age, _)| usage.expiry(usage.slot_of_age(age)).since(now))
     }
 
     fn encode(&self, to: &mut impl Encoder) {
@@ -331,7 +331,7 @@ impl Usage for StrictWindowUsage {
             let count = Amount::from_millionths(from.integer()?)?;
             let slot = usage.slot_of(written).checked_sub(age)?;
             // A charge drops slots that have expired.
-            if age < next_age || usage.leaves(slot) <= written || count == Amount::ZERO {
+            if age < next_age || usage.expiry(slot) <= written || count == Amount::ZERO {
                 return None;
             }
             *usage.counts.get_mut(usize::try_from(age).ok()?)? = count;

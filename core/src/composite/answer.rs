@@ -132,15 +132,16 @@ impl CompositeEvaluation {
             _ => !decision.verdict.allowed(),
         };
         // A limit in shadow mode does not affect the combined decision.
-        let each = || each.iter().zip(&request.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
-        let denying = each().filter(|((decision, _), evaluation)| is_denied_by(decision, evaluation));
+        let enforced = || each.iter().zip(&request.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
+        let denying = enforced().filter(|((decision, _), evaluation)| is_denied_by(decision, evaluation));
         let mut denying = denying.map(|((decision, _), _)| decision);
         let longest = denying.clone().map(|decision| decision.verdict).max();
         let (mut verdict, governing) = if let Some(longest) = longest {
             (longest, denying.find(|decision| decision.verdict == longest))
         } else {
-            let holds = each().map(|((decision, _), _)| decision.verdict).filter(|verdict| verdict.allowed());
-            let governing = first_to_run_out(each().map(|((decision, spec), _)| (decision.remaining, spec, decision)));
+            let holds = enforced().map(|((decision, _), _)| decision.verdict).filter(|verdict| verdict.allowed());
+            let governing =
+                first_to_run_out(enforced().map(|((decision, spec), _)| (decision.remaining, spec, decision)));
             let unlimited = match self.outcome {
                 Outcome::Unknown => Verdict::Never,
                 _ => Verdict::Allowed(Span::ZERO),

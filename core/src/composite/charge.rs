@@ -1,4 +1,4 @@
-//! Changes announced by an evaluation: all limits of a call are charged, or none is.
+//! Charges of a key after an evaluation: all limits of a call are charged, or none is.
 
 use super::composite_evaluation::{CompositeEvaluation, Outcome, PerSpec};
 use super::idempotency::IdempotencyRecords;
@@ -35,7 +35,7 @@ fn holders_by_id<'a>(request: &CompositeRequest<'a>) -> Vec<&'a [u8]> {
 }
 
 impl CompositeUsage {
-    /// Makes the changes announced by an evaluation, or counts its strike. The state must not be later than `now`.
+    /// Applies the changes of an evaluation, or counts the strike. The state must not be later than `now`.
     pub fn charge(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
         let once = request.idempotency.once().filter(|_| evaluation.records_id(request));
         self.begin(now, once.map(|(id, _)| id));

@@ -7,7 +7,7 @@ use crate::limit::{RecoverySource, Usage};
 use crate::number::{Span, Timestamp};
 use crate::usage_kind::UsageKind;
 
-/// Usage of one limit. A component takes 32 bytes: the label fits beside the tag of the usage.
+/// Usage of one limit, in 32 bytes: the label fits beside the tag of the usage.
 #[derive(Clone, Debug)]
 pub(super) struct Component {
     /// Usage, with the label of the component.
@@ -16,7 +16,7 @@ pub(super) struct Component {
     pub(super) recovers_at: Timestamp,
 }
 
-const _: () = assert!(size_of::<Component>() == 32, "a key with two limits is to take no more than a quarter more");
+const _: () = assert!(size_of::<Component>() == 32, "a component fits into 32 bytes");
 
 /// Label of a component: its identity and the change made by the current call.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ impl Component {
         self.usage.label().identity.whole().or_else(long).unwrap_or(ComponentIdentity::Nothing)
     }
 
-    /// Returns `true` if the component must be kept: it has not recovered, or a charge may be settled.
+    /// Returns `true` if the component must be kept at `now`: it has not recovered, or a charge may be settled.
     #[inline(always)]
     pub(super) fn stays(&self, extras: Option<&Extras>, now: Timestamp) -> bool {
         self.may_be_settled(extras) || (now < self.recovers_at && !self.is_unused())

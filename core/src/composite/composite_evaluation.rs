@@ -233,7 +233,8 @@ impl CompositeEvaluation {
             && changing.all(|(spec, evaluation)| evaluation.index.is_some() && spec.name.is_none())
     }
 
-    /// Leaves the limits in shadow mode uncharged: there is no room for their entries, and they deny no call.
+    /// Removes the changes of the limits in shadow mode, for a key without room for their entries: such limits deny no
+    /// call.
     pub fn exclude_shadow_limits(&mut self) {
         for evaluation in self.limits.iter_mut().filter(|evaluation| evaluation.shadow) {
             evaluation.evaluation.change = Change::Nothing;
@@ -250,8 +251,8 @@ impl CompositeEvaluation {
         if charges { self.limits.iter().filter(new).count() } else { 0 }
     }
 
-    /// Returns `true` if the call would create a component, also of a missing key. The usage of a plain key becomes a
-    /// component only when another one is added.
+    /// Returns `true` if the call would create a component. That includes the first component of a missing key. The usage
+    /// of a plain key becomes a component only when another component is added.
     #[must_use]
     pub fn creates_components(&self) -> bool {
         self.new_components() > 0

@@ -25,7 +25,7 @@ pub(super) enum ShortIdentity {
     AlignedSeconds([u8; 4]),
     /// Window of less than 72 minutes that is not a whole number of seconds.
     Micros([u8; 4]),
-    /// Calendar window, as a number.
+    /// [`Identity::words`] of a calendar window, or of a limit without a window.
     Words([u8; 4]),
     /// Any other identity, which the key stores by the serial number of the component.
     Long,

@@ -86,7 +86,8 @@ impl LimitEvaluation {
     }
 }
 
-/// Returns `true` if the call is charged in any case. Only enforced limits count, or all limits if none is enforced.
+/// Returns `true` if a limit is charged even if it denies the call (FORCE). Only enforced limits count, or all limits if
+/// none is enforced.
 pub(super) fn forces(limits: &[LimitEvaluation]) -> bool {
     let all_shadow = limits.iter().all(|evaluation| evaluation.shadow);
     limits.iter().any(|evaluation| (all_shadow || !evaluation.shadow) && evaluation.evaluation.forced)

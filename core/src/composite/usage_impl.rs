@@ -14,9 +14,11 @@ use crate::syntax::{MAX_SPEC_NAME, is_name};
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// Tag of a stored component identity without a window or a name; followed by the tags of those two.
+/// Tag of the encoded identity of a component that no limit has claimed.
 const NOTHING: u64 = 0;
+/// Tag of an encoded identity that is a window.
 const WINDOW: u64 = 1;
+/// Tag of an encoded identity that is a name.
 const NAME: u64 = 2;
 
 impl ComponentIdentity {
@@ -66,7 +68,7 @@ fn decode_into<U: Usage>(usage: &mut U, from: &mut impl Decoder) -> Option<()> {
 
 fn encode_usage<U: Usage>(usage: &U, to: &mut impl Encoder) {
     to.integer(u64::from(U::VERSION));
-    // An unused component is stored while its charges may be settled.
+    // A component may be unused: it is stored while its charges may be settled.
     to.integer(u64::from(!usage.is_unused()));
     if !usage.is_unused() {
         usage.encode(to);
@@ -286,8 +288,8 @@ impl Component {
     }
 }
 
-/// Returns the window of an identity, in the words of a call.
-fn describe_window(known: Identity) -> Option<(&'static str, InfoField)> {
-    let length = (known.micros != 0).then(|| InfoField::Span(Span::from_micros(known.micros)));
-    FixedWindow::aligned_words(known).map(InfoField::Text).or(length).map(|window| ("window", window))
+/// Returns the fact for RL.INFO about the window of an identity; `None` if the identity has no window.
+fn describe_window(identity: Identity) -> Option<(&'static str, InfoField)> {
+    let length = (identity.micros != 0).then(|| InfoField::Span(Span::from_micros(identity.micros)));
+    FixedWindow::aligned_words(identity).map(InfoField::Text).or(length).map(|window| ("window", window))
 }

@@ -101,7 +101,7 @@ impl<'a> Spec<'a> {
         let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
         let limit = match window {
             // Fast path: most calls have no options, and the compiler then knows that the window is a duration.
-            Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
+            Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window),
             window => {
                 let aligned = options.read(args, &words::FIXED_WINDOW_OPTIONS)?;
                 window.limit(limit, aligned, options.options().alignment)?

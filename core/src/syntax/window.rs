@@ -55,7 +55,7 @@ impl Window {
             let orphan = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
             return match (orphan, self) {
                 (Some(word), _) => Err(out_of_place(word, Reason::NotAligned)),
-                (None, Window::Lasts(window)) => Ok(FixedWindow::new(limit, window, false)),
+                (None, Window::Lasts(window)) => Ok(FixedWindow::new(limit, window)),
                 (None, Window::Of(calendar)) => {
                     let word = calendar.to_string();
                     Err(Error::hinted("window", &WINDOW, word.as_bytes(), Hint::NotAligned))

@@ -31,7 +31,11 @@ pub fn run(data: &[u8]) {
     if let Ok(bucket) = Bucket::new(limit, Amount::ONE, window, Discipline::Burst) {
         check(&payload, &bucket);
     }
-    check(&payload, &FixedWindow::new(limit, window, payload.aligned));
+    if payload.aligned {
+        check(&payload, &FixedWindow::aligned(limit, window, Offset::UTC));
+    } else {
+        check(&payload, &FixedWindow::new(limit, window));
+    }
     for (calendar, offset) in [("1w", "+14:00"), ("1mo", "-14:00"), ("3mo", "+05:45"), ("1y", "+00:00")] {
         let (calendar, offset) = (Calendar::parse(calendar.as_bytes()), Offset::parse(offset.as_bytes()));
         let (Some(calendar), Some(offset)) = (calendar, offset) else { unreachable!() };

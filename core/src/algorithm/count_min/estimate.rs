@@ -1,4 +1,4 @@
-//! Estimates of how well a sketch serves its items, in constant time from a sample of its cells.
+//! Shares of a sketch's cells and items for RL.INFO, estimated in constant time from a sample of the cells.
 
 use super::size::{ROWS, SketchSize};
 use crate::number::Amount;
@@ -6,10 +6,10 @@ use crate::number::Amount;
 /// Maximum number of sampled cells per row.
 const SAMPLE_COLUMNS: u32 = 4096;
 
-/// Unit of shares: a share of 1.
+/// Share of 1: shares are in ten-thousandths.
 const WHOLE: u64 = 10_000;
 
-/// Shares in ten-thousandths.
+/// Shares for RL.INFO, in ten-thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shares {
     /// Share of cells in use.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Number of rows: an item has one cell in each.
 pub(crate) const ROWS: u32 = 4;
 
-/// Size of one cell of each row, in bytes.
-const COLUMN: u64 = 32;
+/// Size of a column in bytes: one cell of each row.
+const COLUMN_BYTES: u64 = 32;
 
 /// Memory limit of a sketch's cells: a whole number of columns, each of which consists of one cell per row.
 ///
@@ -38,7 +38,7 @@ impl SketchSize {
     /// Creates a size, rounded down to whole columns. Returns `None` unless `bytes` is from 64 KB to 256 MB.
     #[must_use]
     pub fn new(bytes: u64) -> Option<SketchSize> {
-        let columns = u32::try_from(bytes / COLUMN).ok()?;
+        let columns = u32::try_from(bytes / COLUMN_BYTES).ok()?;
         (SketchSize::MIN_BYTES..=SketchSize::MAX_BYTES).contains(&bytes).then_some(SketchSize { columns })
     }
 
@@ -78,7 +78,7 @@ impl SketchSize {
     /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
-        u64::from(self.columns).saturating_mul(COLUMN)
+        u64::from(self.columns).saturating_mul(COLUMN_BYTES)
     }
 
     /// Returns the number of cells per row.
@@ -95,10 +95,10 @@ impl SketchSize {
 
     /// Creates a size from its stored value.
     pub(super) fn stored(bytes: u64) -> Option<SketchSize> {
-        let columns = u32::try_from(bytes / COLUMN).ok()?;
+        let columns = u32::try_from(bytes / COLUMN_BYTES).ok()?;
         // Tests use small sketches in which items collide.
-        let least = if cfg!(test) { COLUMN } else { SketchSize::MIN_BYTES };
-        let sound = bytes.is_multiple_of(COLUMN) && (least..=SketchSize::MAX_BYTES).contains(&bytes);
+        let least = if cfg!(test) { COLUMN_BYTES } else { SketchSize::MIN_BYTES };
+        let sound = bytes.is_multiple_of(COLUMN_BYTES) && (least..=SketchSize::MAX_BYTES).contains(&bytes);
         sound.then_some(SketchSize { columns })
     }
 }

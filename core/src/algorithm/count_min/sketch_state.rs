@@ -58,7 +58,8 @@ impl SketchState {
         self.cells.level(cell).map_or(0, |(level, era)| self.mark.usage(level, era))
     }
 
-    /// Raises the cells of an item that are below the usage of its bucket. Records which were raised, for the effect.
+    /// Raises the cells of an item that are below `used`, the usage of the item's bucket. Records the raised cells for the
+    /// effect.
     #[inline(always)]
     pub(super) fn raise(&mut self, cells: ItemCells, used: Amount) {
         let level = self.mark.level_of(used.millionths());

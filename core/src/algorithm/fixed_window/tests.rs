@@ -12,11 +12,11 @@ use crate::testing::oracle::almanac::{CalendarWindow, offset, offsets};
 use proptest::prelude::*;
 
 fn plain(limit: u64, window: &str) -> FixedWindow {
-    FixedWindow::new(units(limit), period(window), false)
+    FixedWindow::new(units(limit), period(window))
 }
 
 fn aligned(limit: u64, window: &str) -> FixedWindow {
-    FixedWindow::new(units(limit), period(window), true)
+    FixedWindow::aligned(units(limit), period(window), Offset::UTC)
 }
 
 /// Creates a window from words such as `1mo`, `1mo ANCHOR 31` or `3mo OFFSET +09:00 ANCHOR 31`.
@@ -117,7 +117,7 @@ fn forced_debt_ends_with_the_window() {
 
 #[test]
 fn upto_grants_the_remaining_whole_units() {
-    let (limit, mut key) = (FixedWindow::new(millionths(10_500_000), period("1m"), false), Key::default());
+    let (limit, mut key) = (FixedWindow::new(millionths(10_500_000), period("1m")), Key::default());
     for (most, granted) in [(4, 4), (9, 6), (1, 0)] {
         assert_eq!(key.granted(&limit, 0, most), granted);
     }

@@ -66,7 +66,7 @@ pub(super) fn is_cost(cost: Amount) -> bool {
 /// use ratelimit_core::{Amount, Change, Limit, Period, Timestamp};
 ///
 /// let units = |text| Amount::parse_down(text).unwrap();
-/// let limit = FixedWindow::new(units(b"10000"), Period::parse(b"1m").unwrap(), false);
+/// let limit = FixedWindow::new(units(b"10000"), Period::parse(b"1m").unwrap());
 /// let (mut usage, mut settlement, now) = (FixedWindowUsage::default(), Settlement::default(), Timestamp::EPOCH);
 /// // A call that may cost 4000 turns out to have cost 1200.
 /// limit.charge(&mut usage, now, units(b"4000"));

@@ -45,7 +45,7 @@ fn log(count: u64) -> SlidingLogUsage {
 
 fn window() -> FixedWindowUsage {
     let mut usage = FixedWindowUsage::default();
-    FixedWindow::new(units(9), period("1h"), false).charge(&mut usage, at(0), Amount::ONE);
+    FixedWindow::new(units(9), period("1h")).charge(&mut usage, at(0), Amount::ONE);
     usage
 }
 

@@ -178,7 +178,7 @@ fn effect_older_than_its_component_is_rejected() {
     let hour = period("1h");
     accepts_no_later_effect(&SlidingLog::new(units(9), hour));
     accepts_no_later_effect(&Concurrency::new(units(9), hour).for_holder(b"me"));
-    accepts_no_later_effect(&FixedWindow::new(units(9), hour, false));
+    accepts_no_later_effect(&FixedWindow::new(units(9), hour));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! KEEP: the amount that stays available after a call.
 
 use super::*;
+use crate::algorithm::fixed_window::calendar::Offset;
 
 #[test]
 fn keep_accepts_an_amount_or_a_percentage() {
@@ -159,8 +160,8 @@ proptest! {
             Bucket::new(limit, limit.minus(Amount::saturating(most / 3)), period, Discipline::Burst)
                 .map(AnyLimit::Bucket).ok(),
             Bucket::new(limit, limit, period, Discipline::Queue).map(AnyLimit::Bucket).ok(),
-            Some(AnyLimit::FixedWindow(FixedWindow::new(limit, period, false))),
-            Some(AnyLimit::FixedWindow(FixedWindow::new(limit, period, true))),
+            Some(AnyLimit::FixedWindow(FixedWindow::new(limit, period))),
+            Some(AnyLimit::FixedWindow(FixedWindow::aligned(limit, period, Offset::UTC))),
             Some(AnyLimit::SlidingWindow(SlidingWindow::new(limit, period))),
             Some(AnyLimit::StrictWindow(StrictWindow::new(limit, period))),
             Some(AnyLimit::SlidingLog(SlidingLog::new(limit, period))),

@@ -1,6 +1,7 @@
 //! Commands for one algorithm, and RL.THROTTLE: accepted and rejected arguments.
 
 use super::*;
+use crate::algorithm::fixed_window::calendar::Offset;
 
 #[test]
 fn cost_and_mode_are_parsed() {
@@ -108,8 +109,8 @@ fn limit_of_each_algorithm_is_parsed() {
             "LEAKYBUCKET 7 3 60s",
             AnyLimit::Bucket(Bucket::new(units(7), units(3), minute(), Discipline::Queue).unwrap()),
         ),
-        ("FIXED 7 60s", AnyLimit::FixedWindow(FixedWindow::new(units(7), minute(), false))),
-        ("FIXED 7 60s aligned", AnyLimit::FixedWindow(FixedWindow::new(units(7), minute(), true))),
+        ("FIXED 7 60s", AnyLimit::FixedWindow(FixedWindow::new(units(7), minute()))),
+        ("FIXED 7 60s aligned", AnyLimit::FixedWindow(FixedWindow::aligned(units(7), minute(), Offset::UTC))),
         ("SLIDING 7 60s", AnyLimit::SlidingWindow(SlidingWindow::new(units(7), minute()))),
         ("SLIDING 7 60s strict", AnyLimit::StrictWindow(StrictWindow::new(units(7), minute()))),
         ("SLIDINGLOG 7 60s", AnyLimit::SlidingLog(SlidingLog::new(units(7), minute()))),

@@ -58,8 +58,8 @@ impl Contract for FixedTerms {
         let limit = Amount::saturating(self.limit);
         let distance = |minutes| Offset::parse(offset(minutes).as_bytes()).unwrap();
         match self.window {
-            Window::Plain(window) => FixedWindow::new(limit, period(window), false),
-            Window::Aligned(window, 0) => FixedWindow::new(limit, period(window), true),
+            Window::Plain(window) => FixedWindow::new(limit, period(window)),
+            Window::Aligned(window, 0) => FixedWindow::aligned(limit, period(window), Offset::UTC),
             Window::Aligned(window, minutes) => FixedWindow::aligned(limit, period(window), distance(minutes)),
             Window::Calendar(window, minutes) => {
                 FixedWindow::calendar(limit, window.implementation(), distance(minutes))

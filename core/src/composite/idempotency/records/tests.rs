@@ -66,8 +66,7 @@ impl<const MANY: bool> Key<MANY> {
     }
 
     fn step(&mut self, step: &Step, before: Timestamp, now: Timestamp) {
-        let (window, log) =
-            (FixedWindow::new(units(9), period("1ms"), false), SlidingLog::new(units(9), period("1ms")));
+        let (window, log) = (FixedWindow::new(units(9), period("1ms")), SlidingLog::new(units(9), period("1ms")));
         let usages = self.usages.clone();
         match step {
             Step::Clock(..) => {

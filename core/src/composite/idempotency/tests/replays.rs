@@ -1,6 +1,7 @@
 //! Settlements compared with a replay of all calls in exact fractions.
 
 use super::*;
+use crate::algorithm::fixed_window::calendar::Offset;
 
 /// Usage by definition. Changes receive the fields of the real usage before and after them, because windows are those
 /// of the real usage.
@@ -78,7 +79,8 @@ impl Naive for NaiveFixed {
     const PLACES: bool = false;
 
     fn limit(CommonOptions { amount, length, aligned }: CommonOptions) -> FixedWindow {
-        FixedWindow::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap(), aligned)
+        let (limit, window) = (millionths(amount), Period::new(Span::from_micros(length)).unwrap());
+        if aligned { FixedWindow::aligned(limit, window, Offset::UTC) } else { FixedWindow::new(limit, window) }
     }
 
     fn move_back(&mut self, _: i128, _: &[i128], _: &[i128]) {}

@@ -30,7 +30,7 @@ fn refund_is_limited_to_the_usage() {
 
 #[test]
 fn charge_of_an_expired_fixed_window_cannot_be_settled() {
-    let limit = FixedWindow::new(units(10), minute(), false);
+    let limit = FixedWindow::new(units(10), minute());
     let mut key = charged(&limit, &[(0, "a", 9), (60, "b", 5)]);
     assert_eq!(settled(&mut key, &limit, 60, "a", 9), 0);
     assert_eq!(settled(&mut key, &limit, 60, "b", 4), 4);
@@ -38,7 +38,7 @@ fn charge_of_an_expired_fixed_window_cannot_be_settled() {
 
 #[test]
 fn call_settled_to_zero_has_still_opened_its_window() {
-    let limit = FixedWindow::new(units(10), minute(), false);
+    let limit = FixedWindow::new(units(10), minute());
     let mut key = charged(&limit, &[(0, "a", 9), (30, "", 1)]);
     assert_eq!(settled(&mut key, &limit, 40, "a", 9), 9);
     assert_eq!(limit.reset(&key.usage, seconds(40)), Span::SECOND.times(20));
