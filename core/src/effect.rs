@@ -33,7 +33,7 @@ use crate::wire::codec::{Decoder, Encoder};
 ///
 /// let deletion = EncodedText::deletion::<BucketUsage>();
 /// assert_eq!(deletion.as_bytes(), b"rl-bucket del");
-/// assert!(matches!(Effect::read::<BucketUsage>(deletion.as_bytes()), Some(Effect::Deletion)));
+/// assert!(matches!(Effect::decode::<BucketUsage>(deletion.as_bytes()), Some(Effect::Deletion)));
 /// ```
 pub struct EncodedText {
     short: [u8; EncodedText::SHORT],
@@ -349,7 +349,7 @@ pub enum Effect<'a> {
 impl<'a> Effect<'a> {
     /// Decodes an effect on the kind of `U`. Returns `None` for any other text.
     #[must_use]
-    pub fn read<U: Usage>(text: &'a [u8]) -> Option<Effect<'a>> {
+    pub fn decode<U: Usage>(text: &'a [u8]) -> Option<Effect<'a>> {
         let text = text.strip_prefix(U::KIND.name().as_bytes())?;
         if text == DELETION {
             return Some(Effect::Deletion);

@@ -28,13 +28,7 @@ impl Request {
     /// Returns `true` for a peek, which neither charges nor refunds.
     #[must_use]
     pub fn is_peek(self) -> bool {
-        match self {
-            Request::Take(cost) | Request::Force(cost) | Request::ForceUpTo(cost) | Request::Within(cost, _) => {
-                cost == Amount::ZERO
-            }
-            Request::PeekPastLimit => true,
-            Request::UpTo(_) | Request::Refund(_) => false,
-        }
+        !matches!(self, Request::UpTo(_) | Request::Refund(_)) && self.cost() == Amount::ZERO
     }
 
     /// Returns the cost or amount that the request names; zero for one that names none.

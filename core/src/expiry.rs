@@ -58,11 +58,11 @@ impl Expiry {
     /// `moved` is set, the present one is from before the clock moved backwards, and is replaced.
     #[must_use]
     pub fn after_charge(self, present: Option<u64>, moved: bool) -> u64 {
-        present.filter(|at| !moved && self.holds(*at)).unwrap_or(self.latest)
+        present.filter(|at| !moved && self.contains(*at)).unwrap_or(self.latest)
     }
 
     /// Returns `true` if an expiry is in range.
-    fn holds(self, at: u64) -> bool {
+    fn contains(self, at: u64) -> bool {
         (self.earliest..=self.latest).contains(&at)
     }
 }
@@ -86,9 +86,9 @@ impl StepBack {
     /// Returns the expiry after a step back without a charge, in milliseconds since the epoch.
     ///
     /// The expiry follows the limit that charged the usage last, which may be another than the call's. With
-    /// [`MovesBack`](RecoverySource::MovesBack), the recovery moves with the clock, and so a present expiry that is in range for the call's limit moves too. Any other present expiry
-    /// stays: MIGRATE or RESTORE may have set it after the step, and moving it would make it too early. It is too late
-    /// by at most the step.
+    /// [`MovesBack`](RecoverySource::MovesBack), the recovery moves with the clock, and so a present expiry that is in
+    /// range for the call's limit moves too. Any other present expiry stays: MIGRATE or RESTORE may have set it after
+    /// the step, and moving it would make it too early. It is too late by at most the step.
     ///
     /// With [`Limit`](RecoverySource::Limit), only the limit of the last charge knows the recovery. That is not later
     /// than before, and the present expiry stays, unless it is exactly the one that the call's limit sets. Then that
@@ -102,15 +102,15 @@ impl StepBack {
         let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());
         let kept = match self.recovery {
             RecoverySource::MovesBack => {
-                present.map(|at| if self.before.holds(at) { at.saturating_sub(by_whole_millis) } else { at })
+                present.map(|at| if self.before.contains(at) { at.saturating_sub(by_whole_millis) } else { at })
             }
             RecoverySource::Limit => present.filter(|at| *at != self.before.latest),
             RecoverySource::Usage => None,
         };
         // An expiry that moved back may have used up the reserve.
         let earliest = self.after.earliest.saturating_sub(Expiry::RESERVE);
-        let sound = earliest.max(self.now.floor_millis().saturating_add(1))..=LATEST_EXPIRY;
-        kept.filter(|at| sound.contains(at)).unwrap_or(self.after.latest)
+        let valid = earliest.max(self.now.floor_millis().saturating_add(1))..=LATEST_EXPIRY;
+        kept.filter(|at| valid.contains(at)).unwrap_or(self.after.latest)
     }
 }
 

@@ -237,7 +237,7 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
     /// Copies pieces into new blocks, for an allocator with better places for them. Starts at the piece with the number
     /// `from` and goes on while `has_time` returns `true`. Returns the number of the next piece, if there is one. The
     /// encoding stays the same.
-    fn renew_pieces(&mut self, _from: usize, _may_go_on: &mut impl FnMut() -> bool) -> Option<usize> {
+    fn renew_pieces(&mut self, _from: usize, _has_time: &mut impl FnMut() -> bool) -> Option<usize> {
         None
     }
 

@@ -53,7 +53,7 @@ pub fn check_stored<U: Usage>(usage: &U) -> Result<(), RoundTripError> {
 /// Returns an error if the effect is rejected or has another result.
 pub fn check_effect<U: Usage>(before: &U, effect: &EncodedText, after: &U) -> Result<(), RoundTripError> {
     let rejected = || RoundTripError::new("the effect is rejected", effect);
-    let Some(Effect::Change { version, fields, .. }) = Effect::read::<U>(effect.as_bytes()) else {
+    let Some(Effect::Change { version, fields, .. }) = Effect::decode::<U>(effect.as_bytes()) else {
         return Err(rejected());
     };
     let (mut checked, mut applied, mut replica) = (fields, fields, before.clone());

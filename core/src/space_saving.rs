@@ -83,8 +83,8 @@ pub struct SpaceSaving {
     /// Maximum number of entries.
     max_entries: usize,
     hash: Hash,
-    /// Places of the entries, by the hashes of their keys.
-    places: HashTable<Place>,
+    /// Indexes of the entries, by the hashes of their keys.
+    table: HashTable<TableSlot>,
     entries: Vec<DeniedKey>,
     /// Binary heap with the lowest count at the root.
     counts: Vec<Count>,
@@ -104,16 +104,16 @@ struct Count {
 /// Index that no entry has.
 const NONE: usize = usize::MAX;
 
-/// Place of an entry, with the hash of its key, so that rehashing the table does not access the keys.
+/// Slot of the hash table: the index of an entry with the hash of its key, so that rehashing does not access the keys.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TableSlot {
     hash: u32,
     entry: u32,
 }
 
-impl Place {
-    fn new(hash: u32, entry: usize) -> Place {
-        Place { hash, entry: u32::try_from(entry).unwrap_or(u32::MAX) }
+impl TableSlot {
+    fn new(hash: u32, entry: usize) -> TableSlot {
+        TableSlot { hash, entry: u32::try_from(entry).unwrap_or(u32::MAX) }
     }
 
     fn entry(self) -> usize {
@@ -131,8 +131,8 @@ impl SpaceSaving {
     fn hashed_by(hash: Hash, max_entries: usize) -> SpaceSaving {
         let max_entries = max_entries.min(MAX_ENTRIES);
         let clock = MinuteClock::default();
-        let (places, entries, counts) = (HashTable::new(), Vec::new(), Vec::new());
-        SpaceSaving { max_entries, hash, places, entries, counts, floor: 0, latest: NONE, clock }
+        let (table, entries, counts) = (HashTable::new(), Vec::new(), Vec::new());
+        SpaceSaving { max_entries, hash, table, entries, counts, floor: 0, latest: NONE, clock }
     }
 
     /// Returns the maximum number of entries.
@@ -173,12 +173,12 @@ impl SpaceSaving {
     #[inline(never)]
     fn find_or_add(&mut self, name: &[u8], item: Option<&[u8]>, minute: u64) -> Option<usize> {
         let hash = self.hash.of(name, item);
-        let is_of_key = |place: &Place| {
-            place.hash == hash && self.entries.get(place.entry()).is_some_and(|entry| entry.is_of(name, item))
+        let is_of_key = |slot: &TableSlot| {
+            slot.hash == hash && self.entries.get(slot.entry()).is_some_and(|entry| entry.is_of(name, item))
         };
-        if let Some(place) = self.places.find(spread(hash), is_of_key).copied() {
-            self.count_at(place.entry(), minute);
-            return Some(place.entry());
+        if let Some(slot) = self.table.find(spread(hash), is_of_key).copied() {
+            self.count_at(slot.entry(), minute);
+            return Some(slot.entry());
         }
         self.add(name, item, hash, minute)
     }
@@ -200,7 +200,7 @@ impl SpaceSaving {
             let entry = self.entries.get(count.entry)?;
             Some(entry.heavy(count.denied, entry.error))
         };
-        first(self.counts.iter().filter_map(heavy).collect(), count)
+        top_by_rank(self.counts.iter().filter_map(heavy).collect(), count)
     }
 
     /// Returns up to `count` keys that were denied most in the last `minutes` minutes, including the current one. The
@@ -209,7 +209,7 @@ impl SpaceSaving {
     pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<HeavyHitter<'_>> {
         let minute = self.clock.minute(now);
         let heavy = self.entries.iter().map(|entry| entry.heavy(entry.minutes.since(minute, minutes), 0));
-        first(heavy.filter(|heavy| heavy.denied > 0).collect(), count)
+        top_by_rank(heavy.filter(|heavy| heavy.denied > 0).collect(), count)
     }
 
     /// Forgets all denials.
@@ -254,9 +254,9 @@ impl SpaceSaving {
         let least = *self.counts.first()?;
         self.floor = least.denied;
         if let Some(entry) = self.entries.get_mut(least.entry) {
-            let is_of_entry = |place: &Place| place.entry() == least.entry;
-            if let Ok(place) = self.places.find_entry(spread(entry.hash), is_of_entry) {
-                place.remove();
+            let is_of_entry = |slot: &TableSlot| slot.entry() == least.entry;
+            if let Ok(slot) = self.table.find_entry(spread(entry.hash), is_of_entry) {
+                slot.remove();
             }
             entry.name.clear();
             entry.name.extend_from_slice(name);
@@ -267,31 +267,31 @@ impl SpaceSaving {
             entry.minutes.clear();
             entry.minutes.count(minute);
         }
-        self.place(least.entry, hash);
+        self.add_to_table(least.entry, hash);
         self.increment(0);
         Some(least.entry)
     }
 
     /// Inserts a new entry and returns its index.
     fn insert(&mut self, entry: DeniedKey, denied: u64) -> usize {
-        if self.places.is_empty() {
+        if self.table.is_empty() {
             // With twice the room, the table is rehashed in place when keys come and go, and never grows.
             let room = self.max_entries.saturating_add(1).saturating_mul(2);
-            self.places.reserve(room, |place| spread(place.hash));
+            self.table.reserve(room, |slot| spread(slot.hash));
         }
         let (index, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
         self.entries.push(DeniedKey { count, ..entry });
-        self.place(index, hash);
+        self.add_to_table(index, hash);
         let counted = Count { denied, entry: index };
         self.counts.push(counted);
         self.sift_up(count, counted);
         index
     }
 
-    /// Adds an entry to the table of places.
-    fn place(&mut self, entry: usize, hash: u32) {
-        let place = Place::new(hash, entry);
-        self.places.insert_unique(spread(hash), place, |place| spread(place.hash));
+    /// Adds the index of an entry to the hash table.
+    fn add_to_table(&mut self, entry: usize, hash: u32) {
+        let slot = TableSlot::new(hash, entry);
+        self.table.insert_unique(spread(hash), slot, |slot| spread(slot.hash));
     }
 
     /// Increments a count and moves it down in the heap if necessary, which is rare.
@@ -303,8 +303,8 @@ impl SpaceSaving {
         while let Some((below, least)) = self.least_below(place)
             && least.denied < count.denied
         {
-            self.put(place, least);
-            self.put(below, count);
+            self.set_count(place, least);
+            self.set_count(below, count);
             place = below;
         }
     }
@@ -327,13 +327,13 @@ impl SpaceSaving {
             && let Some(&of_above) = self.counts.get(above)
             && count.denied < of_above.denied
         {
-            self.put(place, of_above);
+            self.set_count(place, of_above);
             place = above;
         }
-        self.put(place, count);
+        self.set_count(place, count);
     }
 
-    fn put(&mut self, place: usize, count: Count) {
+    fn set_count(&mut self, place: usize, count: Count) {
         if let (Some(room), Some(entry)) = (self.counts.get_mut(place), self.entries.get_mut(count.entry)) {
             *room = count;
             entry.count = place;
@@ -342,7 +342,7 @@ impl SpaceSaving {
 }
 
 /// Returns the first `count` keys by rank, in order.
-fn first(mut all: Vec<HeavyHitter<'_>>, count: usize) -> Vec<HeavyHitter<'_>> {
+fn top_by_rank(mut all: Vec<HeavyHitter<'_>>, count: usize) -> Vec<HeavyHitter<'_>> {
     if count < all.len() {
         // Usually few of many keys are requested, so sorting all of them would be wasteful.
         all.select_nth_unstable_by_key(count, HeavyHitter::rank);

@@ -4,8 +4,7 @@
 //!
 //! * the kind and its name as a type of the server: nine characters of `A-Za-z0-9-_`, which never change;
 //! * the limit in a call, and how it is selected: `anyone` for any caller, `holder` for a holder of leases, `item` for
-//!   an item of
-//!   a sketch;
+//!   an item of a sketch;
 //! * the usage at a key, and its storage in [`AnyUsage`](crate::AnyUsage): `boxed` for a large one, so that it does not
 //!   enlarge the others;
 //! * the words that begin its spec, each with the function of [`Spec`](crate::syntax::Spec) that parses the words after

@@ -263,7 +263,7 @@ impl Key {
     /// Runs RL.EFFECT with an edited text of an effect on `before`. An accepted effect replaces the value of the key.
     pub fn apply(&mut self, before: &Value, text: &[u8]) {
         fn applied<U: Usage>(before: &U, text: &[u8]) -> Option<(U, u64)> {
-            let Some(Effect::Change { version, expires_at, fields }) = Effect::read::<U>(text) else { return None };
+            let Some(Effect::Change { version, expires_at, fields }) = Effect::decode::<U>(text) else { return None };
             let (mut checked, mut read, mut after) = (fields, fields, before.clone());
             if !before.accepts_effect(&mut checked, version) || !checked.end() {
                 return None;
@@ -273,7 +273,7 @@ impl Key {
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }
         fn converted<U: PlainUsage>(before: &U, text: &[u8]) -> Option<(CompositeUsage, u64)> {
-            let Some(Effect::Conversion { version, expires_at, plain_expiry, fields }) = Effect::read::<U>(text) else {
+            let Some(Effect::Conversion { version, expires_at, plain_expiry, fields }) = Effect::decode::<U>(text) else {
                 return None;
             };
             let (mut checked, mut read) = (fields, fields);

@@ -43,7 +43,7 @@ fn with_queue(redis: &Redis, index: KeyIndex, reply: Reply, now: Timestamp) -> R
 
 /// `RL.TOP [COUNT count] [SINCE duration] [RESET]`
 pub fn top(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let query = Query::read(&mut args)?;
+    let query = Query::parse(&mut args)?;
     Ok(redis.state.heavy_hitters.with(|top| {
         let reply = Reply::heaviest(&match query.minutes {
             Some(minutes) => top.heaviest_since(query.count, minutes, redis::now()),

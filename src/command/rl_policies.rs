@@ -12,8 +12,8 @@ use ratelimit_core::wire::error::{Error, Expected, Needed, Reason, Syntax};
 /// `RL.POLICYSET name [NX | VERSION version] spec [FORCE | SHADOW] [spec [FORCE | SHADOW] ...]`
 pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
-    let condition = Condition::read(&mut args)?;
-    let policy = Policy::read(&mut args)?;
+    let condition = Condition::parse(&mut args)?;
+    let policy = Policy::parse(&mut args)?;
     if !redis::policy_persistence::are_persisted() {
         return Err(Error::PoliciesOff);
     }
@@ -29,7 +29,7 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 /// [FOR duration]`
 pub fn scale(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
-    let scaling = Scaling::read(&mut args)?;
+    let scaling = Scaling::parse(&mut args)?;
     let ScaleOutcome { facts, changed } = change(redis, |table| table.scale(name, scaling, redis::now()))?;
     if changed {
         redis.propagate_policies_to_cluster(&[name]);
@@ -59,7 +59,7 @@ const MATCH: Syntax = Syntax { word: "MATCH", arguments: "pattern" };
 pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let pattern = match args.peek() {
         None => None,
-        Some(_) if args.accept("MATCH") => Some(Pattern::read(args.argument("pattern", &MATCH)?)?),
+        Some(_) if args.accept("MATCH") => Some(Pattern::compile(args.argument("pattern", &MATCH)?)?),
         Some(word) => {
             let needed = Needed::instead_of(word, Expected::Word, vec!["MATCH"], Vec::new());
             return Err(Error::unexpected(word, Reason::Needed(needed)));
@@ -72,7 +72,7 @@ pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 
 /// `RL.POLICYDEL name VERSION version | name [name ...]`
 pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let (deletion, now) = (DeletionRequest::read(&mut args)?, redis::now());
+    let (deletion, now) = (DeletionRequest::parse(&mut args)?, redis::now());
     let names = match deletion {
         DeletionRequest::OfNames(names) => names,
         DeletionRequest::OfVersion(name, version) => {

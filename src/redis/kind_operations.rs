@@ -78,7 +78,7 @@ fn check<U: Usage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<Ch
 
 /// Returns an error for an effect that no call on this usage can have had.
 fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
-    match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
+    match Effect::decode::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => Ok(()),
         Effect::Change { version, mut fields, .. } => {
             let accepted = usage.accepts_effect(&mut fields, version);
@@ -89,7 +89,7 @@ fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
 }
 
 fn check_plain<U: PlainUsage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<CheckedEffect, Error> {
-    if !matches!(Effect::read::<U>(text), Some(Effect::Conversion { .. })) {
+    if !matches!(Effect::decode::<U>(text), Some(Effect::Conversion { .. })) {
         return check::<U>(redis, index, text);
     }
     let key = redis.peek(index)?;
@@ -100,7 +100,7 @@ fn check_plain<U: PlainUsage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -
 
 /// Returns an error for a conversion that no call on this usage can have made. `missing` is `true` for a missing key.
 fn accept_conversion<U: PlainUsage>(plain: &U, missing: bool, text: &[u8]) -> Result<(), Error> {
-    match Effect::read::<U>(text) {
+    match Effect::decode::<U>(text) {
         Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) if !missing => {
             let accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut fields, version);
             if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
@@ -121,7 +121,7 @@ fn apply<U: Usage>(
     if may_have_changed || key.is_missing() != checked.missing {
         accept(key.usage(), text)?;
     }
-    match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
+    match Effect::decode::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => key.remove(),
         Effect::Change { version, expires_at, mut fields } => {
             key.usage_mut().apply_effect(&mut fields, version);
@@ -148,7 +148,7 @@ fn apply_plain<U: PlainUsage>(
     checked: CheckedEffect,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let Some(Effect::Conversion { expires_at, plain_expiry, mut fields, .. }) = Effect::read::<U>(text) else {
+    let Some(Effect::Conversion { expires_at, plain_expiry, mut fields, .. }) = Effect::decode::<U>(text) else {
         return apply::<U>(redis, index, text, checked, now);
     };
     let may_have_changed = checked.may_have_changed(redis);

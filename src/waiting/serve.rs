@@ -110,7 +110,7 @@ fn decide(
         let denied = deny_call(redis, index, call, now);
         return end_wait(redis.state, key, call, denied, None, true, now);
     }
-    if call.claim.is_fenced() {
+    if call.claim.is_fenced {
         assign_token(redis, &mut request, now);
     }
     let renews = charge::lease_until(redis, index, call.claim.holder(), now).is_some();
@@ -155,7 +155,7 @@ fn end_wait(
 
 /// Returns the reply to a call that is granted nothing.
 pub fn denial_reply(call: &WaitingCall, decision: &Decision) -> Reply {
-    if call.claim.is_fenced() { Reply::fenced(decision, 0) } else { Reply::decision(decision) }
+    if call.claim.is_fenced { Reply::fenced(decision, 0) } else { Reply::decision(decision) }
 }
 
 /// Returns the decision on a waiting call that is to be denied even if there is room, because nothing can be written

@@ -105,7 +105,7 @@ impl CompositeUsage {
         after: &CompositeUsage,
     ) -> Result<(), RoundTripError> {
         let refused = || RoundTripError::new("the conversion is rejected", effect);
-        let Some(Effect::Conversion { version, plain_expiry, fields, .. }) = Effect::read::<U>(effect.as_bytes())
+        let Some(Effect::Conversion { version, plain_expiry, fields, .. }) = Effect::decode::<U>(effect.as_bytes())
         else {
             return Err(refused());
         };

@@ -37,7 +37,7 @@ fn shown(text: &EncodedText) -> String {
 
 /// Decodes an effect on a bucket, and returns its version, its expiry and the remaining text.
 fn read(text: &str) -> Option<(u32, u64, String)> {
-    match Effect::read::<BucketUsage>(text.as_bytes())? {
+    match Effect::decode::<BucketUsage>(text.as_bytes())? {
         Effect::Change { version, expires_at, fields } => {
             Some((version, expires_at, fields.rest.escape_ascii().to_string()))
         }
@@ -47,7 +47,7 @@ fn read(text: &str) -> Option<(u32, u64, String)> {
 
 /// Decodes the conversion of a bucket, and returns its version, its expiry, the former expiry and the remaining text.
 fn read_conversion(text: &str) -> Option<(u32, u64, Option<u64>, String)> {
-    match Effect::read::<BucketUsage>(text.as_bytes())? {
+    match Effect::decode::<BucketUsage>(text.as_bytes())? {
         Effect::Conversion { version, expires_at, plain_expiry, fields } => {
             Some((version, expires_at, plain_expiry, fields.rest.escape_ascii().to_string()))
         }
@@ -124,7 +124,7 @@ fn encoded_effect_is_decoded() {
     assert_eq!(read(&format!("rl-bucket 1 {LATEST_EXPIRY}")), Some((1, LATEST_EXPIRY, String::new())));
     assert_eq!(read("rl-bucket 1 1"), Some((1, 1, String::new())));
     assert_eq!(read("rl-bucket 1 max 1500000 1M"), Some((1, LATEST_EXPIRY, " 1500000 1M".to_owned())));
-    assert!(matches!(Effect::read::<BucketUsage>(b"rl-bucket del"), Some(Effect::Deletion)));
+    assert!(matches!(Effect::decode::<BucketUsage>(b"rl-bucket del"), Some(Effect::Deletion)));
 }
 
 #[test]

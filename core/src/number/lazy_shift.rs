@@ -15,7 +15,7 @@ impl Mark {
         Mark(Timestamp::EPOCH.plus(Span::from_micros(bits)))
     }
 
-    /// Returns its bits, which are in the order of marks.
+    /// Returns the bits of the mark. Their order is that of the marks.
     pub fn bits(self) -> u64 {
         self.0.micros()
     }

@@ -32,7 +32,7 @@ impl Pattern {
     ///
     /// # Errors
     /// Returns an error if the pattern is too long.
-    pub fn read(mut text: &[u8]) -> Result<Pattern, Error> {
+    pub fn compile(mut text: &[u8]) -> Result<Pattern, Error> {
         if text.len() > MAX_PATTERN {
             return Err(Error::out_of_range("pattern", &PATTERN, text));
         }

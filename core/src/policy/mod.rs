@@ -30,7 +30,7 @@
 //! use ratelimit_core::Timestamp;
 //!
 //! let words: [&[u8]; 5] = [b"RL.POLICYSET", b"TOKENBUCKET", b"60", b"60", b"1m"];
-//! let policy = Policy::read(&mut Args::new(&words))?;
+//! let policy = Policy::parse(&mut Args::new(&words))?;
 //! let now = Timestamp::from_clock(1_700_000_000_000_000);
 //!
 //! let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));

@@ -101,11 +101,11 @@ impl Condition {
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn read(args: &mut Args) -> Result<Condition, Error> {
+    pub fn parse(args: &mut Args) -> Result<Condition, Error> {
         if args.accept("NX") {
             return Ok(Condition::IfMissing);
         }
-        Ok(read_version(args)?.map_or(Condition::Always, Condition::OverVersion))
+        Ok(parse_version(args)?.map_or(Condition::Always, Condition::OverVersion))
     }
 }
 
@@ -114,9 +114,9 @@ impl<'a> DeletionRequest<'a> {
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn read(args: &mut Args<'a>) -> Result<DeletionRequest<'a>, Error> {
+    pub fn parse(args: &mut Args<'a>) -> Result<DeletionRequest<'a>, Error> {
         let first = name_of_policy(args)?;
-        if let Some(version) = read_version(args)? {
+        if let Some(version) = parse_version(args)? {
             args.end()?;
             return Ok(DeletionRequest::OfVersion(first, version));
         }
@@ -142,7 +142,7 @@ pub(super) fn check_version(name: &[u8], expected: u64, current: Option<u64>) ->
 }
 
 /// Parses `[VERSION n]`.
-fn read_version(args: &mut Args) -> Result<Option<u64>, Error> {
+fn parse_version(args: &mut Args) -> Result<Option<u64>, Error> {
     if !args.accept("VERSION") {
         return Ok(None);
     }
@@ -156,15 +156,15 @@ impl Scaling {
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn read(args: &mut Args) -> Result<Scaling, Error> {
+    pub fn parse(args: &mut Args) -> Result<Scaling, Error> {
         if args.accept("MUL") {
             let by = args.option_value("factor", &MUL, &FACTOR_OF_MUL, |word| factor(word, Amount::ONE))?;
-            return Scaling::read_options(args, ScaleStep::Multiply { by, min: DEFAULT_MIN_FACTOR }, &MUL);
+            return Scaling::parse_options(args, ScaleStep::Multiply { by, min: DEFAULT_MIN_FACTOR }, &MUL);
         }
         if args.accept("ADD") {
             let parse = |word| factor(word, Scale::MAX_FACTOR).filter(|step| *step != Amount::ZERO);
             let step = args.option_value("step", &ADD, &STEP, parse)?;
-            return Scaling::read_options(args, ScaleStep::Add { step, max: Amount::ONE }, &ADD);
+            return Scaling::parse_options(args, ScaleStep::Add { step, max: Amount::ONE }, &ADD);
         }
         let word = args.word()?;
         let must_be = if begins_as_number(word) { &FACTOR } else { &FACTOR_OR_WORD };
@@ -182,8 +182,8 @@ impl Scaling {
     }
 
     /// Parses the options after MUL and ADD, in any order.
-    fn read_options(args: &mut Args, mut step: ScaleStep, syntax: &'static Syntax) -> Result<Scaling, Error> {
-        let (mut every, mut lasts, mut bound) = (None, None, None);
+    fn parse_options(args: &mut Args, mut step: ScaleStep, syntax: &'static Syntax) -> Result<Scaling, Error> {
+        let (mut every, mut scale_duration, mut bound) = (None, None, None);
         let (bound_word, argument, must_be) = match step {
             ScaleStep::Add { .. } => ("MAX", "most", &MAX_FACTOR),
             _ => ("MIN", "least", &MIN_FACTOR),
@@ -192,7 +192,7 @@ impl Scaling {
             let is_duplicate = if args.accept("EVERY") {
                 every.replace(duration(args, &EVERY_SYNTAX, &SECONDS)?).is_some()
             } else if args.accept("FOR") {
-                lasts.replace(duration(args, &FOR_SYNTAX, &DURATION)?).is_some()
+                scale_duration.replace(duration(args, &FOR_SYNTAX, &DURATION)?).is_some()
             } else if args.accept(bound_word) {
                 let parse = |word| factor(word, Scale::MAX_FACTOR);
                 bound.replace(args.option_value(argument, syntax, must_be, parse)?).is_some()
@@ -205,10 +205,12 @@ impl Scaling {
             }
         }
         match &mut step {
-            ScaleStep::Multiply { min: own, .. } | ScaleStep::Add { max: own, .. } => *own = bound.unwrap_or(*own),
+            ScaleStep::Multiply { min: default, .. } | ScaleStep::Add { max: default, .. } => {
+                *default = bound.unwrap_or(*default);
+            }
             ScaleStep::Set(_) => {}
         }
-        Ok(Scaling { step, every, duration: lasts })
+        Ok(Scaling { step, every, duration: scale_duration })
     }
 }
 

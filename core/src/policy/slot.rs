@@ -85,7 +85,7 @@ impl Slot {
             return;
         }
         self.digest = record_hash::of(self.entry.identity().as_bytes());
-        let Some(policy) = read(&self.entry.definition.text) else {
+        let Some(policy) = parse_definition(&self.entry.definition.text) else {
             self.state = SlotState::Unreadable;
             return;
         };
@@ -138,7 +138,7 @@ impl Slot {
 }
 
 /// Parses the text of a definition.
-pub(super) fn read(text: &[u8]) -> Option<Policy> {
+pub(super) fn parse_definition(text: &[u8]) -> Option<Policy> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.POLICYSET"[..]).chain(text.split(|byte| *byte == b' ')).collect();
-    Policy::read(&mut Args::new(&words)).ok()
+    Policy::parse(&mut Args::new(&words)).ok()
 }

@@ -8,7 +8,7 @@ use super::scale_timing::ScaleInstants;
 use super::slot::Slot;
 use super::walk::{self, GROUPS, Walk};
 use crate::number::{Span, Timestamp};
-use crate::wire::short_bytes::are_same;
+use crate::wire::short_bytes::are_equal;
 use hashbrown::{HashTable, hash_table};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -67,7 +67,7 @@ impl Slots {
     /// Returns the slot of a name.
     #[inline(always)]
     pub(super) fn get(&self, name: &[u8]) -> Option<&Slot> {
-        self.by_hash.find(record_hash::of(name), |(_, slot)| are_same(&slot.entry.name, name)).map(|(_, slot)| &**slot)
+        self.by_hash.find(record_hash::of(name), |(_, slot)| are_equal(&slot.entry.name, name)).map(|(_, slot)| &**slot)
     }
 
     /// Returns the slot of a name, unless its policy is deleted.
@@ -102,7 +102,7 @@ impl Slots {
     /// the end.
     pub(super) fn step(&self, walk: &mut Walk) -> Option<impl Iterator<Item = &Slot>> {
         let hash = walk.step(&self.hashes)?;
-        Some(self.by_hash.iter_hash(hash).filter(move |(of, _)| *of == hash).map(|(_, slot)| &**slot))
+        Some(self.by_hash.iter_hash(hash).filter(move |(slot_hash, _)| *slot_hash == hash).map(|(_, slot)| &**slot))
     }
 
     /// Stores an entry with the instants of its scale. Returns `true` if it differs from the stored one. A new slot
@@ -161,7 +161,7 @@ impl Slots {
             let found = |slot: &Slot| slot.entry.is_deleted() && slot.deletion == number && slot.entry.name == name;
             if let Ok(found) = self.by_hash.find_entry(hash, |(_, slot)| found(slot)) {
                 found.remove();
-                if !self.by_hash.iter_hash(hash).any(|(of, _)| *of == hash) {
+                if !self.by_hash.iter_hash(hash).any(|(slot_hash, _)| *slot_hash == hash) {
                     self.hashes.remove(&hash);
                 }
             }

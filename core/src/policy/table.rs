@@ -19,7 +19,7 @@ use crate::wire::error::Error;
 use std::rc::Rc;
 
 /// Policies of a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Table {
     /// All names with their state.
     pub(super) slots: Slots,
@@ -35,24 +35,11 @@ pub struct Table {
     inbox: Inbox,
 }
 
-impl Default for Table {
-    fn default() -> Table {
-        Table::of_node(0)
-    }
-}
-
 impl Table {
     /// Creates an empty table whose stamps have the node id `node`.
     #[must_use]
     pub fn of_node(node: u64) -> Table {
-        Table {
-            slots: Slots::default(),
-            node,
-            latest: 0,
-            clock: SharedSteadyClock::default(),
-            refused: 0,
-            inbox: Inbox::default(),
-        }
+        Table { node, ..Table::default() }
     }
 
     /// Sets the node id of stamps. No other member of the cluster has the same.

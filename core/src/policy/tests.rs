@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 /// Parses a policy.
 pub(super) fn policy(text: &str) -> Policy {
-    slot::read(text.as_bytes()).unwrap()
+    slot::parse_definition(text.as_bytes()).unwrap()
 }
 
 /// Returns the timestamp some seconds after a fixed one.
@@ -133,7 +133,10 @@ impl Table {
             live += 1;
             let group = &mut digests[walk::group_of(*hash)];
             *group = group.wrapping_add(record_hash::of(entry.identity().as_bytes()));
-            assert_eq!(matches!(state, SlotState::Unreadable), slot::read(&entry.definition.text).is_none());
+            assert_eq!(
+                matches!(state, SlotState::Unreadable),
+                slot::parse_definition(&entry.definition.text).is_none()
+            );
         }
         assert_eq!((self.len(), self.is_empty(), self.digests()), (live, live == 0, &digests));
         assert_eq!(

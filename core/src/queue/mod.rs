@@ -38,11 +38,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Claim {
     concurrency: Concurrency,
     holder: SharedName,
-    cost: Amount,
+    /// Requested units.
+    pub cost: Amount,
     keep: Amount,
     name: Option<Box<[u8]>>,
     nx: bool,
-    fenced: bool,
+    /// `true` if the call requests a fencing token, which is created when the lease is granted.
+    pub is_fenced: bool,
 }
 
 impl Claim {
@@ -55,25 +57,13 @@ impl Claim {
             return None;
         };
         let (holder, name) = (SharedName::from(spec.holder), spec.name.map(Box::from));
-        Some(Claim { concurrency, holder, cost, keep: spec.keep, name, nx: spec.nx, fenced: spec.fence.is_some() })
+        Some(Claim { concurrency, holder, cost, keep: spec.keep, name, nx: spec.nx, is_fenced: spec.fence.is_some() })
     }
 
     /// Returns the holder of the requested lease.
     #[must_use]
     pub fn holder(&self) -> &[u8] {
         &self.holder
-    }
-
-    /// Returns `true` if the call requests a fencing token, which is created when the lease is granted.
-    #[must_use]
-    pub fn is_fenced(&self) -> bool {
-        self.fenced
-    }
-
-    /// Returns the requested units.
-    #[must_use]
-    pub fn cost(&self) -> Amount {
-        self.cost
     }
 
     /// Returns the expiry of a lease granted at `now`.

@@ -2,7 +2,7 @@
 
 use super::HeavyHitter;
 use super::minutes::Minutes;
-use crate::wire::short_bytes::are_same;
+use crate::wire::short_bytes::are_equal;
 use std::rc::Rc;
 
 /// Entry of a key, or of an item of a key.
@@ -28,10 +28,10 @@ impl DeniedKey {
     /// Returns `true` if this is the entry of the key, or of the item if there is one.
     #[inline(always)]
     pub(super) fn is_of(&self, name: &[u8], item: Option<&[u8]>) -> bool {
-        are_same(&self.name, name)
+        are_equal(&self.name, name)
             && match (&self.item, item) {
                 (None, None) => true,
-                (Some(known), Some(item)) => are_same(known, item),
+                (Some(known), Some(item)) => are_equal(known, item),
                 _ => false,
             }
     }

@@ -173,7 +173,7 @@ fn count_saturates() {
 #[test]
 fn unused_sketch_takes_no_memory() {
     let top = SpaceSaving::new(MAX_ENTRIES);
-    assert_eq!((top.places.capacity(), top.entries.capacity(), top.counts.capacity()), (0, 0, 0));
+    assert_eq!((top.table.capacity(), top.entries.capacity(), top.counts.capacity()), (0, 0, 0));
 }
 
 #[test]
@@ -229,11 +229,11 @@ fn hashes_of_numbered_names_differ_in_the_lowest_bits() {
 fn table_of_places_never_grows() {
     let mut top = SpaceSaving::hashed_by(fixed_hash(), 1000);
     deny(&mut top, b"first");
-    let room = top.places.allocation_size();
+    let room = top.table.allocation_size();
     for number in 0..100_000 {
         deny(&mut top, format!("user:{number}").as_bytes());
     }
-    assert_eq!((top.places.len(), top.places.allocation_size()), (1000, room));
+    assert_eq!((top.table.len(), top.table.allocation_size()), (1000, room));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::wire::short_bytes::{MAX_SHORT, halves};
 use std::cell::Cell;
 
 /// Direct-mapped cache of parsed buckets. An entry that was evicted is parsed again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BucketCache([Cell<Option<(BucketWords, Bucket)>>; ENTRIES]);
 
 /// Number of entries: enough for eight tenants with different limits.
@@ -27,12 +27,6 @@ impl PartialEq for BucketWords {
     fn eq(&self, other: &BucketWords) -> bool {
         let differing = |differing: u64, (one, another): (&u64, &u64)| differing | (one ^ another);
         self.texts.iter().zip(&other.texts).fold(self.lengths ^ other.lengths, differing) == 0
-    }
-}
-
-impl Default for BucketCache {
-    fn default() -> BucketCache {
-        BucketCache([const { Cell::new(None) }; ENTRIES])
     }
 }
 

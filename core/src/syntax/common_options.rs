@@ -19,7 +19,7 @@ pub(super) struct CommonOptions<'a> {
     /// Purpose of the call according to these options alone.
     pub(super) purpose: Purpose,
     /// `true` if the call has any options before the first spec.
-    is_any: bool,
+    has_any: bool,
     /// `true` if the cost is the key's own COST. A settlement of the call does not change what such a cost charged.
     own_cost: bool,
 }
@@ -38,14 +38,14 @@ impl<'a> CommonOptions<'a> {
         };
         // Validated even if each spec overrides these options.
         reject_keep(options.keep, options.request(options.mode)?, purpose)?;
-        let common = CommonOptions { options, purpose, is_any: true, own_cost: false };
+        let common = CommonOptions { options, purpose, has_any: true, own_cost: false };
         common.reject_once_conflict(&options)?;
         Ok(common)
     }
 
     /// Empty options, for a call without options before the first spec.
     pub(super) const NONE: CommonOptions<'static> =
-        CommonOptions { options: Options::NONE, purpose: Purpose::Charge, is_any: false, own_cost: false };
+        CommonOptions { options: Options::NONE, purpose: Purpose::Charge, has_any: false, own_cost: false };
 
     /// Returns the word of a mode that makes the reply of an admitted call longer: UPTO grants less, MAXWAIT may delay.
     pub(super) fn mode_with_longer_reply(&self) -> Option<&'static str> {
@@ -54,24 +54,26 @@ impl<'a> CommonOptions<'a> {
     }
 
     /// Merges these options with those after the only spec of a key, which take precedence.
-    pub(super) fn with(&self, own: &Options<'a>) -> Result<CommonOptions<'a>, Error> {
-        let all = self.options;
-        let idempotency = self.with_idempotency_of(own)?.map_or(all.idempotency, |common| common.options.idempotency);
-        // A cost of the spec itself is only evaluated if the call as a whole charges nothing.
+    pub(super) fn merged_with(&self, own: &Options<'a>) -> Result<CommonOptions<'a>, Error> {
+        let common = self.options;
+        let idempotency =
+            self.with_idempotency_of(own)?.map_or(common.idempotency, |merged| merged.options.idempotency);
+        // If the call as a whole charges nothing, a cost of the spec itself is evaluated but not charged.
         let peeks = own.cost.is_some() && self.purpose != Purpose::Charge;
-        let cost = if peeks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
-        let cost_text = if own.cost.is_some() { own.cost_text } else { all.cost_text };
+        let cost =
+            if peeks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(common.cost) };
+        let cost_text = if own.cost.is_some() { own.cost_text } else { common.cost_text };
         // A mode or an amount to keep belongs to the cost beside which it stands. A percentage to keep applies to any
         // cost.
-        let (mode, keep) = match (own.cost, all.keep) {
-            (Some(_), Some(Keep::Share(_))) => (own.mode, own.keep.or(all.keep)),
+        let (mode, keep) = match (own.cost, common.keep) {
+            (Some(_), Some(Keep::Share(_))) => (own.mode, own.keep.or(common.keep)),
             (Some(_), _) => (own.mode, own.keep),
-            (None, _) => (own.mode.or(all.mode), own.keep.or(all.keep)),
+            (None, _) => (own.mode.or(common.mode), own.keep.or(common.keep)),
         };
-        let (each, item) = (all.each || own.each, own.item.or(all.item));
+        let (each, item) = (common.each || own.each, own.item.or(common.item));
         let options = Options { cost, cost_text, mode, keep, idempotency, each, item, ..Options::NONE };
         if peeks {
-            Ok(CommonOptions { options, purpose: self.purpose, is_any: true, own_cost: true })
+            Ok(CommonOptions { options, purpose: self.purpose, has_any: true, own_cost: true })
         } else {
             CommonOptions::of(options)
         }
@@ -107,7 +109,7 @@ impl<'a> CommonOptions<'a> {
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
     ) -> Option<Result<Spec<'a>, Error>> {
-        (self.is_any || !options.has_no_options()).then(|| self.spec_among_several(parsed, options.options()))
+        (self.has_any || !options.has_no_options()).then(|| self.spec_among_several(parsed, options.options()))
     }
 
     #[inline(never)]
@@ -139,16 +141,17 @@ impl<'a> CommonOptions<'a> {
         })
     }
 
+    /// Returns the request to a limit from its own options and these.
     fn request(&self, limit: &AnyLimit, own: &Options) -> Result<Request, Error> {
-        let separate = own.cost.is_some() || matches!(limit, AnyLimit::Concurrency(_));
+        let has_own_cost = own.cost.is_some() || matches!(limit, AnyLimit::Concurrency(_));
         match (self.purpose, own.mode) {
-            (Purpose::Settle, Some(mode)) if !separate => Err(out_of_place(mode.word(), Reason::SettleSetsCost)),
+            (Purpose::Settle, Some(mode)) if !has_own_cost => Err(out_of_place(mode.word(), Reason::SettleSetsCost)),
             (Purpose::Settle, _) => Ok(Request::Take(Amount::ZERO)),
-            (Purpose::Peek | Purpose::Refund, _) if separate => Ok(Request::Take(Amount::ZERO)),
-            (_, mode) if separate => own.request(mode),
+            (Purpose::Peek | Purpose::Refund, _) if has_own_cost => Ok(Request::Take(Amount::ZERO)),
+            (_, mode) if has_own_cost => own.request(mode),
             (_, mode) => {
-                let waits = matches!(limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Burst);
-                let call_mode = self.options.mode.filter(|mode| waits || !matches!(mode, Mode::MaxWait(_)));
+                let can_wait = matches!(limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Burst);
+                let call_mode = self.options.mode.filter(|mode| can_wait || !matches!(mode, Mode::MaxWait(_)));
                 self.options.request(mode.or(call_mode))
             }
         }

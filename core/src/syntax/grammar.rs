@@ -22,26 +22,26 @@ use crate::wire::error::{Error, MustBe, Syntax};
 use crate::wire::name;
 
 /// Parser of the numbers and options after the name of an algorithm.
-pub type Reader<'a> = fn(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>;
+pub type LimitParser<'a> = fn(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>;
 
-macro_rules! readers {
+macro_rules! limit_parsers {
     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, [$($word:ident $read:ident),*];)+) => {
         /// Syntax of every algorithm: its name and arguments.
         pub(super) const SYNTAXES: [&Syntax; [$($(&$word,)*)+].len()] = [$($(&$word,)*)+];
 
         impl<'a> Spec<'a> {
             /// Name of every algorithm, with the parser of the words that follow it.
-            pub const ALGORITHMS: [(&'static str, Reader<'a>); SYNTAXES.len()] =
+            pub const ALGORITHMS: [(&'static str, LimitParser<'a>); SYNTAXES.len()] =
                 [$($(($word.word, Spec::$read),)*)+];
         }
     };
 }
-algorithms!(readers, {});
+algorithms!(limit_parsers, {});
 
 impl<'a> Spec<'a> {
     /// Returns the parser of the words after an algorithm's name.
     #[inline(always)]
-    pub(super) fn reader(name: &[u8]) -> Option<Reader<'a>> {
+    pub(super) fn limit_parser(name: &[u8]) -> Option<LimitParser<'a>> {
         let algorithms = Self::ALGORITHMS.iter();
         // The exact comparison comes first: nearly all clients write upper case, and ignoring case costs 100
         // instructions.
@@ -77,7 +77,7 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn token_bucket(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst, options.cache)?;
-        options.read(args, &words::TOKEN_BUCKET_OPTIONS)?;
+        options.parse(args, &words::TOKEN_BUCKET_OPTIONS)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 
@@ -88,7 +88,7 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn leaky_bucket(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue, options.cache)?;
-        options.read(args, &words::RATE_OPTIONS)?;
+        options.parse(args, &words::RATE_OPTIONS)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 
@@ -98,12 +98,12 @@ impl<'a> Spec<'a> {
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn fixed_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
+        let (limit, window) = (amount(args, "limit", &FIXED)?, Window::parse(args)?);
         let limit = match window {
             // Fast path: most calls have no options, and the compiler then knows that the window is a duration.
-            Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window),
+            Window::Duration(window) if args.is_empty() => FixedWindow::new(limit, window),
             window => {
-                let aligned = options.read(args, &words::FIXED_WINDOW_OPTIONS)?;
+                let aligned = options.parse(args, &words::FIXED_WINDOW_OPTIONS)?;
                 window.limit(limit, aligned, options.options().alignment)?
             }
         };
@@ -117,7 +117,7 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn sliding_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDING)?;
-        let limit = if options.read(args, &words::SLIDING_WINDOW_OPTIONS)? {
+        let limit = if options.parse(args, &words::SLIDING_WINDOW_OPTIONS)? {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
             AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
@@ -132,7 +132,7 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn sliding_log(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDINGLOG)?;
-        options.read(args, &words::RATE_OPTIONS)?;
+        options.parse(args, &words::RATE_OPTIONS)?;
         Ok(ParsedLimit::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
     }
 
@@ -145,7 +145,7 @@ impl<'a> Spec<'a> {
         let syntax = if options.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
         let bucket = bucket(args, "refill", syntax, Discipline::Burst, options.cache)?;
         let item = if options.of_policy { &[] } else { args.argument("item", syntax)? };
-        options.read(args, &words::SKETCH_OPTIONS)?;
+        options.parse(args, &words::SKETCH_OPTIONS)?;
         Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
     }
 
@@ -157,7 +157,7 @@ impl<'a> Spec<'a> {
     pub fn sketch_of_item(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let item = args.argument("item", &SKETCH_COMMAND)?;
         let bucket = bucket(args, "refill", &SKETCH_COMMAND, Discipline::Burst, options.cache)?;
-        options.read(args, &words::SKETCH_OPTIONS)?;
+        options.parse(args, &words::SKETCH_OPTIONS)?;
         Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
     }
 
@@ -168,7 +168,7 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn concurrency(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let parsed = lease(args, options.of_policy)?;
-        options.read(args, &words::CONCURRENCY_OPTIONS)?;
+        options.parse(args, &words::CONCURRENCY_OPTIONS)?;
         Ok(parsed)
     }
 
@@ -184,7 +184,7 @@ impl<'a> Spec<'a> {
     ) -> Result<(ParsedLimit<'a>, AcquireOptions), Error> {
         let parsed = lease(args, false)?;
         let acquire_options =
-            if args.is_empty() { AcquireOptions::default() } else { options.read_acquire_options(args)? };
+            if args.is_empty() { AcquireOptions::default() } else { options.parse_acquire_options(args)? };
         Ok((parsed, acquire_options))
     }
 }
@@ -198,17 +198,17 @@ fn bucket(
     discipline: Discipline,
     cache: Option<&BucketCache>,
 ) -> Result<Bucket, Error> {
-    let Some(cache) = cache else { return read_bucket(args, rate, syntax, discipline) };
+    let Some(cache) = cache else { return parse_bucket(args, rate, syntax, discipline) };
     let mut unread = *args;
     let words = args.next_words();
-    let bucket = cache.get_or_parse(words, discipline, || read_bucket(&mut unread, rate, syntax, discipline))?;
+    let bucket = cache.get_or_parse(words, discipline, || parse_bucket(&mut unread, rate, syntax, discipline))?;
     // The bucket already has this discipline. Setting it again rebuilds the bucket from its fields, which stay in
     // registers, and tells the compiler to omit the code of the other discipline.
     Ok(bucket.under(discipline))
 }
 
 /// Parses `capacity rate period`.
-fn read_bucket(
+fn parse_bucket(
     args: &mut Args,
     rate: &'static str,
     syntax: &'static Syntax,

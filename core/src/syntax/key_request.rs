@@ -121,12 +121,12 @@ impl<'a> KeyRequest<'a> {
 
     #[inline(always)]
     fn parse(args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<KeyRequest<'a>, Error> {
-        let Some(read) = args.peek().and_then(Spec::reader) else {
+        let Some(parse) = args.peek().and_then(Spec::limit_parser) else {
             return KeyRequest::after_options(args, verb, cache);
         };
         args.skip();
         let mut options = SpecOptions::with_cache(cache);
-        let parsed = read(args, &mut options)?;
+        let parsed = parse(args, &mut options)?;
         if options.none_given(args) {
             return Ok(KeyRequest::One(Spec::plain(parsed)));
         }
@@ -136,7 +136,7 @@ impl<'a> KeyRequest<'a> {
     /// Parses a call that does not begin with a spec.
     #[cold]
     fn after_options(args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<KeyRequest<'a>, Error> {
-        let common = CommonOptions::of(Options::read(args, CALL_OPTIONS)?)?;
+        let common = CommonOptions::of(Options::parse(args, CALL_OPTIONS)?)?;
         let word = args.argument("a spec", verb.syntax())?;
         if is_ban(word) {
             return Err(Error::unexpected(word, Reason::BanBeforeSpecs));
@@ -144,9 +144,9 @@ impl<'a> KeyRequest<'a> {
         if is_policy(word) {
             return PolicyRequest::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
         }
-        let read = Spec::reader(word).ok_or_else(|| word_errors::unknown_first(word, CALL_OPTIONS, verb))?;
+        let parse = Spec::limit_parser(word).ok_or_else(|| word_errors::unknown_first(word, CALL_OPTIONS, verb))?;
         let mut options = SpecOptions::with_cache(cache);
-        let parsed = read(args, &mut options)?;
+        let parsed = parse(args, &mut options)?;
         KeyRequest::after_first_spec(args, verb, &common, &parsed, &options)
     }
 
@@ -177,9 +177,9 @@ impl<'a> KeyRequest<'a> {
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(common.spec_on_key(parsed, options)?);
             }
-            let read = word_errors::next_reader(word, words, specs.len(), false)?;
+            let parse = word_errors::next_limit_parser(word, words, specs.len(), false)?;
             let mut options = SpecOptions::with_cache(cache);
-            let parsed = read(args, &mut options)?;
+            let parsed = parse(args, &mut options)?;
             words = options.words;
             let spec = common.spec_on_key(&parsed, &options)?;
             specs.iter().try_for_each(|other| spec.check_conflict(other))?;

@@ -61,12 +61,12 @@ impl<'a> ManyKeysRequest<'a> {
         keys.reserve_exact(names.len());
         let (mut common, mut words) = (CommonOptions::NONE, MULTI_KEY_OPTIONS);
         for key in names.clone() {
-            let mut read = args.peek().and_then(Spec::reader);
-            if read.is_none() && keys.is_empty() {
-                common = options_of_all(args)?;
-                read = args.peek().and_then(Spec::reader);
+            let mut parse = args.peek().and_then(Spec::limit_parser);
+            if parse.is_none() && keys.is_empty() {
+                common = common_options(args)?;
+                parse = args.peek().and_then(Spec::limit_parser);
             }
-            let Some(read) = read else {
+            let Some(parse) = parse else {
                 let Some(word) = args.peek() else {
                     return Err(Error::TooFewSpecs { keys: names.len(), specs: keys.len() });
                 };
@@ -81,7 +81,7 @@ impl<'a> ManyKeysRequest<'a> {
             };
             args.skip();
             let mut options = SpecOptions::with_cache(cache);
-            let parsed = read(args, &mut options)?;
+            let parsed = parse(args, &mut options)?;
             words = options.words;
             let spec = match common.spec_by_options(&parsed, &options) {
                 None => Spec::plain(parsed),
@@ -116,8 +116,8 @@ impl ManyKeysRequest<'_> {
 
 /// Parses the options before the first spec.
 #[cold]
-fn options_of_all<'a>(args: &mut Args<'a>) -> Result<CommonOptions<'a>, Error> {
-    let options = Options::read(args, MULTI_KEY_OPTIONS)?;
+fn common_options<'a>(args: &mut Args<'a>) -> Result<CommonOptions<'a>, Error> {
+    let options = Options::parse(args, MULTI_KEY_OPTIONS)?;
     if args.peek().is_some_and(|word| word.eq_ignore_ascii_case(b"UPTO")) {
         return Err(out_of_place(Word::UpTo, Reason::UpToAmongSeveral));
     }

@@ -33,7 +33,7 @@ mod words;
 #[doc(hidden)]
 pub use ban_words::ban_duration;
 pub use bucket_cache::BucketCache;
-pub use grammar::{Reader, holders};
+pub use grammar::{LimitParser, holders};
 pub use key_request::{CompositeRequest, KeyRequest};
 pub use many_keys_request::ManyKeysRequest;
 pub use policy::Policy;

@@ -57,11 +57,14 @@ const ITEM_SYNTAX: Syntax = Syntax { word: "ITEM", arguments: "item" };
 /// Value of COST.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cost {
+    /// Cost to charge.
     Charge {
+        /// Cost, rounded up to millionths.
         cost: Amount,
         /// `true` if the cost was a whole number before rounding.
         whole: bool,
     },
+    /// Amount to refund, from a negative cost.
     Refund(Amount),
 }
 
@@ -108,8 +111,9 @@ impl Mode {
 /// Value of KEEP.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keep<'a> {
+    /// Amount in units.
     Amount(Amount),
-    /// Percentage as text. The limit decides the amount.
+    /// Percentage of the limit, as text.
     Share(&'a [u8]),
 }
 
@@ -133,7 +137,7 @@ impl<'a> Keep<'a> {
 }
 
 /// Returns the option that the next word begins, if it is one of `words`.
-pub(super) fn next(args: &Args, words: OptionSet) -> Option<Word> {
+pub(super) fn next_option(args: &Args, words: OptionSet) -> Option<Word> {
     if args.is_empty() { None } else { args.peek().and_then(|word| Word::among(words, word)) }
 }
 
@@ -193,10 +197,10 @@ impl<'a> Options<'a> {
     };
 
     /// Parses options in any order, each at most once, up to the first word that is not one of `words`.
-    pub(super) fn read(args: &mut Args<'a>, words: OptionSet) -> Result<Options<'a>, Error> {
+    pub(super) fn parse(args: &mut Args<'a>, words: OptionSet) -> Result<Options<'a>, Error> {
         let mut options = Options::NONE;
-        if let Some(first) = next(args, words) {
-            options.read_from(first, args, words)?;
+        if let Some(first) = next_option(args, words) {
+            options.parse_from(first, args, words)?;
         }
         Ok(options)
     }
@@ -204,21 +208,21 @@ impl<'a> Options<'a> {
     /// Parses options in any order, each at most once, up to the first word that is not one of `words`. The next word
     /// begins the option `first`.
     #[inline(always)]
-    pub(super) fn read_from(&mut self, first: Word, args: &mut Args<'a>, words: OptionSet) -> Result<(), Error> {
-        let mut option = Some(first);
-        while let Some(read) = option {
+    pub(super) fn parse_from(&mut self, first: Word, args: &mut Args<'a>, words: OptionSet) -> Result<(), Error> {
+        let mut next = Some(first);
+        while let Some(option) = next {
             let before = *args;
             args.skip();
-            if let Some(present) = self.take(read, args)? {
-                return Err(excluded(&before, read, present));
+            if let Some(present) = self.set(option, args)? {
+                return Err(excluded(&before, option, present));
             }
-            option = next(args, words);
+            next = next_option(args, words);
         }
         Ok(())
     }
 
     /// Parses the values after the word of an option and sets it. Returns the option that was already set in its place.
-    pub(super) fn take(&mut self, option: Word, args: &mut Args<'a>) -> Result<Option<Word>, Error> {
+    pub(super) fn set(&mut self, option: Word, args: &mut Args<'a>) -> Result<Option<Word>, Error> {
         Ok(match option {
             Word::Cost | Word::CostOfLease => {
                 self.cost_text = args.argument("cost", &COST_SYNTAX)?;
@@ -316,19 +320,19 @@ impl<'a> Options<'a> {
 
     /// Combines the cost, by default 1, with a mode.
     pub(super) fn request(&self, mode: Option<Mode>) -> Result<Request, Error> {
-        let refused = |must_be| Error::out_of_range("cost", must_be, self.cost_text);
+        let out_of_range = |must_be| Error::out_of_range("cost", must_be, self.cost_text);
         let (cost, whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), mode) {
             (Cost::Charge { cost, whole }, _) => (cost, whole),
             (Cost::Refund(amount), None) => return Ok(Request::Refund(amount)),
-            (Cost::Refund(_), Some(Mode::UpTo)) => return Err(refused(&COST_UPTO)),
-            (Cost::Refund(_), Some(_)) => return Err(refused(&COST_WITH_MODE)),
+            (Cost::Refund(_), Some(Mode::UpTo)) => return Err(out_of_range(&COST_UPTO)),
+            (Cost::Refund(_), Some(_)) => return Err(out_of_range(&COST_WITH_MODE)),
         };
         match mode {
             None => Ok(Request::Take(cost)),
             Some(Mode::Force) => Ok(Request::Force(cost)),
             Some(Mode::MaxWait(max_wait)) => Ok(Request::Within(cost, max_wait)),
             Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Request::UpTo(cost)),
-            Some(Mode::UpTo) => Err(refused(&COST_UPTO)),
+            Some(Mode::UpTo) => Err(out_of_range(&COST_UPTO)),
         }
     }
 }

@@ -31,7 +31,7 @@ use std::fmt;
 ///
 /// let text = "RL.POLICYSET TOKENBUCKET 60 60 1m COST 1 AS requests FIXED 1000 1d SHADOW BAN 10 1h 1d";
 /// let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-/// let policy = Policy::read(&mut Args::new(&words))?;
+/// let policy = Policy::parse(&mut Args::new(&words))?;
 /// assert_eq!(format!("RL.POLICYSET {policy}"), text);
 /// # Ok::<(), ratelimit_core::wire::error::Error>(())
 /// ```
@@ -72,7 +72,7 @@ impl Policy {
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn read(args: &mut Args<'_>) -> Result<Policy, Error> {
+    pub fn parse(args: &mut Args<'_>) -> Result<Policy, Error> {
         let (mut specs, mut limits, mut words, mut ban): (Vec<Spec>, Vec<_>, _, _) = (vec![], vec![], &[][..], None);
         loop {
             let word = args.argument("a spec", &SET)?;
@@ -81,9 +81,9 @@ impl Policy {
                 ban = Some(ban_rule(args)?);
                 break;
             }
-            let read = word_errors::next_reader(word, words, limits.len(), true)?;
+            let parse = word_errors::next_limit_parser(word, words, limits.len(), true)?;
             let mut options = SpecOptions::of_policy();
-            let parsed = read(args, &mut options)?;
+            let parsed = parse(args, &mut options)?;
             words = options.words;
             let own = options.options();
             own.reject_refund(&COST_OF_POLICY)?;
@@ -104,6 +104,7 @@ impl Policy {
         Ok(Policy::of(limits, ban))
     }
 
+    /// Creates the policy with its prebuilt requests.
     fn of(mut limits: Vec<PolicyLimit>, ban: Option<BanRule>) -> Policy {
         for limit in &mut limits {
             limit.limit = limit.limit.prepared();
@@ -112,14 +113,14 @@ impl Policy {
             [limit @ PolicyLimit { slower: None, cost: None, name: None, shadow: false, .. }]
                 if ban.is_none() && !limit.is_of_leases() =>
             {
-                Some(limit.alone())
+                Some(limit.unnamed_spec())
             }
             _ => None,
         };
         let is_complete = |limit: &PolicyLimit| !limit.is_of_leases() && !limit.is_of_items();
         let is_ready = |limit: &PolicyLimit| limit.name.is_none() && limit.slower.is_none() && is_complete(limit);
         let ready = (plain.is_none() && limits.iter().all(is_ready))
-            .then(|| composite_of(limits.iter().map(PolicyLimit::alone).collect(), ban));
+            .then(|| composite_of(limits.iter().map(PolicyLimit::unnamed_spec).collect(), ban));
         let queues = |limit: &PolicyLimit| matches!(limit.limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Queue);
         let (queues, forces) = (limits.iter().any(queues), limits.iter().any(|limit| limit.force));
         Policy { limits, ban, plain, ready, queues, forces }
@@ -192,6 +193,7 @@ impl Policy {
         Ok(composite_of(self.limits.iter().map(PolicyLimit::spec).collect(), self.ban))
     }
 
+    /// Returns the specs of a call with the options `common`. `holder` is the holder of leases, if there is one.
     fn specs<'a>(
         &'a self,
         common: &CommonOptions<'a>,
@@ -233,11 +235,11 @@ impl PolicyLimit {
 
     /// Returns the spec of a call without options.
     fn spec(&self) -> Spec<'_> {
-        Spec { name: self.name.as_deref(), slower: self.slower.as_ref(), ..self.alone() }
+        Spec { name: self.name.as_deref(), slower: self.slower.as_ref(), ..self.unnamed_spec() }
     }
 
     /// Returns the spec of a call without options, but without the limit's name and its unscaled form.
-    fn alone(&self) -> Spec<'static> {
+    fn unnamed_spec(&self) -> Spec<'static> {
         let request = match self.cost {
             Some(Cost::Charge { cost, .. }) => Request::Take(cost),
             _ => Request::Take(Amount::ONE),

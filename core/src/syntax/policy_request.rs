@@ -60,6 +60,7 @@ impl<'a> PolicyRequest<'a> {
         PolicyRequest::after_name(next_name(args)?, args, verb, common, true)
     }
 
+    /// Parses `[OR name ...] [options]`. `one_of_several` is `true` for one key of a call on many keys.
     #[inline(never)]
     fn after_name(
         first: &'a [u8],
@@ -73,11 +74,11 @@ impl<'a> PolicyRequest<'a> {
         while args.accept("OR") {
             others.push(next_name(args)?);
         }
-        let own = Options::read(args, words)?;
+        let own = Options::parse(args, words)?;
         if one_of_several {
             own.reject_single_spec_options()?;
         }
-        Ok(PolicyRequest { first, others, common: common.with(&own)?, verb })
+        Ok(PolicyRequest { first, others, common: common.merged_with(&own)?, verb })
     }
 
     /// Returns the names of policies in order. The first that exists applies.

@@ -1,7 +1,7 @@
 //! Options after the numbers of a spec.
 
 use super::bucket_cache::BucketCache;
-use super::options::{Options, excluded, next};
+use super::options::{Options, excluded, next_option};
 use super::purpose::{AcquireOptions, Block};
 use super::words::{ACQUIRE_OPTIONS, OptionSet, SpecOptionSets, Word};
 use crate::number::Span;
@@ -39,16 +39,16 @@ impl<'a> SpecOptions<'a> {
     /// Parses options up to the first word that is not one of `words`. Returns `true` if the algorithm's own flag was
     /// among them.
     #[inline(always)]
-    pub(super) fn read(&mut self, args: &mut Args<'a>, words: &SpecOptionSets) -> Result<bool, Error> {
+    pub(super) fn parse(&mut self, args: &mut Args<'a>, words: &SpecOptionSets) -> Result<bool, Error> {
         // Most calls have no options.
-        if args.is_empty() { Ok(false) } else { self.read_any(args, words) }
+        if args.is_empty() { Ok(false) } else { self.parse_any(args, words) }
     }
 
     #[inline(never)]
-    fn read_any(&mut self, args: &mut Args<'a>, words: &SpecOptionSets) -> Result<bool, Error> {
+    fn parse_any(&mut self, args: &mut Args<'a>, words: &SpecOptionSets) -> Result<bool, Error> {
         let words = if self.of_policy { words.of_policy } else { words.of_call };
         self.words = words;
-        let Some(first) = next(args, words) else { return Ok(false) };
+        let Some(first) = next_option(args, words) else { return Ok(false) };
         // A flag as the last word needs no `Options`, so that the spec stays plain.
         let mut after_flag = *args;
         after_flag.skip();
@@ -57,16 +57,16 @@ impl<'a> SpecOptions<'a> {
             return Ok(true);
         }
         let options = self.options.insert(Options::NONE);
-        options.read_from(first, args, words)?;
+        options.parse_from(first, args, words)?;
         Ok(options.flagged)
     }
 
     /// Parses the options of RL.ACQUIRE and returns those that no other command has.
     #[inline(never)]
-    pub(super) fn read_acquire_options(&mut self, args: &mut Args<'a>) -> Result<AcquireOptions, Error> {
+    pub(super) fn parse_acquire_options(&mut self, args: &mut Args<'a>) -> Result<AcquireOptions, Error> {
         self.words = ACQUIRE_OPTIONS;
         let (mut block, mut fence) = (None, false);
-        while let Some(option) = next(args, ACQUIRE_OPTIONS) {
+        while let Some(option) = next_option(args, ACQUIRE_OPTIONS) {
             let before = *args;
             args.skip();
             let present = if option == Word::Block {
@@ -74,7 +74,7 @@ impl<'a> SpecOptions<'a> {
             } else if option == Word::Fence {
                 std::mem::replace(&mut fence, true).then_some(Word::Fence)
             } else {
-                self.options.get_or_insert(Options::NONE).take(option, args)?
+                self.options.get_or_insert(Options::NONE).set(option, args)?
             };
             if let Some(present) = present {
                 return Err(excluded(&before, option, present));

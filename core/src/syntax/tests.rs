@@ -55,7 +55,7 @@ fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
 fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
     let mut args = Args::new(leaked(text));
     let name = args.word()?;
-    match parse_one_algorithm(&mut args, Spec::reader(name).unwrap())? {
+    match parse_one_algorithm(&mut args, Spec::limit_parser(name).unwrap())? {
         KeyRequest::One(spec) => Ok(spec),
         other => unreachable!("{other:?}"),
     }

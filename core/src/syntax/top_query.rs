@@ -27,7 +27,7 @@ impl Query {
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn read(args: &mut Args) -> Result<Query, Error> {
+    pub fn parse(args: &mut Args) -> Result<Query, Error> {
         let (mut count, mut minutes, mut reset) = (None, None, false);
         loop {
             let before = *args;

@@ -19,21 +19,23 @@ pub(super) const WINDOW: MustBe =
 /// Parsed window, before it is known whether it is aligned.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Window {
-    Lasts(Period),
-    Of(Calendar),
+    /// Window that lasts this long.
+    Duration(Period),
+    /// Week, month, quarter or year.
+    Calendar(Calendar),
 }
 
 impl Window {
     /// Parses the window.
     #[inline(always)]
-    pub(super) fn read(args: &mut Args) -> Result<Window, Error> {
+    pub(super) fn parse(args: &mut Args) -> Result<Window, Error> {
         let word = args.argument("window", &FIXED)?;
-        Period::parse(word).map_or_else(|| Window::of_calendar(word, args), |period| Ok(Window::Lasts(period)))
+        Period::parse(word).map_or_else(|| Window::of_calendar(word, args), |period| Ok(Window::Duration(period)))
     }
 
     #[cold]
     fn of_calendar(word: &[u8], args: &Args) -> Result<Window, Error> {
-        Calendar::parse(word).map(Window::Of).ok_or_else(|| {
+        Calendar::parse(word).map(Window::Calendar).ok_or_else(|| {
             // Longer words are never valid windows.
             let word = word.get(..MAX_NUMBER).unwrap_or(word).to_ascii_lowercase();
             let unit = word.iter().position(|byte| !byte.is_ascii_digit());
@@ -47,16 +49,16 @@ impl Window {
         })
     }
 
-    /// Creates a limit of `limit` per window.
+    /// Creates a limit of `limit` per window. `aligned` is `true` if the call has ALIGNED.
     #[inline(never)]
-    pub(super) fn limit(self, limit: Amount, aligned: bool, at: Alignment) -> Result<FixedWindow, Error> {
-        let Alignment { offset, anchor } = at;
+    pub(super) fn limit(self, limit: Amount, aligned: bool, alignment: Alignment) -> Result<FixedWindow, Error> {
+        let Alignment { offset, anchor } = alignment;
         if !aligned {
             let orphan = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
             return match (orphan, self) {
                 (Some(word), _) => Err(out_of_place(word, Reason::NotAligned)),
-                (None, Window::Lasts(window)) => Ok(FixedWindow::new(limit, window)),
-                (None, Window::Of(calendar)) => {
+                (None, Window::Duration(window)) => Ok(FixedWindow::new(limit, window)),
+                (None, Window::Calendar(calendar)) => {
                     let word = calendar.to_string();
                     Err(Error::hinted("window", &WINDOW, word.as_bytes(), Hint::NotAligned))
                 }
@@ -64,10 +66,10 @@ impl Window {
         }
         let offset = offset.unwrap_or_default();
         let calendar = match (self, anchor) {
-            (Window::Lasts(window), None) => return Ok(FixedWindow::aligned(limit, window, offset)),
-            (Window::Of(calendar), None) => Some(calendar),
-            (Window::Of(calendar), Some(anchor)) => calendar.anchored(anchor),
-            (Window::Lasts(_), Some(_)) => None,
+            (Window::Duration(window), None) => return Ok(FixedWindow::aligned(limit, window, offset)),
+            (Window::Calendar(calendar), None) => Some(calendar),
+            (Window::Calendar(calendar), Some(anchor)) => calendar.anchored(anchor),
+            (Window::Duration(_), Some(_)) => None,
         };
         let no_day = || out_of_place(Word::Anchor, Reason::NoDayOfMonth);
         Ok(FixedWindow::calendar(limit, calendar.ok_or_else(no_day)?, offset))

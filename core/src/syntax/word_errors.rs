@@ -1,6 +1,6 @@
 //! Errors for words at positions where they are not allowed.
 
-use super::grammar::{CONCURRENCY, Reader, SYNTAXES};
+use super::grammar::{CONCURRENCY, LimitParser, SYNTAXES};
 use super::purpose::Verb;
 use super::spec::{MAX_SPECS, Spec};
 use super::words::{OptionSet, Word, is_ban, is_policy, names, out_of_place};
@@ -39,8 +39,9 @@ pub(super) fn missing(word: &[u8], expected: Expected, options: OptionSet) -> Er
     let or_algorithm = !matches!(expected, Expected::Option | Expected::OrOption);
     let algorithms = if or_algorithm { SYNTAXES.map(|syntax| syntax.word).to_vec() } else { Vec::new() };
     let mut needed = Needed::instead_of(word, expected, names(options), algorithms);
-    let of_take = || is_ban(word) || is_policy(word) || Word::Each.is(word) || Spec::reader(word).is_some();
-    if expected == Expected::Option && of_take() {
+    let belongs_to_take =
+        || is_ban(word) || is_policy(word) || Word::Each.is(word) || Spec::limit_parser(word).is_some();
+    if expected == Expected::Option && belongs_to_take() {
         needed.suggestion = Suggestion::Word("RL.TAKE");
     } else if or_algorithm && (word.eq_ignore_ascii_case(b"ACQUIRE") || word.eq_ignore_ascii_case(b"RL.ACQUIRE")) {
         needed.suggestion = Suggestion::Word(CONCURRENCY.word);
@@ -57,13 +58,13 @@ pub(super) fn missing(word: &[u8], expected: Expected, options: OptionSet) -> Er
 
 /// Returns the parser of the spec that `word` begins, in a call on one key or in the definition of a policy. `before`
 /// specs precede it, and the last of them accepts the options `words`. There may be none in a policy.
-pub(super) fn next_reader<'a>(
+pub(super) fn next_limit_parser<'a>(
     word: &[u8],
     words: OptionSet,
     before: usize,
     of_policy: bool,
-) -> Result<Reader<'a>, Error> {
-    let Some(read) = Spec::reader(word) else {
+) -> Result<LimitParser<'a>, Error> {
+    let Some(parse) = Spec::limit_parser(word) else {
         if word.eq_ignore_ascii_case(b"EACH") && !of_policy {
             return Err(Error::unexpected(b"EACH", Reason::ForAllSpecs));
         }
@@ -75,5 +76,5 @@ pub(super) fn next_reader<'a>(
     if before == MAX_SPECS {
         return Err(Error::unexpected(word, Reason::TooManySpecs { max: MAX_SPECS, of_policy }));
     }
-    Ok(read)
+    Ok(parse)
 }

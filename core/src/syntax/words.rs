@@ -94,6 +94,9 @@ words! {
     Fence = "FENCE", ACQUIRE;
 }
 
+/// Length of the longest option, in bytes.
+const MAX_OPTION_LENGTH: usize = "ALIGNED".len();
+
 impl Word {
     /// Returns `true` if `word` is this option, in any case.
     pub(super) fn is(self, word: &[u8]) -> bool {
@@ -102,6 +105,10 @@ impl Word {
 
     /// Returns the option of `words` that `word` begins.
     pub(super) fn among(words: OptionSet, word: &[u8]) -> Option<Word> {
+        // Most often the word is the name of the next algorithm, which is longer.
+        if word.len() > MAX_OPTION_LENGTH {
+            return None;
+        }
         words.iter().copied().find(|option| option.is(word))
     }
 }
@@ -130,17 +137,17 @@ pub(super) struct SpecOptionSets {
 }
 
 /// Returns `true` if a word with the flags `places` is allowed in `place`, of a call or of the definition of a policy.
-const fn may_stand(places: u16, place: u16, in_policy: bool) -> bool {
+const fn is_allowed(places: u16, place: u16, in_policy: bool) -> bool {
     let of_policy = if place & RATES == 0 { POLICY | ONLY_POLICY } else { POLICY | ONLY_POLICY | RATES_OF_POLICY };
-    let there = if in_policy { places & of_policy != 0 } else { places & ONLY_POLICY == 0 };
-    places & place != 0 && there
+    let is_in_scope = if in_policy { places & of_policy != 0 } else { places & ONLY_POLICY == 0 };
+    places & place != 0 && is_in_scope
 }
 
 /// Lists the words allowed in `place`, in the order of the table. Returns the list with its length: the rest is unused.
 const fn list(place: u16, in_policy: bool) -> ([Word; TABLE.len()], usize) {
     let (mut table, mut list, mut count) = (TABLE, [Word::Cost; TABLE.len()], 0_usize);
     while let [(word, places), rest @ ..] = table {
-        if may_stand(*places, place, in_policy)
+        if is_allowed(*places, place, in_policy)
             && let [next, ..] = list.split_at_mut(count).1
         {
             *next = *word;
@@ -152,39 +159,39 @@ const fn list(place: u16, in_policy: bool) -> ([Word; TABLE.len()], usize) {
 }
 
 /// Lists the options allowed in a place, in the order of the table.
-macro_rules! at {
+macro_rules! options_at {
     ($place:expr, $in_policy:expr) => {{
         const LIST: &([Word; TABLE.len()], usize) = &list($place, $in_policy);
         LIST.0.split_at(LIST.1).0
     }};
     ($place:expr) => {
-        SpecOptionSets { of_call: at!($place, false), of_policy: at!($place, true) }
+        SpecOptionSets { of_call: options_at!($place, false), of_policy: options_at!($place, true) }
     };
 }
 
 /// Options before the first spec of RL.TAKE and RL.PEEK.
-pub(super) const CALL_OPTIONS: OptionSet = at!(CALL, false);
+pub(super) const CALL_OPTIONS: OptionSet = options_at!(CALL, false);
 /// Options before the first spec of RL.MTAKE and RL.MPEEK.
-pub(super) const MULTI_KEY_OPTIONS: OptionSet = at!(KEYS, false);
+pub(super) const MULTI_KEY_OPTIONS: OptionSet = options_at!(KEYS, false);
 /// Options after the name of a policy, in a call on one key.
-pub(super) const POLICY_NAME_OPTIONS: OptionSet = at!(POLICY_NAME, false);
+pub(super) const POLICY_NAME_OPTIONS: OptionSet = options_at!(POLICY_NAME, false);
 /// Options after the name of a policy, in a call on many keys.
-pub(super) const MULTI_KEY_POLICY_NAME_OPTIONS: OptionSet = at!(POLICY_NAME_OF_KEYS, false);
+pub(super) const MULTI_KEY_POLICY_NAME_OPTIONS: OptionSet = options_at!(POLICY_NAME_OF_KEYS, false);
 /// Options of RL.ACQUIRE.
-pub(super) const ACQUIRE_OPTIONS: OptionSet = at!(ACQUIRE, false);
+pub(super) const ACQUIRE_OPTIONS: OptionSet = options_at!(ACQUIRE, false);
 /// Options of rate limits without options of their own.
-pub(super) const RATE_OPTIONS: SpecOptionSets = at!(PLAIN_RATE);
+pub(super) const RATE_OPTIONS: SpecOptionSets = options_at!(PLAIN_RATE);
 /// Options of TOKENBUCKET.
-pub(super) const TOKEN_BUCKET_OPTIONS: SpecOptionSets = at!(TOKEN_BUCKET);
+pub(super) const TOKEN_BUCKET_OPTIONS: SpecOptionSets = options_at!(TOKEN_BUCKET);
 /// Options of FIXED.
-pub(super) const FIXED_WINDOW_OPTIONS: SpecOptionSets = at!(FIXED_WINDOW);
+pub(super) const FIXED_WINDOW_OPTIONS: SpecOptionSets = options_at!(FIXED_WINDOW);
 /// Options of SLIDING.
-pub(super) const SLIDING_WINDOW_OPTIONS: SpecOptionSets = at!(SLIDING_WINDOW);
+pub(super) const SLIDING_WINDOW_OPTIONS: SpecOptionSets = options_at!(SLIDING_WINDOW);
 /// Options of CONCURRENCY.
-pub(super) const CONCURRENCY_OPTIONS: SpecOptionSets = at!(CONCURRENCY);
+pub(super) const CONCURRENCY_OPTIONS: SpecOptionSets = options_at!(CONCURRENCY);
 
 /// Options of SKETCH.
-pub(super) const SKETCH_OPTIONS: SpecOptionSets = at!(SKETCH);
+pub(super) const SKETCH_OPTIONS: SpecOptionSets = options_at!(SKETCH);
 
 /// Returns `true` if `word` is POLICY, which replaces specs.
 pub(super) fn is_policy(word: &[u8]) -> bool {

@@ -4,7 +4,7 @@
 use crate::evaluate::{Request, evaluate};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
-use crate::syntax::{KeyRequest, ManyKeysRequest, Reader, Spec, SpecOptions};
+use crate::syntax::{KeyRequest, LimitParser, ManyKeysRequest, Spec, SpecOptions};
 use crate::testing::encoded_fields::EncodedFields;
 use crate::wire::args::Args;
 use crate::wire::error::Error;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 /// Parses the arguments of a command for one algorithm like `src/command/rl_take.rs`.
-pub fn parse_one_algorithm<'a>(args: &mut Args<'a>, read: Reader<'a>) -> Result<KeyRequest<'a>, Error> {
+pub fn parse_one_algorithm<'a>(args: &mut Args<'a>, read: LimitParser<'a>) -> Result<KeyRequest<'a>, Error> {
     let mut options = SpecOptions::default();
     let parsed = read(args, &mut options)?;
     if options.none_given(args) {

@@ -2,7 +2,7 @@
 
 use crate::number::decimal::MAX_NUMBER;
 use crate::wire::error::{Error, MustBe, Position, Reason, Syntax};
-use crate::wire::short_bytes::are_same;
+use crate::wire::short_bytes::are_equal;
 use smallvec::SmallVec;
 
 /// Words of a call, starting with the name of its command.
@@ -70,7 +70,7 @@ pub fn duplicate<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<&
     let mut names: SmallVec<[&[u8]; MAX_PAIRWISE]> = names.collect();
     if names.len() <= MAX_PAIRWISE {
         let is_repeated =
-            |(index, name): &(usize, &&[u8])| names.iter().take(*index).any(|other| are_same(other, name));
+            |(index, name): &(usize, &&[u8])| names.iter().take(*index).any(|other| are_equal(other, name));
         return names.iter().enumerate().find(is_repeated).map(|(_, name)| *name);
     }
     names.sort_unstable();
@@ -166,11 +166,8 @@ impl<'a> Args<'a> {
     #[inline]
     pub fn key(&mut self) -> Result<KeyIndex, Error> {
         let index = KeyIndex(self.next);
-        if self.is_empty() {
-            return Err(Error::WrongArity);
-        }
         self.skip();
-        Ok(index)
+        if index.0 < self.count { Ok(index) } else { Err(Error::WrongArity) }
     }
 
     /// Returns the name of a key.

@@ -181,9 +181,9 @@ impl fmt::Display for Syntax {
 pub const NUMKEYS: MustBe = MustBe::other("the number of keys and of specs", "2 for two of each");
 
 /// Maximum length of a quoted word, in characters. An unprintable byte takes up to four.
-const SHOWN: usize = 32;
+const MAX_SHOWN: usize = 32;
 /// Maximum length of a policy's name in an error, which the client may need in full.
-const SHOWN_OF_NAME: usize = 256;
+const MAX_SHOWN_NAME: usize = 256;
 
 impl Error {
     /// Creates the error for an invalid argument, by its name in the syntax and the word that was found.
@@ -211,14 +211,14 @@ impl Error {
     #[cold]
     #[must_use]
     pub fn unexpected(word: &[u8], reason: Reason) -> Error {
-        Error::Unexpected { shown: quoted(word, SHOWN), reason: Box::new(reason) }
+        Error::Unexpected { shown: quoted(word, MAX_SHOWN), reason: Box::new(reason) }
     }
 
     /// Creates the error for policies that do not exist.
     #[cold]
     #[must_use]
     pub fn no_policy<'a>(names: impl Iterator<Item = &'a [u8]>) -> Error {
-        let names: Vec<String> = names.map(|name| quoted(name, SHOWN_OF_NAME)).collect();
+        let names: Vec<String> = names.map(|name| quoted(name, MAX_SHOWN_NAME)).collect();
         Error::NoPolicy(one_of(&names))
     }
 
@@ -226,7 +226,7 @@ impl Error {
     #[cold]
     #[must_use]
     pub fn other_version(name: &[u8], current: u64, expected: u64) -> Error {
-        Error::OtherVersion { name: quoted(name, SHOWN_OF_NAME), current, expected }
+        Error::OtherVersion { name: quoted(name, MAX_SHOWN_NAME), current, expected }
     }
 }
 
@@ -259,7 +259,7 @@ impl fmt::Display for Error {
             Error::WrongArity => f.write_str("ERR wrong number of arguments"),
             Error::Missing { argument, syntax } => write!(f, "ERR {argument} is missing: {syntax}"),
             Error::OutOfRange { argument, must_be: MustBe { what, range, example, .. }, read } => {
-                let (range, comma) = if read.in_form { (*range, ",") } else { ("", "") };
+                let (range, comma) = if read.has_form { (*range, ",") } else { ("", "") };
                 write!(f, "ERR {argument} must be {what}{range}{comma} such as {example}{read}")
             }
             Error::Unexpected { shown, reason } => write!(f, "ERR syntax error, unexpected {shown}{reason}"),

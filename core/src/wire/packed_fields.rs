@@ -13,7 +13,7 @@
 //! A block ends with the field that makes it [`BLOCK`] bytes long or longer. Each field has only one encoding.
 
 use super::codec::{Decoder, Encoder};
-use super::varint;
+use super::varint::{self, low_byte};
 
 /// Length from which a block is full.
 pub const BLOCK: usize = 32 * 1024;
@@ -27,7 +27,7 @@ const TAG_BITS: u32 = 2;
 const FIRST_BITS: u32 = 5;
 
 /// Smallest integer that is encoded as a distance.
-const FAR: u64 = 1 << 40;
+const MIN_INSTANT: u64 = 1 << 40;
 
 /// Encoder that packs fields into blocks and saves each full block.
 pub struct FieldPacker<S: FnMut(&[u8])> {
@@ -78,7 +78,7 @@ impl<S: FnMut(&[u8])> FieldPacker<S> {
 impl<S: FnMut(&[u8])> Encoder for FieldPacker<S> {
     #[inline]
     fn integer(&mut self, value: u64) {
-        if value < FAR {
+        if value < MIN_INSTANT {
             self.field(INTEGER, value);
         } else {
             let distance = varint::distance(value, self.anchor);
@@ -96,43 +96,43 @@ impl<S: FnMut(&[u8])> Encoder for FieldPacker<S> {
     }
 }
 
-/// Reads fields out of blocks, each of which is loaded when the one before is at its end.
+/// Decoder that unpacks fields from blocks, and loads a block at the end of the one before.
 pub struct FieldUnpacker<L: FnMut() -> Option<Box<[u8]>>> {
     block: Box<[u8]>,
-    place: usize,
+    position: usize,
     anchor: u64,
     load: L,
 }
 
 impl<L: FnMut() -> Option<Box<[u8]>>> FieldUnpacker<L> {
-    /// Unpacker of the blocks that `load` returns; `None` if there is none left.
+    /// Creates an unpacker of the blocks that `load` returns until it returns `None`.
     pub fn new(load: L) -> FieldUnpacker<L> {
-        FieldUnpacker { block: Box::default(), place: 0, anchor: 0, load }
+        FieldUnpacker { block: Box::default(), position: 0, anchor: 0, load }
     }
 
     /// Returns `true` if nothing is left of the last block.
     pub fn is_at_end(&self) -> bool {
-        self.place == self.block.len()
+        self.position == self.block.len()
     }
 
-    /// Loads the next block; `None` if the last one was to be the last.
+    /// Loads the next block. Returns `None` if there is none, as after a block that is not full.
     #[cold]
     fn next_block(&mut self) -> Option<()> {
         if !self.block.is_empty() && self.block.len() < BLOCK {
             return None;
         }
-        (self.block, self.place) = ((self.load)()?, 0);
+        (self.block, self.position) = ((self.load)()?, 0);
         (!self.block.is_empty()).then_some(())
     }
 
     /// Reads the tag and the number of a field.
     #[inline]
     fn field(&mut self) -> Option<(u64, u64)> {
-        // A block has room for the field that begins in it.
-        if self.place >= self.block.len().min(BLOCK) {
+        // No field begins after the first `BLOCK` bytes of a block.
+        if self.position >= self.block.len().min(BLOCK) {
             self.is_at_end().then(|| self.next_block())??;
         }
-        let mut bytes = self.block.get(self.place..)?.iter();
+        let mut bytes = self.block.get(self.position..)?.iter();
         let first = u64::from(*bytes.next()?);
         let mut number = first >> TAG_BITS & 0x1f;
         let mut last = first;
@@ -141,14 +141,14 @@ impl<L: FnMut() -> Option<Box<[u8]>>> FieldUnpacker<L> {
             last = u64::from(*bytes.next()?);
             let bits = last & 0x7f;
             let shifted = bits.checked_shl(shift)?;
-            // Neither more bits than there are, nor a byte that says nothing.
+            // Rejects bits beyond the 64th, and a last byte of zero, which adds nothing to the number.
             if shifted >> shift != bits || last == 0 {
                 return None;
             }
             number |= shifted;
             shift = shift.saturating_add(7);
         }
-        self.place = self.block.len().saturating_sub(bytes.len());
+        self.position = self.block.len().saturating_sub(bytes.len());
         Some((first & 3, number))
     }
 }
@@ -158,10 +158,10 @@ impl<L: FnMut() -> Option<Box<[u8]>>> Decoder for FieldUnpacker<L> {
     fn integer(&mut self) -> Option<u64> {
         let (tag, number) = self.field()?;
         match tag {
-            INTEGER => Some(number).filter(|value| *value < FAR),
+            INTEGER => Some(number).filter(|value| *value < MIN_INSTANT),
             DISTANCE => {
                 self.anchor = varint::at_distance(number, self.anchor);
-                Some(self.anchor).filter(|value| *value >= FAR)
+                Some(self.anchor).filter(|value| *value >= MIN_INSTANT)
             }
             _ => None,
         }
@@ -171,18 +171,11 @@ impl<L: FnMut() -> Option<Box<[u8]>>> Decoder for FieldUnpacker<L> {
     fn bytes(&mut self, max: usize) -> Option<Box<[u8]>> {
         let (tag, length) = self.field()?;
         let length = usize::try_from(length).ok().filter(|length| tag == BYTES && *length <= max)?;
-        let end = self.place.checked_add(length)?;
-        let bytes = self.block.get(self.place..end)?;
-        self.place = end;
+        let end = self.position.checked_add(length)?;
+        let bytes = self.block.get(self.position..end)?;
+        self.position = end;
         Some(bytes.into())
     }
-}
-
-/// The lowest byte.
-#[inline]
-fn low_byte(value: u64) -> u8 {
-    let [byte, ..] = value.to_le_bytes();
-    byte
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub fn halves(word: &[u8]) -> Option<(u64, u64)> {
 
 /// Returns `true` if both byte strings are equal.
 #[inline(always)]
-pub fn are_same(one: &[u8], other: &[u8]) -> bool {
+pub fn are_equal(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
         return false;
     }
@@ -32,18 +32,18 @@ pub fn are_same(one: &[u8], other: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::are_same;
+    use super::are_equal;
 
     #[test]
     fn comparison_equals_that_of_the_standard_library() {
         let text: Vec<u8> = (0..40).collect();
         for length in 0..=text.len() {
             let (one, mut other) = (text.get(..length).unwrap(), text.get(..length).unwrap().to_vec());
-            assert!(are_same(one, &other));
-            assert!(!are_same(one, text.get(..length + 1).unwrap_or(b"")));
+            assert!(are_equal(one, &other));
+            assert!(!are_equal(one, text.get(..length + 1).unwrap_or(b"")));
             for place in 0..length {
                 *other.get_mut(place).unwrap() ^= 0x80;
-                assert!(!are_same(one, &other), "{length} bytes that differ at {place}");
+                assert!(!are_equal(one, &other), "{length} bytes that differ at {place}");
                 *other.get_mut(place).unwrap() ^= 0x80;
             }
         }

@@ -4,12 +4,17 @@
 #[inline]
 pub fn write(mut value: u64, mut push: impl FnMut(u8)) {
     while value >= 0x80 {
-        let [low, ..] = value.to_le_bytes();
-        push(low | 0x80);
+        push(low_byte(value) | 0x80);
         value >>= 7;
     }
-    let [low, ..] = value.to_le_bytes();
-    push(low);
+    push(low_byte(value));
+}
+
+/// Returns the lowest byte.
+#[inline]
+pub fn low_byte(value: u64) -> u8 {
+    let [byte, ..] = value.to_le_bytes();
+    byte
 }
 
 /// Reads an integer written by [`write()`], and advances `bytes` past it.

@@ -9,7 +9,7 @@ use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
     self, AcquireOptions, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose,
-    Reader, Spec, SpecOptions,
+    LimitParser, Spec, SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
@@ -160,7 +160,7 @@ fn parse<'a>(
 }
 
 /// Parses the arguments of a command for one algorithm.
-fn one_algorithm<'a>(args: &mut Args<'a>, read: Reader<'a>) -> Result<KeyRequest<'a>, Error> {
+fn one_algorithm<'a>(args: &mut Args<'a>, read: LimitParser<'a>) -> Result<KeyRequest<'a>, Error> {
     let mut options = SpecOptions::default();
     let parsed = read(args, &mut options)?;
     KeyRequest::build_single_with_options(args, &parsed, &options)

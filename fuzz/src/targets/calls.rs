@@ -122,13 +122,13 @@ pub fn run(data: &[u8]) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         match words.first() {
             Some(&b"POLICYSET") => {
-                if let Ok(set) = Policy::read(&mut Args::new(&words)) {
+                if let Ok(set) = Policy::parse(&mut Args::new(&words)) {
                     (defined, policy) = (Some(set.clone()), Some(set));
                 }
                 continue;
             }
             Some(&b"POLICYSCALE") => {
-                if let Ok(scaling) = Scaling::read(&mut Args::new(&words)) {
+                if let Ok(scaling) = Scaling::parse(&mut Args::new(&words)) {
                     let (ScaleStep::Set(by) | ScaleStep::Multiply { by, .. } | ScaleStep::Add { step: by, .. }) =
                         scaling.step;
                     policy = defined.as_ref().map(|defined| defined.scaled(by));

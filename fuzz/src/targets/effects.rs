@@ -26,7 +26,7 @@ fn check_plain<U: PlainUsage>(data: &[u8]) {
     let mut usage = U::default();
     let mut texts = data.split(|byte| *byte == b'\n');
     while let Some(text) = texts.next() {
-        let Some(Effect::Conversion { version, expires_at, plain_expiry, mut fields }) = Effect::read::<U>(text) else {
+        let Some(Effect::Conversion { version, expires_at, plain_expiry, mut fields }) = Effect::decode::<U>(text) else {
             follow(&mut usage, text);
             continue;
         };
@@ -54,7 +54,7 @@ fn check<U: Usage>(data: &[u8]) {
 }
 
 fn follow<U: Usage>(usage: &mut U, text: &[u8]) {
-    let Some(Effect::Change { version, expires_at, mut fields }) = Effect::read::<U>(text) else { return };
+    let Some(Effect::Change { version, expires_at, mut fields }) = Effect::decode::<U>(text) else { return };
     assert!((1..=LATEST_EXPIRY).contains(&expires_at), "no key without an expiry");
     let mut unread = fields;
     if !usage.accepts_effect(&mut unread, version) || !unread.end() {

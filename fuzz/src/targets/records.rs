@@ -114,7 +114,7 @@ fn assert_sound_at(table: &Table, times: &[Timestamp]) {
             assert!(table.get(&facts.name, now).is_some_and(|got| got.specs == facts.specs));
             // A name is also a pattern; an alphanumeric one matches only itself.
             let plain = facts.name.iter().all(u8::is_ascii_alphanumeric);
-            let pattern = Pattern::read(&facts.name).expect("a name is shorter than the longest pattern");
+            let pattern = Pattern::compile(&facts.name).expect("a name is shorter than the longest pattern");
             let listed = table.list(Some(&pattern), now);
             assert!(!plain || matches!(listed.as_slice(), [only] if only.name == facts.name));
             match (table.find(&facts.name, now), read_policy(&facts.specs)) {

@@ -309,7 +309,7 @@ fn limit(key: &mut Key, call: &Call, now: Timestamp) -> CallEffect {
     let (policy, said) = (call.policy(), format!("RL.TAKE {} POLICY p", call.options()));
     let (policy, said) = (words(&policy), words(&said));
     let (Ok(policy), Ok(KeyRequest::Policy(by))) =
-        (Policy::read(&mut Args::new(&policy)), KeyRequest::take(&mut Args::new(&said), None))
+        (Policy::parse(&mut Args::new(&policy)), KeyRequest::take(&mut Args::new(&said), None))
     else {
         return CallEffect::Nothing;
     };

@@ -269,7 +269,7 @@ impl Queues {
             .take(max_waiters)
             .map(|Waiter { claim, since, until, .. }| WaiterFacts {
                 holder: claim.holder().into(),
-                cost: claim.cost(),
+                cost: claim.cost,
                 waited: now.since(*since),
                 left: until.map(|until| until.since(now)),
             })

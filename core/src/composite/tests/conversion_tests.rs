@@ -61,7 +61,7 @@ fn conversion_effect<U: PlainUsage>(plain: &U, text: &str) -> EncodedText {
             components.charge(&call, &evaluation, at(10));
         });
         let text = EncodedText::of_conversion::<U, _>(Some(expiry()), &mut components, 1);
-        let Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) = Effect::read::<U>(text.as_bytes())
+        let Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) = Effect::decode::<U>(text.as_bytes())
         else {
             unreachable!()
         };
@@ -109,7 +109,7 @@ fn impossible_conversion_is_rejected() {
     }
     // The effect of a conversion of leases does not apply to a window.
     let text = conversion_effect(&leases(2), "CONCURRENCY 9 1h me AS name");
-    let Some(Effect::Conversion { version, fields, .. }) = Effect::read::<ConcurrencyUsage>(text.as_bytes()) else {
+    let Some(Effect::Conversion { version, fields, .. }) = Effect::decode::<ConcurrencyUsage>(text.as_bytes()) else {
         unreachable!()
     };
     let leases = leases(2);
@@ -117,5 +117,5 @@ fn impossible_conversion_is_rejected() {
     assert!(!CompositeUsage::accepts_conversion(&window(), Some(expiry()), &mut fields.clone(), version));
     assert!(!CompositeUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version + 1));
     // A plain key of any kind rejects the effect.
-    assert!(Effect::read::<FixedWindowUsage>(text.as_bytes()).is_none());
+    assert!(Effect::decode::<FixedWindowUsage>(text.as_bytes()).is_none());
 }

@@ -79,7 +79,7 @@ impl CallText {
 
 /// Parses a policy.
 pub fn policy(text: &str) -> Result<Policy, Error> {
-    Policy::read(&mut Args::new(&words(text)))
+    Policy::parse(&mut Args::new(&words(text)))
 }
 
 /// Options of the generated calls.

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    Pattern::read(pattern).unwrap().matches(text)
+    Pattern::compile(pattern).unwrap().matches(text)
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn pattern_longer_than_1024_bytes_is_rejected() {
     {
         assert!(!matches(pattern, &name), "{pattern:?}");
     }
-    let refused = Pattern::read(&b"*".repeat(1025)).err().unwrap();
+    let refused = Pattern::compile(&b"*".repeat(1025)).err().unwrap();
     let expected =
         format!("ERR pattern must be a pattern of at most 1024 bytes, such as plan:*, not '{}...'", "*".repeat(32));
     assert_eq!(refused.to_string(), expected);

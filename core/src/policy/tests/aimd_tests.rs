@@ -160,7 +160,7 @@ fn setting_the_policy_keeps_the_interval() {
 fn mul_and_add_are_parsed() {
     let read = |text: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.POLICYSCALE").chain(text.split(' ')).map(str::as_bytes).collect();
-        Scaling::read(&mut Args::new(&words))
+        Scaling::parse(&mut Args::new(&words))
     };
     let minute = Period::parse(b"1m");
     let step = |by: &str, min: &str| ScaleStep::Multiply { by: factor(by), min: factor(min) };

@@ -124,7 +124,7 @@ fn records_with_equal_times_are_resolved_alike_on_all_servers() {
         table.receive(first.as_bytes(), at(0));
         table.receive(second.as_bytes(), at(0));
         assert_eq!(table.initial_record("gold").unwrap(), winner.as_bytes());
-        let readable = slot::read(&table.slots.get(b"gold").unwrap().entry.definition.text).is_some();
+        let readable = slot::parse_definition(&table.slots.get(b"gold").unwrap().entry.definition.text).is_some();
         assert_eq!(table.policy("gold", at(0)).is_ok(), readable);
         table.assert_consistent();
     }

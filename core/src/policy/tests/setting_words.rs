@@ -7,7 +7,7 @@ fn condition_before_the_specs_is_parsed() {
     let read = |text| {
         let words = words(text);
         let mut args = Args::new(&words);
-        Condition::read(&mut args).map(|condition| (condition, args.peek().is_some()))
+        Condition::parse(&mut args).map(|condition| (condition, args.peek().is_some()))
     };
     for (text, condition) in [
         ("FIXED 5 1m", (Condition::Always, true)),
@@ -33,7 +33,7 @@ fn condition_before_the_specs_is_parsed() {
 #[test]
 fn deletion_takes_one_version_or_several_names() {
     let read = |text: &'static str| {
-        DeletionRequest::read(&mut Args::new(Box::leak(Box::new(words(text))))).map_err(|error| error.to_string())
+        DeletionRequest::parse(&mut Args::new(Box::leak(Box::new(words(text))))).map_err(|error| error.to_string())
     };
     assert_eq!(read("pro"), Ok(DeletionRequest::OfNames(vec![b"pro"])));
     assert_eq!(read("pro free pro"), Ok(DeletionRequest::OfNames(vec![b"pro", b"free", b"pro"])));
@@ -48,7 +48,7 @@ fn deletion_takes_one_version_or_several_names() {
 
 #[test]
 fn factor_is_parsed_with_an_optional_duration() {
-    let read = |text| Scaling::read(&mut Args::new(&words(text)));
+    let read = |text| Scaling::parse(&mut Args::new(&words(text)));
     let minute = Period::parse(b"1m");
     for (text, by, duration) in [
         ("0.5", "0.5", None),
@@ -77,5 +77,5 @@ fn factor_is_parsed_with_an_optional_duration() {
     ] {
         assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
     }
-    assert_eq!(Scaling::read(&mut Args::new(&[&b"RL.POLICYSCALE"[..]])), Err(Error::WrongArity));
+    assert_eq!(Scaling::parse(&mut Args::new(&[&b"RL.POLICYSCALE"[..]])), Err(Error::WrongArity));
 }

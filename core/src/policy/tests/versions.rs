@@ -68,7 +68,7 @@ fn deletion_of_another_version_is_rejected() {
     }
     assert_eq!(table.policy("pro", at(0)), Ok(HOUR.to_owned()));
     // Scaling does not change the version.
-    table.scale(b"pro", Scaling::read(&mut Args::new(&words("0.5"))).unwrap(), at(0)).unwrap();
+    table.scale(b"pro", Scaling::parse(&mut Args::new(&words("0.5"))).unwrap(), at(0)).unwrap();
     assert_eq!(delete(&mut table, version), Ok(()));
     assert_eq!(delete(&mut table, version), Err("NOPOLICY no policy 'pro'".to_owned()));
 }
@@ -135,7 +135,7 @@ fn list_is_sorted_and_filtered_by_pattern() {
     }
     table.delete(b"plan:x", at(1)).unwrap();
     let listed = |pattern: Option<&str>| {
-        let pattern = pattern.map(|pattern| Pattern::read(pattern.as_bytes()).unwrap());
+        let pattern = pattern.map(|pattern| Pattern::compile(pattern.as_bytes()).unwrap());
         let facts = table.list(pattern.as_ref(), at(1));
         facts.into_iter().map(|facts| String::from_utf8(facts.name.into()).unwrap()).collect::<Vec<_>>()
     };

@@ -24,7 +24,7 @@ fn request_of_a_claim_equals_that_of_its_call() {
             let shown = |request: &KeyRequest| format!("{request:?}").replace("own_cost: true", "own_cost: false");
             assert_eq!(shown(&claim.request(limit, false)), shown(&call), "{words}");
             assert_eq!(claim.holder(), b"alice");
-            assert_eq!(Request::Take(claim.cost()), spec(&call).request);
+            assert_eq!(Request::Take(claim.cost), spec(&call).request);
             assert_eq!(claim.expires_at(us(5)), us(30_000_005));
             assert_eq!(claim.expires_at(Timestamp::MAX), Timestamp::MAX);
         }
@@ -93,7 +93,7 @@ fn operations_on_a_long_queue_are_logarithmic() {
 #[test]
 fn claim_is_fenced_if_its_call_requests_a_token() {
     for fence in [None, Token::new(1)] {
-        let is_fenced = with_spec("9 1m me", |spec, _| Claim::of(&Spec { fence, ..*spec }).unwrap().is_fenced());
+        let is_fenced = with_spec("9 1m me", |spec, _| Claim::of(&Spec { fence, ..*spec }).unwrap().is_fenced);
         assert_eq!(is_fenced, fence.is_some());
     }
 }

@@ -19,7 +19,7 @@ fn words(text: &str) -> &'static Vec<&'static [u8]> {
 }
 
 fn read(text: &str) -> Result<Policy, Error> {
-    Policy::read(&mut Args::new(words(text)))
+    Policy::parse(&mut Args::new(words(text)))
 }
 
 fn policy(text: &str) -> Policy {

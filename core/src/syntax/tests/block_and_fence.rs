@@ -164,7 +164,7 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
         "FIXED 9 1m SHADOW block 5s",
         "FIXED 9 1m BAN 1 1s 1s BLOCK 5s",
     ] {
-        assert_rejected(Policy::read(&mut Args::new(leaked(text))), text);
+        assert_rejected(Policy::parse(&mut Args::new(leaked(text))), text);
     }
     for text in ["BLOCK 5s", "OR q BLOCK 5s", "COST 1 ONCE a 1m BLOCK 0"] {
         assert_rejected(PolicyRequest::after_first_name(b"p", &mut Args::new(leaked(text))), text);

@@ -192,7 +192,7 @@ fn ban_is_accepted_only_after_the_last_spec() {
 fn prebuilt_request_of_a_policy_equals_the_parsed_one() {
     let policy = |text: &str, factor: u64| {
         let words: Vec<&[u8]> = std::iter::once("RL.POLICYSET").chain(text.split(' ')).map(str::as_bytes).collect();
-        Policy::read(&mut Args::new(&words)).unwrap().scaled(units(factor))
+        Policy::parse(&mut Args::new(&words)).unwrap().scaled(units(factor))
     };
     for (text, factor, is_ready) in [
         ("FIXED 9 1h SLIDING 9 1h", 1, true),

@@ -13,7 +13,7 @@ fn take(text: &str) -> Result<KeyRequest<'static>, Error> {
 }
 
 fn policy(text: &str) -> Result<Policy, Error> {
-    Policy::read(&mut Args::new(&words(text)))
+    Policy::parse(&mut Args::new(&words(text)))
 }
 
 /// Parses the options of RL.LIMIT, and returns the request on a policy.

@@ -15,17 +15,17 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     match command {
         "RL.MTAKE" => return take_keys(args).map(|_| ()),
         "RL.MPEEK" => return peek_keys(args).map(|_| ()),
-        "RL.TOP" => return Query::read(args).map(|_| ()),
+        "RL.TOP" => return Query::parse(args).map(|_| ()),
         "RL.POLICYSET" => {
             name_of_policy(args)?;
-            Condition::read(args)?;
-            return Policy::read(args).map(|_| ());
+            Condition::parse(args)?;
+            return Policy::parse(args).map(|_| ());
         }
         "RL.POLICYSCALE" => {
             name_of_policy(args)?;
-            return Scaling::read(args).map(|_| ());
+            return Scaling::parse(args).map(|_| ());
         }
-        "RL.POLICYDEL" => return DeletionRequest::read(args).map(|_| ()),
+        "RL.POLICYDEL" => return DeletionRequest::parse(args).map(|_| ()),
         _ => {}
     }
     args.key()?;
@@ -47,7 +47,7 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
         }
         own => {
             let algorithm = own.strip_prefix("RL.").unwrap();
-            parse_one_algorithm(args, Spec::reader(algorithm.as_bytes()).unwrap()).map(|_| ())
+            parse_one_algorithm(args, Spec::limit_parser(algorithm.as_bytes()).unwrap()).map(|_| ())
         }
     }
 }

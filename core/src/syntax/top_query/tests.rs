@@ -3,7 +3,7 @@ use super::*;
 /// Parses the arguments of RL.TOP.
 fn parse(words: &[&str]) -> Result<(usize, Option<u64>, bool), String> {
     let words: Vec<&[u8]> = ["RL.TOP"].iter().chain(words).map(|word| word.as_bytes()).collect();
-    let query = Query::read(&mut Args::new(&words)).map_err(|error| error.to_string())?;
+    let query = Query::parse(&mut Args::new(&words)).map_err(|error| error.to_string())?;
     Ok((query.count, query.minutes, query.reset))
 }
 

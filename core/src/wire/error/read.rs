@@ -1,6 +1,6 @@
 //! Words that were found where something else was expected, with hints for the client.
 
-use super::{Form, MustBe, SHOWN, Syntax, quoted};
+use super::{Form, MAX_SHOWN, MustBe, Syntax, quoted};
 use crate::number::decimal::{self, MAX_NUMBER, begins_as_number};
 use crate::number::time;
 use std::fmt;
@@ -11,7 +11,7 @@ pub struct Read {
     /// Word in quotes, truncated and escaped.
     pub shown: String,
     /// `true` if the word has the expected form and is only out of range.
-    pub in_form: bool,
+    pub has_form: bool,
     /// Hint for the client.
     pub hint: Hint,
 }
@@ -53,17 +53,17 @@ pub struct Position {
 impl Read {
     /// Describes a word that does not match `must_be`, at a position that may be unknown.
     pub(super) fn of(word: &[u8], must_be: &MustBe, position: Option<Position>) -> Read {
-        let (in_form, hint) = match must_be.form {
+        let (has_form, hint) = match must_be.form {
             Form::Duration => duration(word, position),
             Form::Number => number(word, position),
             Form::Other => (true, Hint::Nothing),
         };
-        Read::hinted(word, in_form, hint)
+        Read::hinted(word, has_form, hint)
     }
 
     /// Describes a word with a known hint.
-    pub(super) fn hinted(word: &[u8], in_form: bool, hint: Hint) -> Read {
-        Read { shown: quoted(word, SHOWN), in_form, hint }
+    pub(super) fn hinted(word: &[u8], has_form: bool, hint: Hint) -> Read {
+        Read { shown: quoted(word, MAX_SHOWN), has_form, hint }
     }
 }
 

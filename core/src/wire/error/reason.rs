@@ -1,6 +1,6 @@
 //! Reasons why a word is not allowed at its position.
 
-use super::{SHOWN, Syntax, one_of, quoted};
+use super::{MAX_SHOWN, Syntax, one_of, quoted};
 use crate::number::{decimal, time};
 use std::cmp::Reverse;
 use std::fmt;
@@ -134,20 +134,20 @@ impl Needed {
     /// Suggests that the word is the value of an option, unless there is another suggestion. For COST it must be a
     /// number, and for OR it must not be in upper case, like option words.
     pub fn suggest_value_of(&mut self, option: &'static str, word: &[u8]) {
-        let is_short = word.len() <= SHORT && word.iter().all(u8::is_ascii_graphic);
+        let is_short = word.len() <= MAX_SUGGESTED_VALUE && word.iter().all(u8::is_ascii_graphic);
         let may_be = match option {
             _ if !is_short => false,
             "OR" => !word.is_empty() && !word.iter().all(u8::is_ascii_uppercase),
             _ => decimal::after_number(word) == Some(b""),
         };
         if self.suggestion == Suggestion::Unknown && may_be {
-            self.suggestion = Suggestion::Value(option, quoted(word, SHOWN));
+            self.suggestion = Suggestion::Value(option, quoted(word, MAX_SHOWN));
         }
     }
 }
 
 /// Maximum length of a value that is repeated in a suggestion.
-const SHORT: usize = 16;
+const MAX_SUGGESTED_VALUE: usize = 16;
 
 /// Maximum length of a word that can be similar to a known one.
 const MAX_COMPARED_LENGTH: usize = 24;
@@ -187,14 +187,14 @@ fn typos(word: &[u8], name: &[u8]) -> usize {
         let mut left = row.first().copied().unwrap_or_default().saturating_add(1);
         next.push(left);
         for (place, of_name) in name.iter().enumerate() {
-            let at = |row: &[usize], place: usize| row.get(place).copied().unwrap_or(usize::MAX);
-            let replaced = at(&row, place).saturating_add(usize::from(letter != of_name));
-            let added = at(&row, place.saturating_add(1)).saturating_add(1);
+            let distance = |row: &[usize], place: usize| row.get(place).copied().unwrap_or(usize::MAX);
+            let replaced = distance(&row, place).saturating_add(usize::from(letter != of_name));
+            let added = distance(&row, place.saturating_add(1)).saturating_add(1);
             let mut least = replaced.min(added).min(left.saturating_add(1));
             let swapped =
                 place.checked_sub(1).filter(|place| letter_before == Some(of_name) && name.get(*place) == Some(letter));
             if let Some(place) = swapped {
-                least = least.min(at(&before, place).saturating_add(1));
+                least = least.min(distance(&before, place).saturating_add(1));
             }
             next.push(least);
             left = least;

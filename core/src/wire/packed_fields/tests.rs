@@ -36,7 +36,7 @@ fn unpacked(mut blocks: VecDeque<Box<[u8]>>, like: &[Field]) -> Option<Vec<Field
 
 fn fields() -> impl Strategy<Value = Vec<Field>> {
     let near = 1_700_000_000_000_000..1_700_000_100_000_000u64;
-    let integer = prop_oneof![any::<u64>(), 0..100u64, near, Just(FAR - 1), Just(FAR), Just(u64::MAX)];
+    let integer = prop_oneof![any::<u64>(), 0..100u64, near, Just(MIN_INSTANT - 1), Just(MIN_INSTANT), Just(u64::MAX)];
     vec(prop_oneof![3 => integer.prop_map(Field::Integer), 1 => vec(any::<u8>(), 0..300).prop_map(Field::Bytes)], 0..40)
 }
 

@@ -205,8 +205,8 @@ fn shown(table: &Table, name: &[u8], now: Timestamp) -> String {
 /// `RL.POLICYSET name [NX | VERSION version] spec [SHADOW] [spec [SHADOW] ...]`
 fn set<'a>(words: &'a Vec<&'a [u8]>) -> Result<(&'a [u8], Condition, Policy), Error> {
     let mut args = Args::new(words);
-    let (name, condition) = (name_of_policy(&mut args)?, Condition::read(&mut args)?);
-    let policy = Policy::read(&mut args)?;
+    let (name, condition) = (name_of_policy(&mut args)?, Condition::parse(&mut args)?);
+    let policy = Policy::parse(&mut args)?;
     assert!(args.is_empty());
     Ok((name, condition, policy))
 }
@@ -214,7 +214,7 @@ fn set<'a>(words: &'a Vec<&'a [u8]>) -> Result<(&'a [u8], Condition, Policy), Er
 /// `RL.POLICYSCALE name factor [FOR duration]`
 fn scaling<'a>(words: &'a Vec<&'a [u8]>) -> Result<(&'a [u8], Scaling), Error> {
     let mut args = Args::new(words);
-    let (name, scaling) = (name_of_policy(&mut args)?, Scaling::read(&mut args)?);
+    let (name, scaling) = (name_of_policy(&mut args)?, Scaling::parse(&mut args)?);
     assert!(args.is_empty());
     Ok((name, scaling))
 }

@@ -172,7 +172,7 @@ fn error_of_a_policy_names_the_word_or_the_argument() {
     }
     let nothing: [&[u8]; 1] = [b"RL"];
     let missing = "ERR a spec is missing: RL.POLICYSET name [NX | VERSION version] spec [spec ...]";
-    assert_eq!(Policy::read(&mut Args::new(&nothing)).unwrap_err().to_string(), missing);
+    assert_eq!(Policy::parse(&mut Args::new(&nothing)).unwrap_err().to_string(), missing);
     // Eight limits with a ban are accepted.
     let most = format!("{eight}BAN 3 1m 1h");
     assert_eq!((policy(&most).limit_count(), policy(&most).to_string()), (8, most));
