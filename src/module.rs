@@ -264,7 +264,7 @@ unsafe fn start(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleS
     }
     let loaded = if started == api::OK {
         guard::log_panics();
-        lazy_free::loaded();
+        lazy_free::record_main_thread();
         // SAFETY: the caller guarantees that all three are those of the load.
         guard::catch_panic(Err("internal error".to_owned()), || unsafe { load(ctx, argv, length) })
     } else {

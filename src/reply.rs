@@ -189,8 +189,8 @@ impl Reply {
         Reply::Heaviest(keys.iter().map(row).collect())
     }
 
-    /// Creates `[holder, cost, waited_ms, left_ms]` of a call that waits for a lease; `left_ms` is -1 if it waits without
-    /// a timeout.
+    /// Creates `[holder, cost, waited_ms, left_ms]` of a call that waits for a lease; `left_ms` is -1 if it waits
+    /// without a timeout.
     pub fn waiter(holder: Box<[u8]>, cost: Amount, waited: Span, left: Option<Span>) -> Reply {
         Reply::Array(vec![
             Reply::Bytes(holder),

@@ -96,7 +96,7 @@ pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, is_denied_peek:
 /// is `true` if an admitted call creates the key.
 #[inline(always)]
 pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, creates: bool) {
-    if let Some(stats) = stats::of(kind) {
+    if let Some(stats) = stats::of_kind(kind) {
         if denies {
             stats.denied.count();
         } else if admitted {

@@ -51,7 +51,7 @@ fn evaluate_one<L: Limit<Usage: PlainUsage>>(
     now: Timestamp,
 ) -> Option<OneLimit> {
     let usage = key.usage::<L::Usage>()?;
-    Some(OneLimit::at(limit, &*usage, key.is_missing(), spec.request, now))
+    Some(OneLimit::evaluate(limit, &*usage, key.is_missing(), spec.request, now))
 }
 
 #[inline(never)]
@@ -75,7 +75,13 @@ fn evaluate_several<'s, 'a>(
     };
     let empty = CompositeUsage::default();
     let stored = stored_usage(key, &request, &empty)?;
-    Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::at(request, stored, key.is_missing(), now, out_of_memory))))
+    Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::evaluate(
+        request,
+        stored,
+        key.is_missing(),
+        now,
+        out_of_memory,
+    ))))
 }
 
 /// Returns the request of one spec as a composite one, for a key of another kind. A key that an earlier definition of

@@ -20,7 +20,7 @@ pub struct FastPath<'s, 'a> {
 impl<'s, 'a> FastPath<'s, 'a> {
     /// Evaluates a request at a key; `None` if it needs the general evaluation.
     #[inline(always)]
-    pub fn at(key: &Contents, request: &'s CompositeRequest<'a>, now: Timestamp) -> Option<FastPath<'s, 'a>> {
+    pub fn evaluate(key: &Contents, request: &'s CompositeRequest<'a>, now: Timestamp) -> Option<FastPath<'s, 'a>> {
         let evaluation = key.present::<CompositeUsage>()?.evaluate_fast(request, now)?;
         Some(FastPath { request, evaluation })
     }

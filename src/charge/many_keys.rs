@@ -1,8 +1,8 @@
 //! Calls on several keys: all are charged or none is.
 //!
-//! Every key is evaluated before any is charged, all at the same time, and the changes are propagated as one effect. Keys are
-//! opened one after another: other modules may run when a later one is opened, and change an earlier one. If that may
-//! have happened, all keys are evaluated again.
+//! Every key is evaluated before any is charged, all at the same time, and the changes are propagated as one effect.
+//! Keys are opened one after another: other modules may run when a later one is opened, and change an earlier one. If
+//! that may have happened, all keys are evaluated again.
 
 use super::commit::{ClosedTarget, KeyEvaluation, check_room_and_memory, count_call, count_key};
 use super::evaluate::{EvaluatedRequest, evaluate};

@@ -53,7 +53,7 @@ fn peek_limit<L: Limit<Usage: PlainUsage>>(
         let request = composite_of_one(key.contents(), spec, Purpose::Charge)?;
         return peek_several(key, Cow::Owned(request), now).map(|answer| answer.decision);
     };
-    let evaluation = OneLimit::at(limit, &*usage, key.contents().is_missing(), spec.request, now);
+    let evaluation = OneLimit::evaluate(limit, &*usage, key.contents().is_missing(), spec.request, now);
     evaluation.check_room()?;
     Ok(evaluation.answer(limit, spec.request, &usage, now).with_keep(spec.keep))
 }
@@ -63,7 +63,7 @@ fn peek_limit<L: Limit<Usage: PlainUsage>>(
 fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp) -> Result<Answer, Error> {
     let empty = CompositeUsage::default();
     let stored = stored_usage(key.contents(), &request, &empty)?;
-    let evaluation = SeveralLimits::at(request, stored, key.contents().is_missing(), now, || false);
+    let evaluation = SeveralLimits::evaluate(request, stored, key.contents().is_missing(), now, || false);
     evaluation.check_room()?;
     evaluation.answer(key.contents(), now).ok_or(Error::Internal)
 }
@@ -153,7 +153,7 @@ fn charge_plain<L>(
 where
     L: Limit<Usage: PlainUsage>,
 {
-    let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
+    let evaluation = OneLimit::evaluate(limit, key.usage(), key.is_missing(), request, now);
     let changes_key = check_and_count(&mut key, &evaluation, || request.is_peek(), item, policy, now)?;
     Ok(evaluation.commit(limit, request, key, changes_key, now))
 }
@@ -198,7 +198,7 @@ fn charge_composite(
     policy: Option<&EffectivePolicy>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
-    if let Some(fast_path) = FastPath::at(key.contents(), request, now) {
+    if let Some(fast_path) = FastPath::evaluate(key.contents(), request, now) {
         // The fast path evaluates neither peeks nor sketches, and only sketches have items.
         let changes_key = check_and_count(&mut key, &fast_path, || false, None, policy, now)?;
         return Ok(commit_to(key, &fast_path, changes_key, now));
@@ -206,7 +206,8 @@ fn charge_composite(
     let empty = CompositeUsage::default();
     let stored = stored_usage(key.contents(), request, &empty)?;
     let missing = key.contents().is_missing();
-    let evaluation = SeveralLimits::at(Cow::Borrowed(request), stored, missing, now, || key.redis().out_of_memory());
+    let evaluation =
+        SeveralLimits::evaluate(Cow::Borrowed(request), stored, missing, now, || key.redis().out_of_memory());
     let changes_key =
         check_and_count(&mut key, &evaluation, || request.purpose == Purpose::Peek, request.item(), policy, now)?;
     Ok(evaluation.commit(key, changes_key, now))
@@ -279,7 +280,7 @@ fn migrate_string(
 ) -> Result<Option<Decision>, Error> {
     // If the bucket of the string is full again, treat the key as missing: a charge then counts as creating it, and is
     // rejected if the server is out of memory.
-    let evaluation = OneLimit::at(bucket, &usage, usage.is_unused(), request, now);
+    let evaluation = OneLimit::evaluate(bucket, &usage, usage.is_unused(), request, now);
     check_room_and_memory(redis, once(&evaluation))?;
     let Applied { answer: decision, reset } = evaluation.apply(bucket, request, &mut usage, now);
     if !replace(redis, index, usage, Expiry::of(now, reset).after_charge(None, false), now) {

@@ -38,7 +38,7 @@ enum Outcome {
 impl OneLimit {
     /// Evaluates a request at a usage. `missing` is `true` if there is no key.
     #[inline(always)]
-    pub fn at<L>(limit: &L, usage: &L::Usage, missing: bool, request: Request, now: Timestamp) -> OneLimit
+    pub fn evaluate<L>(limit: &L, usage: &L::Usage, missing: bool, request: Request, now: Timestamp) -> OneLimit
     where
         L: Limit<Usage: PlainUsage>,
     {
@@ -111,7 +111,7 @@ impl OneLimit {
         L: Limit,
         K: Writable<Usage = L::Usage>,
     {
-        commit(key, &UnderLimit { limit, evaluation: self.evaluation(request) }, changes_key, now)
+        commit(key, &LimitCharge { limit, evaluation: self.evaluation(request) }, changes_key, now)
     }
 
     /// Charges a usage that is not stored in a key yet and has no timestamp later than `now`.
@@ -122,7 +122,7 @@ impl OneLimit {
         usage: &mut L::Usage,
         now: Timestamp,
     ) -> Applied<Decision> {
-        UnderLimit { limit, evaluation: self.evaluation(request) }.charge(usage, now)
+        LimitCharge { limit, evaluation: self.evaluation(request) }.charge(usage, now)
     }
 
     fn evaluation(&self, request: Request) -> Evaluation {
@@ -169,13 +169,13 @@ impl KeyEvaluation for OneLimit {
     }
 }
 
-/// Limit with its evaluation at a usage.
-struct UnderLimit<'l, L> {
+/// Charge of a plain key under one limit.
+struct LimitCharge<'l, L> {
     limit: &'l L,
     evaluation: Evaluation,
 }
 
-impl<L: Limit> UnderLimit<'_, L> {
+impl<L: Limit> LimitCharge<'_, L> {
     #[inline(always)]
     fn charge(&self, usage: &mut L::Usage, now: Timestamp) -> Applied<Decision> {
         self.evaluation.change.apply(self.limit, usage, now);
@@ -185,7 +185,7 @@ impl<L: Limit> UnderLimit<'_, L> {
     }
 }
 
-impl<L: Limit> Apply for UnderLimit<'_, L> {
+impl<L: Limit> Apply for LimitCharge<'_, L> {
     type Usage = L::Usage;
     type Answer = Decision;
 

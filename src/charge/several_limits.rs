@@ -27,7 +27,7 @@ pub struct SeveralLimits<'s, 'a> {
 impl<'s, 'a> SeveralLimits<'s, 'a> {
     /// Evaluates a call at the usage of a key. Inlined, so that the large result is built in place.
     #[inline(always)]
-    pub fn at(
+    pub fn evaluate(
         request: Cow<'s, CompositeRequest<'a>>,
         stored: StoredUsage,
         missing: bool,
@@ -123,7 +123,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         } else {
             &self.evaluation
         };
-        commit(key, &ChargeOfComposite { request: &self.request, evaluation }, changes_key, now)
+        commit(key, &CompositeCharge { request: &self.request, evaluation }, changes_key, now)
     }
 
     fn commit_plain<'r, 'c: 'r, U: PlainUsage>(
@@ -134,21 +134,16 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     ) -> Answer {
         let (request, evaluation) = (&*self.request, &self.evaluation);
         if !changes_key || evaluation.stays_plain(request) {
-            return commit_to(
-                target,
-                &ChargeOfPlain::<U> { request, evaluation, usage: PhantomData },
-                changes_key,
-                now,
-            );
+            return commit_to(target, &PlainCharge::<U> { request, evaluation, usage: PhantomData }, changes_key, now);
         }
         match target.open() {
             // Other modules have deleted the key.
             Some(key) if key.contents().is_missing() => {
                 let evaluation = &self.evaluate_again(&CompositeUsage::default(), now);
-                commit_to(key, &ChargeOfComposite { request, evaluation }, changes_key, now)
+                commit_to(key, &CompositeCharge { request, evaluation }, changes_key, now)
             }
             Some(key) => match key.typed::<U>() {
-                Ok(key) => convert(key, &ChargeOfComposite { request, evaluation }, now),
+                Ok(key) => convert(key, &CompositeCharge { request, evaluation }, now),
                 Err(_) => self.answer_unchanged(StoredUsage::plain(&U::default()), now),
             },
             None => self.answer_unchanged(StoredUsage::plain(&U::default()), now),
@@ -201,12 +196,12 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
 }
 
 /// Charge of a key that is composite or becomes composite.
-struct ChargeOfComposite<'e, 'a> {
+struct CompositeCharge<'e, 'a> {
     request: &'e CompositeRequest<'a>,
     evaluation: &'e CompositeEvaluation,
 }
 
-impl Apply for ChargeOfComposite<'_, '_> {
+impl Apply for CompositeCharge<'_, '_> {
     type Usage = CompositeUsage;
     type Answer = Answer;
 
@@ -226,13 +221,13 @@ impl Apply for ChargeOfComposite<'_, '_> {
 }
 
 /// Charge of a plain key that stays plain.
-struct ChargeOfPlain<'e, 'a, U> {
+struct PlainCharge<'e, 'a, U> {
     request: &'e CompositeRequest<'a>,
     evaluation: &'e CompositeEvaluation,
     usage: PhantomData<U>,
 }
 
-impl<U: PlainUsage> Apply for ChargeOfPlain<'_, '_, U> {
+impl<U: PlainUsage> Apply for PlainCharge<'_, '_, U> {
     type Usage = U;
     type Answer = Answer;
 

@@ -17,7 +17,7 @@ pub fn take<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     let mut args = args;
     let mut request = ManyKeysRequest::default();
     request.take(&mut args, Some(&redis.state.bucket_cache))?;
-    redis.state.policies.of_keys(&request, policies, now)?;
+    redis.state.policies.collect(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
     request
         .keys
@@ -32,7 +32,7 @@ pub fn peek<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     let mut args = args;
     let mut request = ManyKeysRequest::default();
     request.peek(&mut args, Some(&redis.state.bucket_cache))?;
-    redis.state.policies.of_keys(&request, policies, now)?;
+    redis.state.policies.collect(&request, policies, now)?;
     resolve_policies(&mut request, policies)?;
     for (index, key_request) in &mut request.keys {
         queue_order::put_peek_behind_waiters(redis, *index, key_request);

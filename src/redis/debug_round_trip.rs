@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 use std::thread::panicking;
 
 /// Copy of the usage before a change, for the checks. Empty in a release build.
+#[derive(Default)]
 pub struct RoundTripCheck<U> {
     /// Copy of the usage; `None` if it is too large to be copied at every call.
     #[cfg(debug_assertions)]
@@ -30,15 +31,6 @@ impl<U: Usage> RoundTripCheck<U> {
         RoundTripCheck {
             #[cfg(debug_assertions)]
             usage: is_checked(usage).then(|| memory::uncounted(|| usage.clone())),
-            kind: PhantomData,
-        }
-    }
-
-    /// Moves the copy out and leaves none.
-    pub fn take(&mut self) -> RoundTripCheck<U> {
-        RoundTripCheck {
-            #[cfg(debug_assertions)]
-            usage: self.usage.take(),
             kind: PhantomData,
         }
     }

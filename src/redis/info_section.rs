@@ -46,7 +46,7 @@ guard::entry_point! {
         }
         if info.section(c"stats") {
             let of_commands = |field: fn(&CommandStats) -> &Counter| sum(commands().map(|row| field(row.stats)));
-            let of_kinds = |field: fn(&KindStats) -> &Counter| sum(stats::of_kinds().map(|(_, stats)| field(stats)));
+            let of_kinds = |field: fn(&KindStats) -> &Counter| sum(stats::all_kinds().map(|(_, stats)| field(stats)));
             info.field(c"calls", of_commands(|stats| &stats.calls));
             info.field(c"admitted", of_commands(|stats| &stats.admitted));
             info.field(c"denied", of_commands(|stats| &stats.denied));
@@ -65,7 +65,7 @@ guard::entry_point! {
             }
         }
         if info.section(c"kinds") {
-            for (kind, KindStats { admitted, denied, keys_created }) in stats::of_kinds() {
+            for (kind, KindStats { admitted, denied, keys_created }) in stats::all_kinds() {
                 let mut name = [0; KIND_NAME_SIZE];
                 name.iter_mut().zip(kind.name().bytes()).for_each(|(to, letter)| *to = letter);
                 let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Operations on keys of each kind of usage: incoming effects, from a primary or the AOF (see the core's `effect.rs` for
-//! the format), the description for RL.INFO, and the native type.
+//! Operations on keys of each kind of usage: incoming effects, from a primary or the AOF (see the core's `effect.rs`
+//! for the format), the description for RL.INFO, and the native type.
 
 use super::debug_round_trip::check_stored;
 use super::key::{PeekedKey, Writable, put};

@@ -25,7 +25,7 @@ type AnyValue = Box<dyn Any + Send>;
 static MAIN: OnceLock<ThreadId> = OnceLock::new();
 
 /// Records the current thread as the server's main thread. Called at load.
-pub fn loaded() {
+pub fn record_main_thread() {
     MAIN.get_or_init(|| thread::current().id());
 }
 

@@ -152,7 +152,8 @@ unsafe fn alloc_aligned(layout: Layout) -> *mut u8 {
 /// The address came from [`alloc_aligned`].
 unsafe fn word_before(address: *mut u8) -> *mut *mut u8 {
     #![allow(clippy::cast_ptr_alignment, reason = "the address is aligned to more than a word")]
-    // SAFETY: the caller guarantees that the address came from `alloc_aligned`, so there is a word of the block before it.
+    // SAFETY: the caller guarantees that the address came from `alloc_aligned`, so there is a word of the block before
+    // it.
     unsafe { address.cast::<*mut u8>().sub(1) }
 }
 

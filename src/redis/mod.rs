@@ -1,13 +1,15 @@
-//! Interface to the server. Only this module and `module.rs` contain unsafe code or use the SDK, except for a derived
-//! conversion in `reply.rs`. It uses usages by their trait (encode, decode, kind), never an algorithm by name.
+//! Interface to the server. Only this module and `module.rs` contain unsafe code or use the SDK. It uses usages by
+//! their trait (encode, decode, kind), never an algorithm by name.
 //!
 //! | Task | File |
 //! |---|---|
+//! | functions of the server, clock, log, timers | `api.rs` |
 //! | entry of commands, events, timers | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
 //! | opening and committing keys, expiries | `key/` |
 //! | effects to and from replicas and the AOF | `outgoing.rs`, `kind_operations.rs` |
 //! | saving, loading, moving and freeing values | `native_type.rs`, `rdb.rs`, `defragmentation.rs`, `lazy_free.rs` |
 //! | blocking and answering clients | `blocked.rs`, `waiting_callbacks.rs` |
+//! | checks that the server makes for a call, but not for a timer | `cluster_slots.rs`, `permissions.rs` |
 //! | persistence of policies, and their exchange in a cluster | `policy_persistence.rs`, `bus.rs` |
 //! | registration of commands, settings and INFO | `command.rs`, `config.rs`, `info_section.rs` |
 //!

@@ -1,9 +1,9 @@
 //! Outgoing effects, to replicas and the AOF (see the core's `effect.rs` for the format).
 //!
-//! A *consumer* of effects is a replica or the AOF. Building an effect and passing it to a server without consumers costs as much as a third of a call (2800 of some
-//! 9000 instructions, on Redis 7.0). Omitting it whenever no replica is online would be wrong: a replica during its
-//! first sync needs it, and so does one that will resume from the backlog. Effects are omitted only if no consumer can
-//! have attached:
+//! A *consumer* of effects is a replica or the AOF. Building an effect and passing it to a server without consumers
+//! costs as much as a third of a call (2800 of some 9000 instructions, on Redis 7.0). Omitting it whenever no replica
+//! is online would be wrong: a replica during its first sync needs it, and so does one that will resume from the
+//! backlog. Effects are omitted only if no consumer can have attached:
 //!
 //! * at the first change after the start, the module queries the server: there is no cluster, no AOF, no replica in any
 //!   state and no backlog, and the server is not a replica itself;
@@ -15,7 +15,8 @@
 //!
 //! If the server cannot be queried, or does not announce these events, effects are always propagated.
 //!
-//! So effects may be propagated that no consumer receives. They are not counted as propagated ([`effects_are_received`]).
+//! So effects may be propagated that no consumer receives. They are not counted as propagated
+//! ([`effects_are_received`]).
 
 use super::api::{OK, call, info_number, server_is};
 use super::debug_round_trip::{RoundTripCheck, check_stored};
@@ -26,11 +27,11 @@ use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::{PlainUsage, Usage};
 use redis_module::raw;
 use smallvec::SmallVec;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Command that propagates effects.
-pub const COMMAND: &std::ffi::CStr = c"RL.EFFECT";
+pub const COMMAND: &CStr = c"RL.EFFECT";
 
 /// Effects that a call has recorded and not propagated yet.
 #[derive(Default)]
@@ -57,8 +58,8 @@ impl RecordedEffects {
         self.record(index, take_effect(usage, |usage| EncodedText::of_change(usage, expires_at)));
     }
 
-    /// Records the conversion of the plain key `index`, whose expiry was `plain_expiry`, to `components`, which expire
-    /// at `expires_at`.
+    /// Records the conversion of the plain key at `index`, whose expiry was `plain_expiry`, to `components`, which
+    /// expire at `expires_at`.
     pub fn record_conversion<U: PlainUsage>(
         &mut self,
         index: KeyIndex,
@@ -75,13 +76,13 @@ impl RecordedEffects {
         self.record(index, take_effect(components, encode));
     }
 
-    /// Records the whole `usage`, in the key `index`, which expires at `expires_at`.
+    /// Records the whole `usage`, in the key at `index`, which expires at `expires_at`.
     pub fn record_whole<U: Usage>(&mut self, index: KeyIndex, usage: &U, expires_at: u64) {
         check_stored(usage);
         self.record(index, effects_are_needed().then(|| EncodedText::of_whole(usage, expires_at)));
     }
 
-    /// Records the deletion of the key `index`, which held a `U`.
+    /// Records the deletion of the key at `index`, which held a `U`.
     pub fn record_deletion<U: Usage>(&mut self, index: KeyIndex) {
         self.record(index, effects_are_needed().then(EncodedText::deletion::<U>));
     }

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 /// Single [`ModuleState`] of this process.
 struct Shared(OnceLock<ModuleState>);
 
-// SAFETY: `OnceLock` creates it once, from any thread. Afterwards it is accessed only through `module_state`, whose callers
-// hold the server's lock, so one thread at a time accesses it and sees the writes of the previous one.
+// SAFETY: `OnceLock` creates the state once, from any thread. Afterwards it is accessed only through `module_state`,
+// whose callers hold the server's lock, so one thread at a time accesses it and sees the writes of the previous one.
 unsafe impl Sync for Shared {}
 
 static STATE: Shared = Shared(OnceLock::new());
@@ -36,7 +36,8 @@ pub struct ServerEntry<'a> {
     pub state: &'a ModuleState,
 }
 
-/// Runs `run` with the name of a key as a string of the server, in the key's database.
+/// Runs `run` with the name of a key as a string of the server, in the key's database. Returns `None` if the server
+/// cannot select a database for a module.
 pub(super) fn with_name<T>(
     entry: ServerEntry,
     db: c_int,
@@ -48,8 +49,8 @@ pub(super) fn with_name<T>(
     unsafe {
         select(entry.ctx, db);
         let name = call!(RedisModule_CreateString(null_mut(), name.as_ptr().cast(), name.len()));
-        let done = run(name);
+        let result = run(name);
         call!(RedisModule_FreeString(null_mut(), name));
-        Some(done)
+        Some(result)
     }
 }

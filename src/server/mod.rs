@@ -2,9 +2,9 @@
 //! progress of a load of policies and of their exchange in a cluster, settings, and counters.
 //!
 //! Other modules call this one, and change keys, from threads of their own that hold the server's lock. So no state is
-//! thread-local. All of it is in a single `ModuleState` (`redis/server_entry.rs`). An entry from the server creates a reference to
-//! it, as the server calls the module with its lock held. `ModuleState` is not `Sync`, so such a reference cannot be sent to
-//! another thread.
+//! thread-local. All of it is in a single `ModuleState` (`redis/server_entry.rs`). An entry from the server creates a
+//! reference to it, as the server calls the module with its lock held. `ModuleState` is not `Sync`, so such a reference
+//! cannot be sent to another thread.
 
 pub mod fencing;
 pub mod heavy_hitters;

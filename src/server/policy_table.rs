@@ -44,7 +44,7 @@ impl Policies {
     ///
     /// # Errors
     /// A key's policy does not exist or cannot be read.
-    pub fn of_keys(
+    pub fn collect(
         &self,
         request: &ManyKeysRequest,
         policies: &mut Vec<Option<Rc<EffectivePolicy>>>,

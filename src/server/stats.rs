@@ -72,12 +72,12 @@ static OF_KINDS: [KindStats; UsageKind::ALL.len()] =
         UsageKind::ALL.len()];
 
 /// Returns the outcomes of the limits of every kind.
-pub fn of_kinds() -> impl Iterator<Item = (UsageKind, &'static KindStats)> {
+pub fn all_kinds() -> impl Iterator<Item = (UsageKind, &'static KindStats)> {
     UsageKind::ALL.into_iter().zip(&OF_KINDS)
 }
 
 /// Returns the outcomes of the limits of a kind; never `None`.
-pub fn of(kind: UsageKind) -> Option<&'static KindStats> {
+pub fn of_kind(kind: UsageKind) -> Option<&'static KindStats> {
     OF_KINDS.get(kind.index())
 }
 

@@ -1,15 +1,15 @@
 //! Timer that serves waiting calls, and its runs.
 //!
-//! The timer is armed for the next expiry of a lease or timeout of a call, and for now after an event that may make room. The
-//! server measures timers by the wall clock but sleeps by another clock, so a change of the wall clock is detected by
-//! the cron event.
+//! The timer is armed for the next expiry of a lease or timeout of a call, and for now after an event that may make
+//! room. The server measures timers by the wall clock but sleeps by another clock, so a change of the wall clock is
+//! detected by the cron event.
 //!
 //! **A run is bounded,** independent of the number of keys: it does a limited amount of work ([`MAX_WORK`]), and the
 //! rest is done in the next run. In between the server reads calls. No call overtakes meanwhile: a new call goes to
 //! the end of the queue (`queue_order.rs`).
 //!
-//! **While the server does not accept writes,** no lease is granted ([`TimerRun::may_grant`]). Keys with waiters are not
-//! polled meanwhile: the cron event checks if the server accepts writes again, and then all keys are evaluated.
+//! **While the server does not accept writes,** no lease is granted ([`TimerRun::may_grant`]). Keys with waiters are
+//! not polled meanwhile: the cron event checks if the server accepts writes again, and then all keys are evaluated.
 
 use crate::redis::server_entry::ServerEntry;
 use crate::redis::{now, permissions, waiting_callbacks};
@@ -46,9 +46,9 @@ pub fn fired(entry: ServerEntry) {
     entry.state.schedule.armed.set(None);
 }
 
-/// Returns the delay for which to arm the timer, in whole milliseconds and at most a minute. A timer for a later instant
-/// is armed again when it fires, because Redis 6.2 and 7.0 compute microseconds in 32 bits: a timer beyond them fires
-/// without pause.
+/// Returns the delay for which to arm the timer, in whole milliseconds and at most a minute. A timer for a later
+/// instant is armed again when it fires, because Redis 6.2 and 7.0 compute microseconds in 32 bits: a timer beyond them
+/// fires without pause.
 fn delay_until(due: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(due.since(now).ceil_millis()).min(MAX_DELAY)
 }

@@ -1,4 +1,4 @@
-//! Open key at the server: its handle, and the contents, of any type.
+//! Handle of an open key, and the contents of the key, of any type.
 
 use super::super::api::{OK, api, call};
 use super::super::{Redis, native_type};
@@ -24,7 +24,7 @@ impl Handle {
     /// Opens a key of a call. Other modules may run meanwhile if the key is missing or has expired.
     ///
     /// # Errors
-    /// The call has no such word.
+    /// Returns an error if the call has no word of this index.
     #[inline(always)]
     pub(super) fn open(redis: &Redis, index: KeyIndex, mode: u32) -> Result<Handle, Error> {
         let string = redis.string(index)?;
@@ -71,7 +71,7 @@ impl Handle {
         unsafe {
             match api!(RedisModule_GetAbsExpire) {
                 Some(get) => u64::try_from(get(self.0)).ok(),
-                // Relative to a clock that may have moved since `now`: good to a millisecond or two.
+                // Exact to a millisecond or two: the time to live is relative to a clock that has advanced since `now`.
                 None => self.expires_in_ms().map(|left| left.saturating_add(now.ceil_millis())),
             }
         }
@@ -91,15 +91,15 @@ impl Handle {
         redis: &Redis,
         index: KeyIndex,
         usage: U,
-        at: u64,
+        expires_at: u64,
         now: Timestamp,
     ) -> Handle {
         let value = native_type::into_raw(usage);
         let native = native_type::of::<U>();
         // The server notifies modules while it creates the key.
         // SAFETY: the handle is open for writing, and the value is of the type that is named.
-        let made = unsafe { call!(RedisModule_ModuleTypeSetValue(self.0, native, value.cast())) } == OK;
-        if !made {
+        let is_created = unsafe { call!(RedisModule_ModuleTypeSetValue(self.0, native, value.cast())) } == OK;
+        if !is_created {
             // SAFETY: the server did not take ownership of `value`.
             drop(unsafe { native_type::from_raw(value) });
             return self;
@@ -112,14 +112,14 @@ impl Handle {
         // handle is closed.
         drop(self);
         if native_type::is::<U>(handle.native()) && handle.value() == value.cast() && handle.expires_in_ms().is_none() {
-            handle.set_expiry(at, now);
+            handle.set_expiry(expires_at, now);
         }
         handle
     }
 
     /// Sets the expiry of an existing key. The handle must be open for writing.
-    pub(super) fn set_expiry(&self, at: u64, now: Timestamp) {
-        let at = i64::try_from(at).unwrap_or(i64::MAX);
+    pub(super) fn set_expiry(&self, expires_at: u64, now: Timestamp) {
+        let at = i64::try_from(expires_at).unwrap_or(i64::MAX);
         // SAFETY: the handle is open, and the key exists.
         unsafe {
             if let Some(set) = api!(RedisModule_SetAbsExpire) {
@@ -180,7 +180,8 @@ impl Stored {
         }
     }
 
-    /// Returns the type with this number of the module API (`REDISMODULE_KEYTYPE_*`), which this module does not define.
+    /// Returns the type with this number of the module API (`REDISMODULE_KEYTYPE_*`), which this module does not
+    /// define.
     fn foreign(key_type: c_int) -> Stored {
         match isize::try_from(key_type).unwrap_or_default() {
             raw::REDISMODULE_KEYTYPE_STRING => Stored::STRING,

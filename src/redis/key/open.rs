@@ -156,9 +156,9 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Sets the expiry that has been propagated, if the key still exists.
-    pub(super) fn expire(self, at: u64, now: Timestamp) {
+    pub(super) fn expire(self, expires_at: u64, now: Timestamp) {
         if !self.is_missing() {
-            self.contents.handle.set_expiry(at, now);
+            self.contents.handle.set_expiry(expires_at, now);
         }
     }
 
@@ -194,15 +194,15 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Sets the expiry of the key; creates a missing key first.
-    fn set_expiry(&mut self, at: u64, now: Timestamp) {
+    fn set_expiry(&mut self, expires_at: u64, now: Timestamp) {
         if !self.is_missing() {
-            return self.contents.handle.set_expiry(at, now);
+            return self.contents.handle.set_expiry(expires_at, now);
         }
         let usage = std::mem::take(self.usage_mut());
         // The server notifies modules while it creates the key.
         self.redis.other_modules_may_run();
         let handle = std::mem::replace(&mut self.contents.handle, Handle::closed());
-        self.contents.handle = handle.make_key(self.redis, self.index, usage, at, now);
+        self.contents.handle = handle.make_key(self.redis, self.index, usage, expires_at, now);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Replacement of the value of a key: of a string of redis-cell, of a limiter of another kind, and of a plain usage by a
-//! composite one.
+//! Replacement of the value of a key: of a string of redis-cell, of a limiter of another kind, and of a plain usage by
+//! a composite one.
 
 use super::super::api::{OK, call};
 use super::super::current_call::Event;
@@ -107,7 +107,7 @@ impl<U: PlainUsage> Key<'_, '_, U> {
     /// Converts the key to a composite one and applies `change` to it; returns the result of `change`. The usage is
     /// moved, not copied, and only the change is propagated, so that the cost does not depend on the size of the usage.
     pub fn convert<T>(mut self, now: Timestamp, change: impl FnOnce(&mut CompositeUsage) -> T) -> T {
-        let (plain_expiry, before) = (self.expires_at(now), self.before.take());
+        let (plain_expiry, before) = (self.expires_at(now), std::mem::take(&mut self.before));
         let (mut composite, result) = CompositeUsage::convert(self.usage_mut(), plain_expiry, now, |composite| {
             let result = change(composite);
             before.check_conversion(composite, plain_expiry);

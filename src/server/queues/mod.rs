@@ -27,8 +27,8 @@ pub use waiting_call::{Answer, BlockedClient, Caller, ClientId, Grant, QueueKey,
 #[derive(Default)]
 pub struct Queues {
     table: RefCell<QueueTable>,
-    /// `true` if a waiter could be granted a lease, but the server does not accept writes. All keys are evaluated once it
-    /// does again.
+    /// `true` if a waiter could be granted a lease, but the server does not accept writes. All keys are evaluated once
+    /// it does again.
     pub granting_paused: Cell<bool>,
     /// Number of calls that have waited and were granted a lease.
     pub served: Counter,
