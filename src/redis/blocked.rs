@@ -6,6 +6,7 @@
 
 use super::api::{OK, api, call, config, has_flag};
 use super::current_call::BACKGROUND_STATS;
+use super::dispatch::Replies;
 use super::server_entry::ServerEntry;
 use super::waiting_callbacks::{call_waiting, callbacks};
 use super::{Redis, guard, permissions};
@@ -107,9 +108,9 @@ guard::entry_point! {
             true
         });
         if may_send {
-            redis.replies().send(answer.reply.clone());
+            Replies { ctx: redis.ctx }.send(answer.reply.clone());
         } else {
-            redis.replies().error(&Error::Internal);
+            Replies { ctx: redis.ctx }.error(&Error::Internal);
         }
         OK
     }
@@ -144,7 +145,7 @@ guard::entry_point! {
         // live until it is answered.
         let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &BACKGROUND_STATS) };
         if let Some((blocked, reply)) = (callbacks.client_unblocked)(&mut redis, id) {
-            redis.replies().send(reply);
+            Replies { ctx: redis.ctx }.send(reply);
             blocked.hand_back(None);
         }
         OK

@@ -4,7 +4,6 @@ use super::api::now;
 use super::api::{api, call, has_flag};
 use super::debug_round_trip::RoundTripCheck;
 use super::outgoing::{self, RecordedEffects};
-use super::replies::Replies;
 use super::server_entry::{ServerEntry, module_state, with_name};
 use super::{bus, guard, policy_persistence};
 use crate::server::ModuleState;
@@ -222,11 +221,6 @@ impl<'a> Redis<'a> {
             }
             call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, text.as_ptr(), name));
         }
-    }
-
-    /// Returns the sink for the reply to this call.
-    pub(super) fn replies(&self) -> Replies {
-        Replies { ctx: self.ctx }
     }
 
     /// Propagates this call verbatim to replicas and the AOF.

@@ -43,7 +43,6 @@ pub mod outgoing;
 pub mod permissions;
 pub mod policy_persistence;
 mod rdb;
-mod replies;
 pub mod server_entry;
 pub mod server_events;
 pub mod waiting_callbacks;
