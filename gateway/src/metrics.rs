@@ -30,7 +30,7 @@ const MAX_LABEL_BYTES: usize = 512;
 pub enum MetricsFormat {
     /// The gateway's own names.
     Gateway,
-    /// Names of envoyproxy/ratelimit, beside the own ones.
+    /// Names of envoyproxy/ratelimit, in addition to the gateway's own names.
     Envoyproxy,
 }
 

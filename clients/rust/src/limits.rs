@@ -182,7 +182,7 @@ impl Limit {
         Self { sketch: Some(key.into()), ..self }
     }
 
-    /// Sets the units that a call charges to this limit, in index of the call's cost.
+    /// Sets the units that a call charges to this limit, in place of the cost of the call.
     pub fn costing(self, units: impl Into<Amount>) -> Self {
         Self { cost: Some(units.into()), ..self }
     }

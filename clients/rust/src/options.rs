@@ -12,14 +12,14 @@ pub enum OnOutage {
     Open,
     /// Denies every call.
     Closed,
-    /// Returns [`Error::Unavailable`].
+    /// Returns [`Error::Unavailable`](crate::Error::Unavailable).
     Raise,
 }
 
 /// Reaction to a misconfiguration, such as a wrong password. In either case an error is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetupErrors {
-    /// Returns [`Error::Setup`].
+    /// Returns [`Error::Setup`](crate::Error::Setup).
     #[default]
     Raise,
     /// Falls back as in an outage.
