@@ -74,8 +74,8 @@ def main() -> None:
             console_words = [
                 arguments.console_program,
                 *server_options,
-                "--listen",
-                f"{HOST}:{console_port}",
+                *("--listen", f"{HOST}:{console_port}"),
+                *("--gateway", f"http://{HOST}:{http_port}"),
             ]
             with_token = os.environ | {"RATELIMIT_CONSOLE_WRITE_TOKEN": token}
             with (

@@ -2,6 +2,7 @@
 import * as api from "./api.js";
 import { dialog, failed, field, loading, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
+import { instant, visible } from "./format.js";
 import { views as known } from "./views.js";
 
 const byId = (id) => document.getElementById(id);
@@ -162,7 +163,7 @@ function handleKey(event) {
   const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const view = Date.now() - prefixPressedAt < 1500 && availableViews().find((item) => item.key === event.key);
-  prefixPressedAt = event.key === "g" ? Date.now() : 0;
+  prefixPressedAt = event.key === "g" && !view ? Date.now() : 0;
   if (view) location.hash = link(view.route);
   else if (event.key === "?") shortcuts();
   else if (event.key === "t") theme();
@@ -171,28 +172,39 @@ function handleKey(event) {
   event.preventDefault();
 }
 
-// A banner shows an outage of the console or of its server.
-const reachable = { console: true, server: true, why: "" };
-function drawOutage() {
-  const banner = byId("outage");
-  const line = !reachable.console ? "The console does not answer. What is shown is from before; trying again every second."
-    : !reachable.server ? `The server does not answer (${reachable.why}). What is shown is from before; trying again every second.` : "";
-  if (banner.textContent !== line) put(banner, line);
-  banner.hidden = line === "";
-  byId("server").className = `server ${line ? "down" : "up"}`;
-  if (shell.session.server !== null) put(byId("server"), h("span", { class: "wide" }, line ? "away" : shell.session.server));
+// A banner shows what concerns each view: limits are not enforced, or what is shown is from before. The status in the
+// header shows the worst node.
+const seen = { reached: true, problems: [], drawn: null };
+const LOST = { level: "bad", node: "console", state: "away", banner: true, text: "The console does not answer. What is shown is from before; trying again every second" };
+
+function drawProblems() {
+  const problems = seen.reached ? seen.problems : [LOST, ...seen.problems];
+  const [worst] = problems;
+  const lines = problems.filter(({ banner }) => banner);
+  const { server } = shell.session;
+  const drawn = JSON.stringify([problems, server]);
+  // Screen readers announce each change.
+  if (drawn === seen.drawn) return;
+  seen.drawn = drawn;
+  const sentence = ({ text, since, view }) => h("p", {}, `${text}.`, since && ` Since ${instant(since)}.`, view && [" ", h("a", { href: link(view) }, "Show")]);
+  put(byId("outage"), lines.map(sentence));
+  byId("outage").hidden = lines.length === 0;
+  byId("server").className = `server ${worst === undefined ? "up" : { bad: "down", warn: "warn" }[worst.level]}`;
+  const others = problems.length > 1 ? ` (+ ${problems.length - 1})` : "";
+  put(byId("server"), worst === undefined ? server !== null && h("span", { class: "label" }, server)
+    : h("a", { class: "label", href: link(worst.view ?? "now"), title: worst.text }, `${visible(worst.node)}: ${worst.state}${others}`));
 }
 
-/** Checks the state of the server each second. */
+/** Checks the state of the servers and gateways each second. */
 async function watch() {
   try {
     const state = await api.get("api/state");
-    Object.assign(reachable, { server: state.reachable, why: state.why ?? "" });
+    seen.problems = state.problems;
     shell.session.server = state.server;
   } catch (error) {
     if (error.status !== 0) return;
   }
-  drawOutage();
+  drawProblems();
 }
 
 async function start() {
@@ -213,9 +225,9 @@ async function start() {
   });
   document.addEventListener("keydown", handleKey);
   api.on("reached", (replied) => {
-    if (reachable.console === replied) return;
-    reachable.console = replied;
-    drawOutage();
+    if (seen.reached === replied) return;
+    seen.reached = replied;
+    drawProblems();
   });
   put(byId("main"), loading());
   for (;;) {

@@ -5,6 +5,7 @@ export const views = [
   { route: "policies", title: "Policies", key: "p", load: () => import("./policies.js") },
   { route: "key", title: "Key", key: "k", load: () => import("./key.js") },
   { route: "changes", title: "Changes", key: "c", load: () => import("./changes.js") },
+  { route: "gateways", title: "Gateways", key: "g", load: () => import("./gateways.js") },
   { route: "playground", title: "Playground", key: "y", load: () => import("./playground.js") },
   { route: "replay", title: "Replay", key: "r", load: () => import("./replay.js") },
 ];

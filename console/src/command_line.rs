@@ -80,6 +80,20 @@ pub struct Serve {
     /// File with the certificates that Prometheus's is verified by, instead of the system's.
     #[arg(long, env = "RATELIMIT_CONSOLE_PROMETHEUS_CA", requires = "prometheus")]
     pub prometheus_ca: Option<PathBuf>,
+    /// Gateway whose metrics the page shows: http://host:8080, or with the path of its metrics; several with commas. A user
+    /// may be in the URL, with the password in RATELIMIT_CONSOLE_GATEWAY_PASSWORD; a token is in
+    /// RATELIMIT_CONSOLE_GATEWAY_TOKEN. Each secret may be in the file that the variable with _FILE names.
+    #[arg(
+        long = "gateway",
+        value_name = "URL",
+        env = "RATELIMIT_CONSOLE_GATEWAY",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    pub gateways: Vec<String>,
+    /// File with the certificates that those of the gateways are verified by, instead of the system's.
+    #[arg(long, env = "RATELIMIT_CONSOLE_GATEWAY_CA")]
+    pub gateway_ca: Option<PathBuf>,
     /// Options of the listener.
     #[command(flatten)]
     pub listen: Listen,

@@ -1,7 +1,7 @@
 //! The commands that serve the page: `serve`, the console of a server, and `playground`, which needs no server.
 
 use crate::command_line::{Listen, Serve};
-use crate::web::{self, Console, Guard, Tokens};
+use crate::web::{self, Console, Gateways, Guard, Tokens};
 use ratelimit_link::certificate::TlsFiles;
 use ratelimit_link::listener::{self, Phase};
 use ratelimit_link::process::{Signals, bind};
@@ -18,8 +18,9 @@ const VIEWS: &[&str] = &["playground", "replay"];
 /// If an option or a file is malformed, if the port is taken, or if there is no token for an address off loopback.
 pub async fn serve(options: Serve) -> Result<(), String> {
     let address = options.address()?;
+    let gateways = Gateways::new(&options.gateways, options.gateway_ca.as_deref())?;
     let announce = |at: SocketAddr| tracing::info!(console = %at, "serving");
-    let console = Console::with_server(address, options.prometheus()?);
+    let console = Console::with_server(address, options.prometheus()?, gateways);
     serve_page(console, &options.listen, Tokens::find()?, announce).await
 }
 

@@ -1,12 +1,12 @@
 //! Web page for operators, and its API: shows the counters of the servers, and changes policies and keys.
 //!
 //! The layers, from the lowest: names as [`text`] and parsing of replies ([`reply_json`], [`info`]); connections to the
-//! servers ([`upstream`]) and errors ([`failure`]); samples of the counters ([`live`]) and their
-//! [`history`], or that of [`prometheus`] by an [`http_client`]; reads that viewers share ([`shared_reads`]); the
-//! [`most_denied`] keys, by minute ([`denied_minutes`]) and for the page ([`top`]); the search for keys
-//! ([`key_search`]); the list of [`changes`] and their clients ([`audit`]); [`policies`] and [`keys`], their [`undo`],
-//! current [`bans`] and a sample of their [`usage`]; permissions ([`access`], [`tokens`]); the page ([`assets`]) and
-//! all routes ([`routes`]).
+//! servers ([`upstream`]), errors ([`failure`]) and problems of nodes ([`problem`]); the [`gateways`]; samples of the
+//! counters ([`live`]) and their [`history`], or that of [`prometheus`] by an [`http_client`]; reads that viewers share
+//! ([`shared_reads`]); the [`most_denied`] keys, by minute ([`denied_minutes`]) and for the page ([`top`]); the search
+//! for keys ([`key_search`]); the list of [`changes`] and their clients ([`audit`]); [`policies`] and [`keys`], their
+//! [`undo`], current [`bans`] and a sample of their [`usage`]; permissions ([`access`], [`tokens`]); the page
+//! ([`assets`]) and all routes ([`routes`]).
 
 mod access;
 mod assets;
@@ -15,6 +15,7 @@ mod bans;
 mod changes;
 mod denied_minutes;
 mod failure;
+mod gateways;
 mod history;
 mod http_client;
 mod info;
@@ -23,6 +24,7 @@ mod keys;
 mod live;
 mod most_denied;
 mod policies;
+mod problem;
 mod prometheus;
 mod reply_json;
 mod routes;
@@ -37,6 +39,7 @@ mod usage;
 pub use access::Guard;
 use axum::Router;
 use failure::Failure;
+pub use gateways::Gateways;
 pub use http_client::NamedTarget;
 use live::Sampler;
 pub use prometheus::Prometheus;
@@ -68,13 +71,14 @@ pub struct Console {
     top: Arc<TopReads>,
     /// List of policies, by their digest at the last sample.
     policies: SharedReads<Option<String>, Value>,
+    gateways: Arc<Gateways>,
     views: &'static [&'static str],
 }
 
 impl Console {
-    /// Creates a console with all views for the servers at an address.
+    /// Creates a console with all views for the servers at an address, and for gateways.
     #[must_use]
-    pub fn with_server(address: Address, prometheus: Option<Prometheus>) -> Console {
+    pub fn with_server(address: Address, prometheus: Option<Prometheus>, gateways: Gateways) -> Console {
         let upstream = Arc::new(Upstream::new(address));
         let top = Arc::<TopReads>::default();
         let sampler = Arc::new(Sampler::new(Arc::clone(&upstream), Arc::clone(&top)));
@@ -84,6 +88,7 @@ impl Console {
             prometheus,
             top,
             policies: SharedReads::default(),
+            gateways: Arc::new(gateways),
             views: VIEWS,
         }
     }
@@ -97,6 +102,7 @@ impl Console {
             prometheus: None,
             top: Arc::default(),
             policies: SharedReads::default(),
+            gateways: Arc::default(),
             views,
         }
     }
@@ -106,6 +112,8 @@ impl Console {
         if let Some(sampler) = self.sampler.clone() {
             tokio::spawn(async move { sampler.run().await });
         }
+        let gateways = Arc::clone(&self.gateways);
+        tokio::spawn(async move { gateways.run().await });
     }
 
     fn upstream(&self) -> Result<&Upstream, Failure> {

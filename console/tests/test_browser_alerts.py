@@ -14,7 +14,12 @@ __all__ = ["browser", "process", "visit"]
 
 NAME = "plan:a b+c/d"
 # Headings of the views that the links open.
-HEADINGS = {"now": "Nodes", "policies": "Policies", "policies/": "Denied most by it"}
+HEADINGS = {
+    "now": "Nodes",
+    "policies": "Policies",
+    "policies/": "Denied most by it",
+    "gateways": "Gateways",
+}
 
 
 def links() -> dict[str, str]:
@@ -36,6 +41,8 @@ def test_each_alert_links_to_its_view(
     opened = visit()
     found = links()
     assert len(found) == 16
+    of_gateways = {link for alert, link in found.items() if alert.startswith("RatelimitGateway")}
+    assert of_gateways == {"gateways"}
     of_policies = {link for link in found.values() if "$labels.policy" in link}
     # One form, whose escapes promtool tests.
     (form,) = of_policies

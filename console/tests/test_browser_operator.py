@@ -344,5 +344,6 @@ def test_cluster_of_three_nodes_is_shown_and_changed(
             page = opened.open("now")
             row = nodes.get_by_role("row").filter(has_text=f":{hanging.port}")
             expect(row).to_contain_text("away")
+            expect(page.locator("#server")).to_have_text(f"127.0.0.1:{hanging.port}: away")
             page = opened.open("policies")
             expect(page.get_by_role("row").filter(has_text="2 per d")).to_be_visible()

@@ -1,15 +1,18 @@
 """Output of `make gateway`, once all programs are built."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
 from running import BINARY, REPOSITORY
 
+from support import poll
 from support.binaries import Binary
 from support.ports import reserve_port
 from support.server import MODULE
@@ -17,6 +20,13 @@ from support.server import MODULE
 CONSOLE = Path(
     os.environ.get("RATELIMIT_CONSOLE", BINARY.with_name("ratelimit-console"))
 ).absolute()
+
+
+def gateways(console: str) -> list[tuple[str, str | None]]:
+    """Returns each gateway that a console reads, and the reason if it is away."""
+    url = f"http://127.0.0.1:{console}/api/gateways"
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return [(row["name"], row["away"]) for row in json.load(response)["gateways"]]
 
 
 def test_first_requests_of_each_protocol_are_shown(binary: Binary) -> None:
@@ -37,6 +47,10 @@ def test_first_requests_of_each_protocol_are_shown(binary: Binary) -> None:
             for line in process.stdout:
                 printed.append(line.strip())
                 if line.startswith("Ctrl-C"):
+                    poll.until(
+                        lambda: gateways(ports[3]) == [(f"127.0.0.1:{ports[2]}", None)],
+                        "the console reads the gateway",
+                    )
                     process.send_signal(signal.SIGINT)
         assert process.returncode == 0
     statuses = [line.split()[0] for line in printed if line.startswith(("200 ", "429 "))]

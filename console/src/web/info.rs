@@ -86,10 +86,7 @@ impl Counts {
     /// Returns the calls a second.
     #[must_use]
     pub fn rates(self, seconds: f64) -> Rates {
-        // Counts of a minute are far below 2^52.
-        #[allow(clippy::cast_precision_loss)]
-        let rate = |count: u64| rounded(count as f64 / seconds.max(0.001));
-        [rate(self.admitted), rate(self.denied), rate(self.shadow_denied), rate(self.banned)]
+        [self.admitted, self.denied, self.shadow_denied, self.banned].map(|count| per_second(count, seconds))
     }
 
     /// Returns the counts as JSON.
@@ -100,6 +97,15 @@ impl Counts {
             "shadow_denied": self.shadow_denied, "banned": self.banned, "repeated": self.repeated,
         })
     }
+}
+
+/// Returns a count of some seconds as a rate a second, with two decimals.
+#[must_use]
+pub fn per_second(count: u64, seconds: f64) -> f64 {
+    // Counts of a minute are far below 2^52.
+    #[allow(clippy::cast_precision_loss)]
+    let rate = count as f64 / seconds.max(0.001);
+    rounded(rate)
 }
 
 /// Key with waiting calls.

@@ -1,8 +1,11 @@
 //! Live view: samples of each server's counters once a second, and their history.
 
+mod problems;
+
 use super::failure::Failure;
 use super::history::{History, MAX_MINUTES, MINUTE, Past};
 use super::info::{Counts, ServerState};
+use super::problem::Problem;
 use super::top::TopReads;
 use super::upstream::{Node, Server, Upstream};
 use serde_json::{Map, Value, json};
@@ -150,6 +153,12 @@ impl Sampler {
         })
     }
 
+    /// Returns the problems of the servers.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        self.with_samples(|samples| samples.problems(&self.upstream.address_text()))
+    }
+
     /// Returns the last minutes.
     #[must_use]
     pub fn past(&self, minutes: u64) -> Past {
@@ -212,7 +221,7 @@ impl Samples {
             let sum = policies.entry(name).or_default();
             *sum = sum.plus(*counts);
         }
-        let digests: Vec<&str> = states.iter().map(|state| state.digest.as_str()).collect();
+        let digests = self.digests();
         let recent: Vec<&Tick> = self.ticks.iter().rev().take(SHARE_TICKS).collect();
         let waiting: Vec<Value> = self
             .latest
@@ -239,6 +248,13 @@ impl Samples {
                 "longest": waiting,
             },
         })
+    }
+}
+
+impl Samples {
+    /// Returns the digests of the policies on the servers that reply.
+    fn digests(&self) -> Vec<&str> {
+        self.latest.iter().filter_map(|sample| Some(sample.state.as_ref().ok()?.digest.as_str())).collect()
     }
 }
 
@@ -278,7 +294,7 @@ impl NodeSample {
             "errors": state.errors,
             "policies": state.policies,
             "digest": state.digest,
-            "agrees": state.differ == 0 && digests.iter().all(|digest| *digest == state.digest),
+            "agrees": problems::agrees(state, digests),
             "replicas": replicas.collect::<Vec<_>>(),
         })
     }

@@ -2,8 +2,9 @@
 
 use super::access::{Guard, guard_requests};
 use super::history::Past;
+use super::problem::{self, Problem};
 use super::tokens::User;
-use super::{Console, assets, bans, key_search, keys, policies, top, undo, usage};
+use super::{Console, assets, bans, gateways, key_search, keys, policies, top, undo, usage};
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use super::failure::Failure;
 
 /// Views of a console with a server.
-pub const VIEWS: &[&str] = &["now", "policies", "key", "changes", "playground", "replay"];
+pub const VIEWS: &[&str] = &["now", "policies", "key", "changes", "gateways", "playground", "replay"];
 
 /// Returns all routes.
 pub fn router(console: Console, guard: Guard) -> Router {
@@ -41,6 +42,7 @@ fn api(console: Arc<Console>) -> Router {
         .merge(undo::routes())
         .merge(bans::routes())
         .merge(key_search::routes())
+        .merge(gateways::routes())
         .merge(top::routes())
         .layer(forget)
         .merge(usage::routes())
@@ -81,7 +83,8 @@ async fn session(
     }))
 }
 
-/// Returns the address of the server, and whether it can be reached.
+/// Returns the address of the server, whether it can be reached, and the problems of servers and gateways, from the worst
+/// on.
 async fn state(State(console): State<Arc<Console>>) -> Json<Value> {
     let server = console.upstream.as_ref().map(|upstream| upstream.address_text());
     let failure = match &console.sampler {
@@ -89,7 +92,11 @@ async fn state(State(console): State<Arc<Console>>) -> Json<Value> {
         None => None,
     };
     let why = failure.as_ref().map(Failure::message);
-    Json(json!({ "server": server, "reachable": failure.is_none(), "why": why }))
+    let mut problems = console.gateways.problems();
+    problems.extend(console.sampler.iter().flat_map(|sampler| sampler.problems()));
+    problem::sort(&mut problems);
+    let problems: Vec<Value> = problems.iter().map(Problem::json).collect();
+    Json(json!({ "server": server, "reachable": failure.is_none(), "why": why, "problems": problems }))
 }
 
 /// Query of `/api/now`: the time of the last sample that the client has.
