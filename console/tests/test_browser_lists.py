@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from browsing import NEEDED, Visit, browser, expect, process, visit
+from asking import Console
+from browsing import NEEDED, WRITES, Visit, browser, expect, process, visit
 from redis import Redis
+from running import ConsoleProcess
 
 pytestmark = [pytest.mark.browser, NEEDED]
 __all__ = ["browser", "process", "visit"]
@@ -81,7 +83,12 @@ SMALL_TARGETS = """() => [...document.querySelectorAll("a, button, input, select
 
 @pytest.mark.usefixtures("denied")
 @pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
-def test_targets_have_at_least_24_pixels(visit: Callable[..., Visit], size: dict) -> None:
+def test_targets_have_at_least_24_pixels(
+    visit: Callable[..., Visit], process: ConsoleProcess, size: dict
+) -> None:
+    console = Console(process, WRITES["RATELIMIT_CONSOLE_WRITE_TOKEN"])
+    console(f"/api/policies/{LONG}/scale", "POST", {"factor": 2, "for": "1h"})
+    console("/api/key/ban", "POST", {"key": "login:10.0.0.12", "for": "1h"})
     opened = visit(viewport=size)
     shown = {
         "now": "login:10.0.0.12",
@@ -90,7 +97,7 @@ def test_targets_have_at_least_24_pixels(visit: Callable[..., Visit], size: dict
         "key": "login:10.0.0.12",
         "key?prefix=login": "login:10.0.0.12",
         "key/login%3A10.0.0.12": "5 of 5",
-        "changes": "No changes yet",
+        "changes": "somebody at 127.0.0.1 banned",
         "playground": "admitted",
         "replay": "Limit",
     }
