@@ -102,7 +102,7 @@ fn apply_option<'a>(limit: Option<&mut Limit>, option: &str, after: &'a [&'a str
 pub fn check_limits(words: &str) -> Result<(), String> {
     let words: Vec<&[u8]> =
         ["RL.POLICYSET"].into_iter().chain(words.split_ascii_whitespace()).map(str::as_bytes).collect();
-    syntax::Policy::read(&mut Args::new(&words)).map(|_| ()).map_err(|error| error.to_string())
+    syntax::Policy::parse(&mut Args::new(&words)).map(|_| ()).map_err(|error| error.to_string())
 }
 
 impl Limit {

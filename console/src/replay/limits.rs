@@ -33,7 +33,7 @@ impl Limits {
     fn from_words(words: Vec<String>) -> Result<Limits, String> {
         let command = std::iter::once("RL.POLICYSET");
         let arguments: Vec<&[u8]> = command.chain(words.iter().map(String::as_str)).map(str::as_bytes).collect();
-        let policy = Policy::read(&mut Args::new(&arguments)).map_err(|error| error.to_string())?;
+        let policy = Policy::parse(&mut Args::new(&arguments)).map_err(|error| error.to_string())?;
         Ok(Limits { words, policy })
     }
 

@@ -248,7 +248,7 @@ pub async fn set_policy(
 fn canonical(specs: &str) -> Result<String, String> {
     let words: Vec<&[u8]> =
         ["RL.POLICYSET"].into_iter().chain(specs.split_ascii_whitespace()).map(str::as_bytes).collect();
-    let policy = syntax::Policy::read(&mut Args::new(&words));
+    let policy = syntax::Policy::parse(&mut Args::new(&words));
     policy.map(|policy| policy.to_string()).map_err(|error| error.to_string())
 }
 

@@ -5,7 +5,7 @@ use ratelimit_core::wire::args::Args;
 /// Returns the request that the parser of `RL.LIMIT` makes of a call.
 fn parsed_request(limits: &str, cost: &str) -> String {
     let arguments: Vec<&[u8]> = ["RL.POLICYSET"].into_iter().chain(limits.split(' ')).map(str::as_bytes).collect();
-    let policy = Policy::read(&mut Args::new(&arguments)).unwrap();
+    let policy = Policy::parse(&mut Args::new(&arguments)).unwrap();
     let words: [&[u8]; 3] = [b"RL.LIMIT", b"COST", cost.as_bytes()];
     match PolicyRequest::after_first_name(b"name", &mut Args::new(&words)).unwrap().request(&policy).unwrap() {
         KeyRequest::Composite(call) => format!("{call:?}"),
