@@ -57,6 +57,8 @@ pub struct Node {
     /// Connection on which the server reports changes of keys whose denials are remembered.
     pub tracking: Tracking,
     connection: ArcSwapOption<MultiplexedConnection>,
+    /// Error of the last attempt to connect, while there is no connection.
+    connect_error: ArcSwapOption<String>,
     /// `true` once the first attempt to connect has ended.
     has_attempted: watch::Sender<bool>,
     /// Circuit breaker of the calls.
@@ -80,6 +82,7 @@ impl Node {
             shared,
             tracking: Tracking::default(),
             connection: ArcSwapOption::empty(),
+            connect_error: ArcSwapOption::empty(),
             has_attempted: watch::Sender::new(false),
             breaker: Breaker::default(),
             in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
@@ -117,7 +120,9 @@ impl Node {
             return Err(lost("too many calls without a reply"));
         };
         let Some(connection) = self.connection(deadline).await else {
-            self.record_failure("not connected");
+            // The outage that this failure may begin is logged with its cause.
+            let cause = self.connect_error.load_full();
+            self.record_failure(cause.as_deref().map_or("not connected", String::as_str));
             return Err(lost("not connected"));
         };
         let mut request = Box::pin(async move {
@@ -207,7 +212,9 @@ impl Node {
 
     /// Counts a failed attempt to connect.
     pub fn not_connected(&self, error: &RedisError) {
-        self.record_failure(&error.to_string());
+        let error = Arc::new(error.to_string());
+        self.connect_error.store(Some(Arc::clone(&error)));
+        self.record_failure(&error);
         self.shared.outages.log(false);
         self.has_attempted.send_replace(true);
     }
@@ -218,6 +225,7 @@ impl Node {
         let mut connection = Arc::new(connection);
         let store = |connection: &Arc<MultiplexedConnection>| self.connection.store(Some(Arc::clone(connection)));
         store(&connection);
+        self.connect_error.store(None);
         self.has_attempted.send_replace(true);
         let (mut unanswered, mut used_reload) = (0, self.shared.certificate_reloads.load(Ordering::Acquire));
         loop {

@@ -49,6 +49,12 @@ impl Outages {
         log(self.state().line(now));
     }
 
+    /// Returns the reason of an outage.
+    #[cfg(test)]
+    pub fn reason(&self, server: &str) -> Option<String> {
+        self.state().away.get(server).cloned()
+    }
+
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) {
         let mut state = self.state();
         change(&mut state.away);

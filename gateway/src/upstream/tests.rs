@@ -4,6 +4,7 @@ use crate::call::{Call, Operation, Reply, Rule};
 use crate::charge::ChargingMode;
 use crate::policy_cache::PolicyCache;
 use ratelimit_core::Amount;
+use redis::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -155,6 +156,17 @@ async fn calls_without_a_reply_are_bounded() {
     assert!(!upstream.single.breaker.has_failed(), "a rejected call is no failure of the server");
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     wait_until(|| upstream.single.in_flight.available_permits() == MAX_IN_FLIGHT).await;
+}
+
+#[tokio::test]
+async fn outage_that_a_call_begins_has_the_error_of_the_connection() {
+    let upstream = Upstream::new(Address::parse("redis://127.0.0.1:1").unwrap());
+    for _ in 0..2 {
+        upstream.single.not_connected(&(ErrorKind::Io, "unknown issuer").into());
+    }
+    assert!(matches!(call(&upstream, TIMEOUT).await, Reply::Lost(_)));
+    let reason = upstream.shared.outages.reason("127.0.0.1:1").unwrap();
+    assert!(reason.contains("unknown issuer"), "{reason}");
 }
 
 #[tokio::test]
