@@ -91,6 +91,14 @@ def test_groups_that_the_makefiles_install_are_pinned() -> None:
                 assert f"\n{entry.split(';')[0]}==" in f"\n{pinned}"
 
 
+@pytest.mark.parametrize("target", ["test", "short", "proxies"])
+def test_gateway_tests_have_the_packages_that_they_import(target: str) -> None:
+    """Each of these targets runs test_deploy.py among others."""
+    words = ["make", "--dry-run", "--directory", REPOSITORY / "gateway", target]
+    commands = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"packages\.py \S+ deploy$", commands, re.MULTILINE)
+
+
 # The module's archive and Debian package
 
 
