@@ -199,6 +199,8 @@ class Ratelimit(Gateway):
             "LOG_LEVEL": "debug",
             "REDIS_SOCKET_TYPE": "tcp",
             "REDIS_URL": f"127.0.0.1:{server}",
+            # Longer than the default, as above.
+            "REDIS_TIMEOUT": "5s",
             "RUNTIME_ROOT": str(folder / "data"),
             "RUNTIME_SUBDIRECTORY": "ratelimit",
             "RUNTIME_WATCH_ROOT": "false",

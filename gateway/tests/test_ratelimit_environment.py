@@ -42,9 +42,8 @@ def begin(server: Server, tmp_path: Path) -> Iterator[Callable[..., Ratelimit]]:
     with ExitStack() as running:
 
         def begin(**environment: str) -> Ratelimit:
-            variables = {"REDIS_TIMEOUT": "5s"} | environment
             limits = {"limits.yaml": LIMITS}
-            return running.enter_context(Ratelimit(server.port, tmp_path, limits, **variables))
+            return running.enter_context(Ratelimit(server.port, tmp_path, limits, **environment))
 
         yield begin
 
@@ -251,7 +250,6 @@ def test_environment_of_envoy_gateway_serves_its_limits(
                 CONFIG_GRPC_XDS_CLIENT_TLS_KEY=tls["key"],
                 CONFIG_GRPC_XDS_SERVER_TLS_CACERT=tls["ca"],
                 FORCE_START_WITHOUT_INITIAL_CONFIG="true",
-                REDIS_TIMEOUT="5s",
                 USE_PROMETHEUS="true",
                 PROMETHEUS_ADDR=f"127.0.0.1:{prometheus}",
                 PROMETHEUS_MAPPER_YAML="/etc/statsd-exporter/conf.yaml",
