@@ -11,7 +11,7 @@ use crate::rls::RequestSettings;
 use crate::upstream::Address;
 use crate::xds::XdsOptions;
 use axum::http::HeaderName;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ratelimit_link::certificate::TlsFiles;
 use ratelimit_link::command_line::{self, LogFormat, ServerOptions};
 use std::ffi::OsString;
@@ -32,8 +32,8 @@ impl Options {
     /// Parses the command line and the environment. Ends the process if they are malformed.
     #[must_use]
     pub fn parse_or_exit() -> Options {
-        if envoyproxy::is_called(std::env::args_os()) {
-            return Options::from_environment_or_exit();
+        if let Some(ignored) = envoyproxy::ignored_arguments(std::env::args_os(), is_option) {
+            return Options::from_environment_or_exit(ignored);
         }
         exit_if_console_setting(console_word(std::env::args_os().skip(1)));
         let options: Options = command_line::parse();
@@ -46,7 +46,7 @@ impl Options {
 
 impl Options {
     /// Parses the environment of envoyproxy/ratelimit. Ends the process if it is malformed.
-    fn from_environment_or_exit() -> Options {
+    fn from_environment_or_exit(ignored_arguments: Vec<String>) -> Options {
         let environment = Environment::new(std::env::vars_os());
         let Translation { words, address, unneeded } = envoyproxy::translate(&environment).unwrap_or_else(|error| {
             eprintln!("error: {error}");
@@ -57,9 +57,18 @@ impl Options {
         if let Command::Serve(serve) = &mut options.command {
             serve.translated_address = address;
             serve.unneeded_variables = unneeded;
+            serve.ignored_arguments = ignored_arguments;
         }
         options
     }
+}
+
+/// Returns `true` if the gateway has an option of this name.
+fn is_option(name: &str) -> bool {
+    let serve = Options::command().find_subcommand("serve").cloned().unwrap_or_default();
+    let is_named = |long: Option<&str>| long.is_some_and(|long| name.strip_prefix("--") == Some(long));
+    ["-h", "--help", "-V", "--version"].contains(&name)
+        || serve.get_arguments().any(|option| is_named(option.get_long()))
 }
 
 /// Ends the process with an error if there is a setting that belongs to `ratelimit-console`.
@@ -250,6 +259,9 @@ pub struct Serve {
     /// Variables of envoyproxy/ratelimit without an effect, with the reason.
     #[arg(skip)]
     pub unneeded_variables: Vec<(&'static str, &'static str)>,
+    /// Names of arguments without an effect.
+    #[arg(skip)]
+    pub ignored_arguments: Vec<String>,
 }
 
 impl Serve {
@@ -356,8 +368,14 @@ fn duration_text(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{console_variable, console_word};
+    use super::{console_variable, console_word, is_option};
     use std::ffi::OsString;
+
+    #[test]
+    fn options_of_the_gateway_are_known() {
+        assert!(["--config", "--xds", "--drain", "--help", "-V"].into_iter().all(is_option));
+        assert!(!["--quotaRateLimitServiceAddr", "--configuration", "config"].into_iter().any(is_option));
+    }
 
     #[test]
     fn settings_of_the_console_are_found() {

@@ -84,11 +84,23 @@ pub struct Translation {
     pub unneeded: Vec<(&'static str, &'static str)>,
 }
 
-/// Returns `true` if the program was called by the name `ratelimit` and without arguments.
+/// Returns the arguments, which have no effect, if the program was called `ratelimit` and with neither a command nor an
+/// option of the gateway. Like envoyproxy/ratelimit, it reads its environment then. AI Gateway's deployment passes
+/// options of its controller to that service, which ignores them.
 #[must_use]
-pub fn is_called(mut words: impl Iterator<Item = OsString>) -> bool {
+pub fn ignored_arguments(
+    mut words: impl Iterator<Item = OsString>,
+    is_option: impl Fn(&str) -> bool,
+) -> Option<Vec<String>> {
     let program = words.next().map(PathBuf::from);
-    program.is_some_and(|program| program.file_name().is_some_and(|name| name == NAME)) && words.next().is_none()
+    program.filter(|program| program.file_name().is_some_and(|name| name == NAME))?;
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    // The value may be a secret.
+    let name = |word: &String| word.split_once('=').map_or(word.as_str(), |(name, _)| name).to_owned();
+    let names: Vec<String> = words.iter().map(name).filter(|name| name.starts_with('-')).collect();
+    let is_ignored =
+        words.first().is_none_or(|word| word.starts_with('-')) && !names.iter().any(|name| is_option(name));
+    is_ignored.then_some(names)
 }
 
 /// Translates an environment of envoyproxy/ratelimit to options of the command `serve`.

@@ -48,6 +48,9 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     for (variable, why) in &options.unneeded_variables {
         tracing::warn!(variable, why, "a setting of envoyproxy/ratelimit has no effect");
     }
+    if !options.ignored_arguments.is_empty() {
+        tracing::warn!(arguments = ?options.ignored_arguments, "arguments have no effect: the environment has the settings");
+    }
     let prometheus = metrics::install(options.metrics_format, options.on_outage, options.shadow)?;
     let config = watch_configuration(&options)?;
     let xds = XdsClient::new(&options.xds, options.merge_domains, Arc::clone(&config))?;

@@ -179,9 +179,15 @@ class Ratelimit(Gateway):
     """
 
     def __init__(
-        self, server: int, folder: Path, limits: Mapping[str, str], **environment: str
+        self,
+        server: int,
+        folder: Path,
+        limits: Mapping[str, str],
+        *arguments: str,
+        **environment: str,
     ) -> None:
         super().__init__(server)
+        self._arguments = arguments
         self.debug = reserve_port(self._owned)
         self._program = folder / "ratelimit"
         self._program.symlink_to(BINARY)
@@ -210,7 +216,7 @@ class Ratelimit(Gateway):
         self._environment = {"PATH": os.environ["PATH"]} | hosts | ports | others | environment
 
     def _command(self) -> list[str | Path]:
-        return [self._program]
+        return [self._program, *self._arguments]
 
     def hits(self, kind: str, **labels: str) -> float:
         """Return a metric under its name in envoyproxy/ratelimit."""

@@ -48,13 +48,18 @@ def begin(server: Server, tmp_path: Path) -> Iterator[Callable[..., Ratelimit]]:
         yield begin
 
 
-def ends_with(tmp_path: Path, **environment: str) -> str:
+def ends_with(tmp_path: Path, *arguments: str, **environment: str) -> str:
     """Return the message with which the start fails."""
     program = tmp_path / "ratelimit"
     program.symlink_to(BINARY)
     variables = {"PATH": os.environ["PATH"], "HOST": "127.0.0.1", "PORT": "1"} | environment
     started = subprocess.run(
-        [program], capture_output=True, text=True, check=False, timeout=60, env=variables
+        [program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=variables,
     )
     assert started.returncode != 0
     return started.stderr
@@ -214,6 +219,35 @@ def test_primary_is_found_by_sentinels(
             with Ratelimit(primary.port, tmp_path, limits, **variables) as ratelimit:
                 passed = [ratelimit.passes(descriptor(user="1"), domain="rl") for _ in range(3)]
                 assert passed == [True, True, False]
+
+
+def test_deployment_of_ai_gateway_serves_its_quotas(server: Server, tmp_path: Path) -> None:
+    """The arguments and variables are those of the deployment in AI Gateway's tests."""
+    with ExitStack() as owned:
+        plane = owned.enter_context(ControlPlane(owned))
+        plane.node = "envoy-ai-gateway-ratelimit"
+        plane.push(resource("quota", entry("model", limit=limit(2))))
+        ratelimit = owned.enter_context(
+            Ratelimit(
+                server.port,
+                tmp_path,
+                {},
+                "--quotaRateLimitServiceAddr=envoy-ai-gateway-ratelimit.envoy-gateway-system",
+                USE_STATSD="false",
+                CONFIG_TYPE="GRPC_XDS_SOTW",
+                CONFIG_GRPC_XDS_NODE_ID=plane.node,
+                CONFIG_GRPC_XDS_SERVER_URL=plane.address,
+            )
+        )
+        passed = [ratelimit.passes(descriptor(model="m"), domain="quota") for _ in range(3)]
+        assert passed == [True, True, False]
+        ratelimit.end(signal.SIGKILL)
+        (line,) = [line for line in ratelimit.log.splitlines() if "arguments" in line]
+        assert '["--quotaRateLimitServiceAddr"]' in line
+
+
+def test_option_without_a_command_ends_the_start(tmp_path: Path) -> None:
+    assert "'--config'" in ends_with(tmp_path, "--config=limits.yaml")
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")

@@ -1,4 +1,4 @@
-use super::{Environment, Translation, is_called, translate};
+use super::{Environment, Translation, ignored_arguments, translate};
 use crate::command_line::{Command, Options};
 use crate::upstream::Address;
 use clap::Parser as _;
@@ -28,10 +28,20 @@ fn address(variables: &[(&str, &str)]) -> Address {
 }
 
 #[test]
-fn environment_is_read_only_under_the_name_and_without_arguments() {
-    let called = |text: &str| is_called(text.split(' ').map(OsString::from));
-    assert!(called("ratelimit") && called("/bin/ratelimit"));
-    assert!(!called("ratelimit-gateway") && !called("/ratelimit/gateway") && !called("ratelimit serve"));
+fn environment_is_read_only_under_the_name_and_without_a_command_or_an_option() {
+    let ignored = |text: &str| {
+        let words = text.split(' ').map(OsString::from);
+        ignored_arguments(words, |name| name == "--config").map(|ignored| ignored.join(" "))
+    };
+    assert_eq!([ignored("ratelimit").as_deref(), ignored("/bin/ratelimit").as_deref()], [Some(""); 2]);
+    assert_eq!(ignored("ratelimit-gateway").or(ignored("/ratelimit/gateway")), None);
+    assert_eq!(
+        ignored("ratelimit --quotaRateLimitServiceAddr=a --b c").as_deref(),
+        Some("--quotaRateLimitServiceAddr --b")
+    );
+    for other in ["ratelimit serve", "ratelimit serve --b", "ratelimit --config=a", "ratelimit --b --config a"] {
+        assert_eq!(ignored(other), None, "{other}");
+    }
 }
 
 #[test]
