@@ -250,6 +250,14 @@ pub struct Serve {
     /// Format of the log lines.
     #[arg(long, env = "RATELIMIT_GATEWAY_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
+    /// Maximum number of log lines a second about denied requests, or 0 for none.
+    #[arg(
+        long,
+        env = "RATELIMIT_GATEWAY_LOG_DENIALS",
+        value_parser = clap::value_parser!(u32).range(..=10_000),
+        default_value_t = 1
+    )]
+    pub log_denials: u32,
     /// Lowest level of the log lines: error, warn, info. RUST_LOG selects them in more detail.
     #[arg(long, env = "RATELIMIT_GATEWAY_LOG_LEVEL", default_value = "info")]
     pub log_level: LevelFilter,

@@ -3,11 +3,13 @@
 
 mod combine;
 mod decision;
+mod denial_log;
 mod denials;
 mod part;
 mod rollback;
 
 pub use decision::{PartDecision, RequestDecision};
+pub use denial_log::DenialLog;
 pub use part::{RequestPart, RuleCall};
 
 use crate::call::{Call, CallDecision, Reply};
@@ -68,6 +70,8 @@ pub struct Evaluator {
     pub near_limit_ratio: NearLimitRatio,
     /// Permits for the requests in flight.
     pub in_flight: Arc<Semaphore>,
+    /// Log of denied requests.
+    pub denial_log: DenialLog,
     /// Time of the last log line about an error of the server.
     pub error_logged_at: Mutex<Option<Instant>>,
 }
@@ -137,6 +141,7 @@ impl Evaluator {
             decision.apply_shadow_mode();
         }
         decision.count(domain, parts, self.near_limit_ratio);
+        self.denial_log.log(domain, parts, &decision);
         let mut remaining = pin!(async {
             let (sent, replies) = if is_late { sending.await } else { (sent, replies) };
             if is_late {

@@ -122,14 +122,11 @@ pub fn violated_limits(decision: &RequestDecision) -> Vec<String> {
 /// Returns the part that the headers describe: in a denial, the part that denies for the longest time, otherwise the
 /// part that the fewest further requests would exhaust.
 fn described_part(decision: &RequestDecision) -> Option<&PartDecision> {
-    let decided = || decision.parts.iter().filter(|part| part.governing().is_some());
     if !decision.allowed {
-        return decided().filter(|part| part.denies).max_by_key(|part| {
-            let wait = part.decision.as_ref().map_or(0, |decision| decision.wait_ms);
-            if wait < 0 { i64::MAX } else { wait }
-        });
+        return decision.longest_denial().map(|(_, part)| part);
     }
-    decided().filter(|part| !part.shadow).min_by_key(|part| {
+    let enforced = decision.parts.iter().filter(|part| !part.shadow && part.governing().is_some());
+    enforced.min_by_key(|part| {
         let (remaining, cost) = part.remaining_and_cost().unwrap_or_default();
         // Remaining requests, in millionths.
         i128::from(remaining) * 1_000_000_000_000 / i128::from(cost.max(1))

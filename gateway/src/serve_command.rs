@@ -2,7 +2,7 @@
 
 use crate::command_line::Serve;
 use crate::configuration::{Config, ConfigSource};
-use crate::evaluation::{Evaluator, OutageMode};
+use crate::evaluation::{DenialLog, Evaluator, OutageMode};
 use crate::file_stamp::FileStamp;
 use crate::http;
 use crate::listener::{self, Phase, Protocol, Service};
@@ -75,6 +75,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     }
     tokio::spawn(async move { upstream.run(&policies).await });
     tokio::spawn(run_metrics_upkeep(prometheus.clone()));
+    tokio::spawn(log_suppressed_denials(Arc::clone(&rls.evaluator)));
     let awaits_config = xds.is_some() && !options.xds.force_start;
     if let Some(xds) = xds {
         tokio::spawn(xds.run());
@@ -148,6 +149,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         () = signals.next() => tracing::warn!("ended at once by a second signal"),
     }
     evaluator.upstream.log_outages();
+    evaluator.denial_log.log_suppressed(true);
     Ok(())
 }
 
@@ -162,6 +164,7 @@ fn new_evaluator(options: &Serve, upstream: Arc<Upstream>, policies: Arc<PolicyC
         remember_denials: options.remember_denials,
         near_limit_ratio: options.near_limit_ratio,
         in_flight: Arc::new(Semaphore::new(options.in_flight as usize)),
+        denial_log: DenialLog::new(options.log_denials),
         error_logged_at: Mutex::default(),
     }
 }
@@ -207,6 +210,14 @@ async fn run_metrics_upkeep(prometheus: PrometheusHandle) {
         sleep(Duration::from_secs(5)).await;
         let prometheus = prometheus.clone();
         let _ = tokio::task::spawn_blocking(move || prometheus.run_upkeep()).await;
+    }
+}
+
+/// Logs the number of denials without a line of their own each second.
+async fn log_suppressed_denials(evaluator: Arc<Evaluator>) {
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        evaluator.denial_log.log_suppressed(false);
     }
 }
 

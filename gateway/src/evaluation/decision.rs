@@ -58,7 +58,7 @@ impl RequestDecision {
         for (part, decision) in parts.iter().zip(&self.parts) {
             let rule_call = if let RequestPart::Call(rule_call) = part { Some(rule_call) } else { None };
             let metric = rule_call.and_then(|rule_call| rule_call.metric.as_ref());
-            let applied = decision.decision.as_ref().and_then(|decision| decision.policy.as_deref());
+            let applied = decision.applied_policy();
             let policy = applied.or_else(|| metric.map(|metric| metric.rule.as_str()));
             let is_known_domain = applied.is_some() || metric.is_some_and(|metric| !metric.is_override);
             let values = metric.and_then(|metric| metric.values.as_deref());
@@ -82,6 +82,17 @@ impl RequestDecision {
                 envoyproxy::count_hits(label, &path, hits, near);
             }
         }
+    }
+
+    /// Returns the part that denies the request for the longest time under a limit, with its index.
+    #[must_use]
+    pub fn longest_denial(&self) -> Option<(usize, &PartDecision)> {
+        let denials = self.parts.iter().enumerate().filter(|(_, part)| part.denies && part.governing().is_some());
+        denials.filter(|_| !self.allowed).max_by_key(|(_, part)| {
+            let wait = part.decision.as_ref().map_or(0, |decision| decision.wait_ms);
+            // A call that never passes waits for the longest time.
+            if wait < 0 { i64::MAX } else { wait }
+        })
     }
 
     /// Returns the outcome of the request in metrics.
@@ -112,6 +123,21 @@ impl PartDecision {
     #[must_use]
     pub fn governing_limit(&self) -> Option<&Limit> {
         self.indexed_governing().and_then(|(index, _)| self.limits.get(index))
+    }
+
+    /// Returns the name of the governing limit, or its units if the limit is not known.
+    pub(super) fn limit_name(&self) -> String {
+        let name = self.governing_limit().map(|limit| limit.name.clone());
+        name.or_else(|| self.governing().map(|governing| governing.limit.to_string())).unwrap_or_default()
+    }
+
+    /// Returns the name of the policy that applied to a call, or else that of its rule.
+    pub(super) fn policy<'a>(&'a self, rule_call: &'a RuleCall) -> Option<&'a str> {
+        self.applied_policy().or_else(|| rule_call.metric.as_ref().map(|metric| metric.rule.as_str()))
+    }
+
+    fn applied_policy(&self) -> Option<&str> {
+        self.decision.as_ref().and_then(|decision| decision.policy.as_deref())
     }
 
     /// Returns the remaining units of the governing limit, and the cost of this call under it in millionths.

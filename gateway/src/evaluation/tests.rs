@@ -1,5 +1,5 @@
 use super::rollback::identifiable_calls;
-use super::{Evaluator, OutageMode, RequestPart, RuleCall};
+use super::{DenialLog, Evaluator, OutageMode, RequestPart, RuleCall};
 use crate::call::{Call, CallDecision, Operation, Reply, Rule};
 use crate::charge::ChargingMode;
 use crate::metrics::{NearLimitRatio, Outcome};
@@ -85,6 +85,7 @@ fn evaluator(upstream: Arc<Upstream>, outage_mode: OutageMode) -> Evaluator {
         remember_denials: Duration::ZERO,
         near_limit_ratio: NearLimitRatio::default(),
         in_flight: Arc::new(Semaphore::new(1)),
+        denial_log: DenialLog::new(0),
         error_logged_at: std::sync::Mutex::default(),
     }
 }

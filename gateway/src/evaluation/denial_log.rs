@@ -1,0 +1,132 @@
+//! Log of denied requests: a bounded number of lines a second.
+
+use super::{RequestDecision, RequestPart};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Time in which the number of lines is bounded.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Maximum length of a value in a line, in bytes.
+const MAX_VALUE: usize = 256;
+
+/// Log of denied requests. Each line describes one request, and has the number of earlier ones without a line.
+pub struct DenialLog {
+    /// Maximum number of lines in a period. Zero writes none.
+    lines: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Beginning of the period: the time of its first line.
+    began_at: Option<Instant>,
+    /// Number of lines in the period.
+    written: u32,
+    /// Number of denials without a line.
+    suppressed: u64,
+}
+
+impl DenialLog {
+    /// Creates a log with up to this many lines a second.
+    #[must_use]
+    pub fn new(lines: u32) -> DenialLog {
+        DenialLog { lines, state: Mutex::default() }
+    }
+
+    /// Logs a denied request: the key that denies it for the longest time, and the limit that denies. Values that callers
+    /// sent are cut; the formats of the log escape them.
+    pub(super) fn log(&self, domain: &str, parts: &[RequestPart], decision: &RequestDecision) {
+        if self.lines == 0 {
+            return;
+        }
+        let Some((index, part)) = decision.longest_denial() else { return };
+        let Some(RequestPart::Call(rule_call)) = parts.get(index) else { return };
+        let Some(suppressed) = self.begin_line() else { return };
+        let (key, limit) = (String::from_utf8_lossy(&rule_call.call.key), part.limit_name());
+        tracing::info!(
+            domain = cut(domain),
+            key = cut(&key),
+            policy = part.policy(rule_call).map(cut),
+            limit = cut(&limit),
+            wait_ms = part.decision.as_ref().map(|decision| decision.wait_ms),
+            suppressed,
+            "denied"
+        );
+    }
+
+    /// Logs the number of denials without a line, if there are any: at the end of a period, or with `now` at once.
+    pub fn log_suppressed(&self, now: bool) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = now || state.began_at.is_none_or(|at| at.elapsed() >= PERIOD);
+        if is_over && state.suppressed > 0 {
+            tracing::info!(suppressed = state.suppressed, "denied, without a line for each");
+            *state = State { began_at: Some(Instant::now()), written: 1, suppressed: 0 };
+        }
+    }
+
+    /// Begins a line. Returns the number of denials without a line before it, or `None` if the denial gets none.
+    fn begin_line(&self) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.began_at.is_none_or(|at| at.elapsed() >= PERIOD) {
+            (state.began_at, state.written) = (Some(Instant::now()), 0);
+        }
+        if state.written >= self.lines {
+            state.suppressed = state.suppressed.saturating_add(1);
+            return None;
+        }
+        state.written += 1;
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
+/// Returns the beginning of a value, up to the maximum length.
+fn cut(value: &str) -> &str {
+    value.get(..value.floor_char_boundary(MAX_VALUE)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DenialLog, MAX_VALUE, PERIOD, cut};
+    use std::time::Duration;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_in_a_second_are_bounded() {
+        for lines in [1, 3] {
+            let log = DenialLog::new(lines);
+            let mut written = 0;
+            for _ in 0..1000 {
+                written += u32::from(log.begin_line().is_some());
+                advance(Duration::from_millis(3)).await;
+            }
+            assert_eq!(written, 3 * lines, "in three seconds");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn line_has_the_number_of_denials_without_one() {
+        let log = DenialLog::new(2);
+        assert_eq!([(); 5].map(|()| log.begin_line()), [Some(0), Some(0), None, None, None]);
+        advance(PERIOD).await;
+        assert_eq!([(); 3].map(|()| log.begin_line()), [Some(3), Some(0), None]);
+        log.log_suppressed(false);
+        advance(PERIOD).await;
+        log.log_suppressed(false);
+        assert_eq!(
+            [log.begin_line(), log.begin_line()],
+            [Some(0), None],
+            "the line of the number is one of the second"
+        );
+        log.log_suppressed(true);
+        advance(PERIOD).await;
+        assert_eq!(log.begin_line(), Some(0));
+    }
+
+    #[test]
+    fn value_is_cut_at_a_character() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"é".repeat(MAX_VALUE)).len(), MAX_VALUE);
+        assert_eq!(cut(&format!("a{}", "é".repeat(MAX_VALUE))).len(), MAX_VALUE - 1);
+    }
+}
