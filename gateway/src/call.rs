@@ -184,11 +184,21 @@ impl Call {
         Call { operation, ..self.clone() }
     }
 
+    /// Returns the name of the command that carries out the call.
+    #[must_use]
+    pub fn command_name(&self) -> &'static str {
+        match (&self.operation, &self.rule) {
+            (Operation::Release, _) => "RL.RELEASE",
+            (_, Rule::Policies(_)) => "RL.LIMIT",
+            (_, Rule::Limits(_)) => "RL.TAKE",
+        }
+    }
+
     /// Returns the command that carries out the call.
     #[must_use]
     pub fn command(&self) -> Cmd {
         if self.operation == Operation::Release {
-            let mut command = redis::cmd("RL.RELEASE");
+            let mut command = redis::cmd(self.command_name());
             command.arg(&self.key).arg(self.id.as_deref().unwrap_or_default());
             return command;
         }
@@ -197,12 +207,12 @@ impl Call {
                 let lengths: usize = names.iter().map(|name| "OR".len() + name.len()).sum();
                 // Enough for all arguments, so that the buffer does not grow.
                 let mut command = Cmd::with_capacity(2 * names.len() + 8, self.key.len() + lengths + 64);
-                command.arg("RL.LIMIT").arg(&self.key);
+                command.arg(self.command_name()).arg(&self.key);
                 add_policies(&mut command, names);
                 command
             }
             Rule::Limits(_) => {
-                let mut command = redis::cmd("RL.TAKE");
+                let mut command = redis::cmd(self.command_name());
                 command.arg(&self.key);
                 command
             }

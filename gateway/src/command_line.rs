@@ -48,15 +48,17 @@ impl Options {
     /// Parses the environment of envoyproxy/ratelimit. Ends the process if it is malformed.
     fn from_environment_or_exit(ignored_arguments: Vec<String>) -> Options {
         let environment = Environment::new(std::env::vars_os());
-        let Translation { words, address, unneeded } = envoyproxy::translate(&environment).unwrap_or_else(|error| {
-            eprintln!("error: {error}");
-            std::process::exit(2);
-        });
+        let Translation { words, address, unneeded, trace_variables } = envoyproxy::translate(&environment)
+            .unwrap_or_else(|error| {
+                eprintln!("error: {error}");
+                std::process::exit(2);
+            });
         let program = std::env::args_os().take(1);
         let mut options: Options = command_line::parse_from(program.chain(words.into_iter().map(OsString::from)));
         if let Command::Serve(serve) = &mut options.command {
             serve.translated_address = address;
             serve.unneeded_variables = unneeded;
+            serve.trace_variables = trace_variables;
             serve.ignored_arguments = ignored_arguments;
         }
         options
@@ -267,6 +269,9 @@ pub struct Serve {
     /// Variables of envoyproxy/ratelimit without an effect, with the reason.
     #[arg(skip)]
     pub unneeded_variables: Vec<(&'static str, &'static str)>,
+    /// Variables of OpenTelemetry from variables of envoyproxy/ratelimit, instead of those of the environment.
+    #[arg(skip)]
+    pub trace_variables: Vec<(&'static str, String)>,
     /// Names of arguments without an effect.
     #[arg(skip)]
     pub ignored_arguments: Vec<String>,

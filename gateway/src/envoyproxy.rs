@@ -3,6 +3,7 @@
 
 mod environment;
 mod redis;
+mod tracing_variables;
 
 pub use environment::Environment;
 
@@ -21,7 +22,7 @@ const PORTS: [(&str, &str, &str, u16); 3] = [
 ];
 
 /// Variables of envoyproxy/ratelimit without an effect on this program, with the reason.
-const UNNEEDED: [(&str, &str); 29] = [
+const UNNEEDED: [(&str, &str); 28] = [
     ("USE_STATSD", "metrics are read by Prometheus, at /metrics of the debug port and of PROMETHEUS_ADDR"),
     ("USE_DOG_STATSD", "metrics are read by Prometheus, at /metrics of the debug port and of PROMETHEUS_ADDR"),
     ("DISABLE_STATS", "metrics are always available at /metrics"),
@@ -29,7 +30,6 @@ const UNNEEDED: [(&str, &str); 29] = [
     ("STATS_FLUSH_INTERVAL", "metrics are read, not sent"),
     ("PROMETHEUS_MAPPER_YAML", "metrics have the names and labels of the default mapping"),
     ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "the response time is in seconds"),
-    ("TRACING_ENABLED", "no traces are exported"),
     ("LOCAL_CACHE_SIZE_IN_BYTES", "the server decides every request"),
     ("EXPIRATION_JITTER_MAX_SECONDS", "keys expire with their window"),
     ("REDIS_POOL_SIZE", "all calls to a server share a connection"),
@@ -82,6 +82,8 @@ pub struct Translation {
     pub address: Option<Address>,
     /// Settings without an effect, with the reason.
     pub unneeded: Vec<(&'static str, &'static str)>,
+    /// Variables of OpenTelemetry, instead of those of the environment.
+    pub trace_variables: Vec<(&'static str, String)>,
 }
 
 /// Returns the arguments, which have no effect, if the program was called `ratelimit` and with neither a command nor an
@@ -129,7 +131,8 @@ pub fn translate(environment: &Environment) -> Result<Translation, String> {
     let words = options.words;
     let with_files = UNNEEDED_WITH_FILES.into_iter().filter(|_| has_files);
     let unneeded = UNNEEDED.into_iter().chain(with_files).filter(|(variable, _)| environment.is_on(variable)).collect();
-    Ok(Translation { words, address: redis::address(environment)?, unneeded })
+    let trace_variables = tracing_variables::translate(environment)?;
+    Ok(Translation { words, address: redis::address(environment)?, unneeded, trace_variables })
 }
 
 /// Words of the command line, while the environment is translated.

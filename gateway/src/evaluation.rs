@@ -16,6 +16,7 @@ use crate::call::{Call, CallDecision, Reply};
 use crate::local_limits::LocalLimits;
 use crate::metrics::{self, NearLimitRatio};
 use crate::policy_cache::PolicyCache;
+use crate::traces::RequestSpan;
 use crate::upstream::Upstream;
 use rollback::identifiable_calls;
 use std::fmt;
@@ -48,6 +49,15 @@ impl fmt::Display for OutageMode {
             OutageMode::Local(share) => write!(f, "local={share}"),
         }
     }
+}
+
+/// Caller of a request.
+#[derive(Clone, Default)]
+pub struct Caller {
+    /// Time for which the caller waits, if it is known.
+    pub timeout: Option<Duration>,
+    /// Span of the request, if it is traced.
+    pub span: Option<Arc<RequestSpan>>,
 }
 
 /// Evaluator of requests.
@@ -86,30 +96,25 @@ impl Evaluator {
     /// Evaluates all parts of a request concurrently. A denied request is rolled back according to the charging mode of
     /// each call.
     ///
-    /// The decision is returned within the shorter of the caller's `timeout` and the timeout of the gateway. Calls that
+    /// The decision is returned within the shorter of the caller's timeout and the timeout of the gateway. Calls that
     /// have no reply then continue in the background, so that a short timeout of a caller neither counts as a failure
     /// of the server nor leaves charges that should be rolled back.
     pub async fn evaluate(
         self: &Arc<Evaluator>,
         domain: String,
         parts: Arc<[RequestPart]>,
-        timeout: Option<Duration>,
+        caller: Caller,
     ) -> RequestDecision {
         let (this, count) = (Arc::clone(self), parts.len());
         let (sender, receiver) = oneshot::channel();
-        tokio::spawn(async move { this.run(&domain, &parts, timeout, sender).await });
+        tokio::spawn(async move { this.run(&domain, &parts, caller, sender).await });
         // The sender is dropped without a decision only if the task panics.
         receiver.await.unwrap_or_else(|_| self.outage_decision(count))
     }
 
-    async fn run(
-        &self,
-        domain: &str,
-        parts: &[RequestPart],
-        timeout: Option<Duration>,
-        sender: oneshot::Sender<RequestDecision>,
-    ) {
-        let started = Instant::now();
+    async fn run(&self, domain: &str, parts: &[RequestPart], caller: Caller, sender: oneshot::Sender<RequestDecision>) {
+        let (started, Caller { timeout, span }) = (Instant::now(), caller);
+        let span = span.as_deref();
         let deadline = started + timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout));
         let permit = self.in_flight.try_acquire();
         let calls = identifiable_calls(parts, self.timeout);
@@ -120,7 +125,7 @@ impl Evaluator {
         };
         let mut sending = pin!(async {
             match &permit {
-                Ok(_) => self.send_others(Arc::clone(&calls), &remembered).await,
+                Ok(_) => self.send_others(Arc::clone(&calls), &remembered, span).await,
                 Err(_) => (Arc::clone(&calls), lost("too many requests at once")),
             }
         });
@@ -142,13 +147,16 @@ impl Evaluator {
         }
         decision.count(domain, parts, self.near_limit_ratio);
         self.denial_log.log(domain, parts, &decision);
+        if let Some(span) = span {
+            decision.trace(span, domain, parts);
+        }
         let mut remaining = pin!(async {
             let (sent, replies) = if is_late { sending.await } else { (sent, replies) };
             if is_late {
                 metrics::count_late_replies(replies.iter().filter(|reply| !matches!(reply, Reply::Lost(_))).count());
             }
             if is_rolled_back {
-                self.roll_back(&sent, &replies).await;
+                self.roll_back(&sent, &replies, span).await;
             }
         });
         // If there is time, the rollback precedes the answer, so that the units are available to a caller that retries
@@ -164,8 +172,8 @@ impl Evaluator {
 
     /// Sends the calls and returns them with their replies. A call on a key without room for another idempotency key is
     /// sent again, and returned, without its idempotency key.
-    async fn send(&self, calls: Arc<[Call]>) -> (Arc<[Call]>, Vec<Reply>) {
-        let mut replies = self.upstream.send_calls(Arc::clone(&calls), Instant::now() + self.timeout).await;
+    async fn send(&self, calls: Arc<[Call]>, span: Option<&RequestSpan>) -> (Arc<[Call]>, Vec<Reply>) {
+        let mut replies = self.upstream.send_calls(Arc::clone(&calls), Instant::now() + self.timeout, span).await;
         let lacks_room =
             |call: &Call, reply: &Reply| call.may_charge() && call.id.is_some() && reply.lacks_room_for_id();
         if !calls.iter().zip(&replies).any(|(call, reply)| lacks_room(call, reply)) {
@@ -184,7 +192,8 @@ impl Evaluator {
         // A full timeout again: with the rest of the first timeout, a slower reply would count as a failure of the
         // server.
         let deadline = Instant::now() + self.timeout;
-        for (reply, new) in retried_replies.into_iter().zip(self.upstream.send_calls(retries.into(), deadline).await) {
+        let new_replies = self.upstream.send_calls(retries.into(), deadline, span).await;
+        for (reply, new) in retried_replies.into_iter().zip(new_replies) {
             *reply = new;
         }
         (sent.into(), replies)

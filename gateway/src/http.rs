@@ -5,12 +5,13 @@ mod forward_auth;
 mod json;
 mod metrics_page;
 
+use crate::evaluation::Caller;
 use crate::listener::Endpoints;
 use crate::rls::Rls;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest as _, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use axum::response::IntoResponse as _;
 use axum::routing::{any, get, post};
 pub use metrics_page::MetricsPage;
@@ -33,6 +34,15 @@ pub struct HttpState {
     pub metrics_path: String,
     /// `true` while `/readyz` reports that the gateway is ready.
     pub ready: Arc<AtomicBool>,
+}
+
+impl HttpState {
+    /// Returns the caller of a request, with the span of the request if it is traced.
+    fn caller(&self, headers: &HeaderMap, extensions: &Extensions, method: &Method, route: &'static str) -> Caller {
+        let traces = self.rls.traces.as_ref();
+        let span = traces.and_then(|traces| traces.start_http(headers, extensions, method.as_str(), route));
+        Caller { timeout: None, span: span.map(Arc::new) }
+    }
 }
 
 /// Returns the routes of the HTTP service.
@@ -101,16 +111,28 @@ async fn check(
     if is_cross_site(&head.headers) && !head.headers.contains_key("x-forwarded-uri") {
         return cross_site();
     }
-    forward_auth::respond(&state.rls, &head, endpoints.peer.ip()).await
+    let caller = state.caller(&head.headers, &head.extensions, &head.method, "/check");
+    let response = forward_auth::respond(&state.rls, &head, endpoints.peer.ip(), caller.clone()).await;
+    end_span(&caller, &response);
+    response
 }
 
 async fn rate_limit_json(State(state): State<HttpState>, request: Request) -> Response<Body> {
     if is_cross_site(request.headers()) {
         return cross_site();
     }
-    match Bytes::from_request(request, &()).await {
-        Ok(body) => json::respond(&state.rls, &body).await,
+    let caller = state.caller(request.headers(), request.extensions(), request.method(), "/json");
+    let response = match Bytes::from_request(request, &()).await {
+        Ok(body) => json::respond(&state.rls, &body, caller.clone()).await,
         Err(rejection) => rejection.into_response(),
+    };
+    end_span(&caller, &response);
+    response
+}
+
+fn end_span(caller: &Caller, response: &Response<Body>) {
+    if let Some(span) = &caller.span {
+        span.end_http(response.status().as_u16());
     }
 }
 

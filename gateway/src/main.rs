@@ -2,7 +2,8 @@
 //! module redis-ratelimit, or rules of a file or a control plane, and the server stores all usage.
 //!
 //! The layers, from the lowest: the library shared with `ratelimit-console` ([`ratelimit_link`]); parsing
-//! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); the configuration ([`configuration`]);
+//! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); clients of gRPC services
+//! ([`grpc_client`]) and traces ([`traces`]); the configuration ([`configuration`]);
 //! the cache of the server's policies ([`policy_cache`]), remembered denials ([`denied_keys`]) and connections to the
 //! server ([`upstream`]); limits during an outage of the server ([`local_limits`]); evaluation of requests
 //! ([`evaluation`]) and response headers ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages,
@@ -18,6 +19,7 @@ mod configuration;
 mod denied_keys;
 mod envoyproxy;
 mod evaluation;
+mod grpc_client;
 mod headers;
 mod http;
 mod limit;
@@ -30,6 +32,7 @@ mod request_path;
 mod rls;
 mod serve_command;
 mod template;
+mod traces;
 mod upstream;
 mod xds;
 

@@ -136,7 +136,8 @@ impl RequestOutcome {
     const ALL: [RequestOutcome; 4] =
         [RequestOutcome::Allowed, RequestOutcome::Denied, RequestOutcome::Outage, RequestOutcome::Error];
 
-    fn label(self) -> &'static str {
+    /// Returns the outcome as a label.
+    pub fn label(self) -> &'static str {
         match self {
             RequestOutcome::Allowed => "allowed",
             RequestOutcome::Denied => "denied",

@@ -6,15 +6,15 @@ mod response;
 mod service;
 
 use crate::configuration::Config;
-use crate::evaluation::{Evaluator, RequestPart};
+use crate::evaluation::{Caller, Evaluator, RequestPart};
 use crate::headers::ResponseHeaders;
 use crate::metrics::envoyproxy;
 use crate::proto::{RateLimitRequest, RateLimitResponse};
+use crate::traces::Traces;
 use arc_swap::ArcSwap;
 use axum::Router;
 use request::RequestError;
 use std::sync::Arc;
-use std::time::Duration;
 use tonic::Status;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -59,6 +59,8 @@ pub struct Rls {
     pub headers: Arc<ResponseHeaders>,
     /// `true` if responses have dynamic metadata.
     pub response_metadata: bool,
+    /// Traces of requests, if they are exported.
+    pub traces: Option<Arc<Traces>>,
 }
 
 impl Rls {
@@ -67,18 +69,14 @@ impl Rls {
     /// # Errors
     /// `UNKNOWN` without a domain or a descriptor, as in envoyproxy/ratelimit; `INVALID_ARGUMENT` if the request has
     /// too many descriptors or entries; and `UNAVAILABLE` in an outage of the server under `--on-outage error`.
-    pub async fn respond(
-        &self,
-        request: RateLimitRequest,
-        timeout: Option<Duration>,
-    ) -> Result<RateLimitResponse, Status> {
+    pub async fn respond(&self, request: RateLimitRequest, caller: Caller) -> Result<RateLimitResponse, Status> {
         let parts = request::resolve(&request, &self.config.load(), &self.settings);
         let parts = parts.inspect_err(|_| envoyproxy::count_malformed()).map_err(|error| match error {
             RequestError::Empty(message) => Status::unknown(message),
             RequestError::TooLarge(message) => Status::invalid_argument(message),
         })?;
         let parts: Arc<[RequestPart]> = parts.into();
-        let decision = self.evaluator.evaluate(request.domain.clone(), Arc::clone(&parts), timeout).await;
+        let decision = self.evaluator.evaluate(request.domain.clone(), Arc::clone(&parts), caller).await;
         if self.evaluator.is_failed(&decision) {
             return Err(Status::unavailable("the server of the limits is away"));
         }

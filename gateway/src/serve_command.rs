@@ -2,6 +2,7 @@
 
 use crate::command_line::Serve;
 use crate::configuration::{Config, ConfigSource};
+use crate::envoyproxy::Environment;
 use crate::evaluation::{DenialLog, Evaluator, OutageMode};
 use crate::file_stamp::FileStamp;
 use crate::http;
@@ -12,6 +13,7 @@ use crate::policy_cache::PolicyCache;
 use crate::process::{Signals, bind};
 use crate::reload::{self, Reloadable};
 use crate::rls::{self, Rls};
+use crate::traces::Traces;
 use crate::upstream::Upstream;
 use crate::xds::XdsClient;
 use arc_swap::ArcSwap;
@@ -45,24 +47,13 @@ const HEALTH_SERVICES: [&str; 3] = ["", rls::NAME, "ratelimit"];
 pub async fn serve(options: Serve) -> Result<(), String> {
     // Must come first: an earlier signal would end the process without a drain.
     let mut signals = Signals::new()?;
-    for (variable, why) in &options.unneeded_variables {
-        tracing::warn!(variable, why, "a setting of envoyproxy/ratelimit has no effect");
-    }
-    if !options.ignored_arguments.is_empty() {
-        tracing::warn!(arguments = ?options.ignored_arguments, "arguments have no effect: the environment has the settings");
-    }
+    log_settings_without_effect(&options);
     let prometheus = metrics::install(options.metrics_format, options.on_outage, options.shadow)?;
     let config = watch_configuration(&options)?;
     let xds = XdsClient::new(&options.xds, options.merge_domains, Arc::clone(&config))?;
     let (policies, upstream) = (Arc::new(PolicyCache::default()), Arc::new(Upstream::new(options.address()?)));
-    let evaluator = Arc::new(new_evaluator(&options, Arc::clone(&upstream), Arc::clone(&policies)));
-    let rls = Rls {
-        config: Arc::clone(&config),
-        evaluator,
-        settings: options.request_settings(),
-        headers: Arc::new(options.response_headers()),
-        response_metadata: options.response_metadata,
-    };
+    let rls = new_rls(&options, &config, Arc::clone(&upstream), Arc::clone(&policies))?;
+    let traces = rls.traces.clone();
     let (grpc_tls, http_tls) = (watch_tls(options.grpc_tls())?, watch_tls(options.http_tls())?);
     let debug_tls = watch_tls(options.debug_tls())?;
     if upstream.has_certificates() {
@@ -141,6 +132,9 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         while evaluator.in_flight.available_permits() < options.in_flight as usize {
             sleep(POLL_INTERVAL).await;
         }
+        if let Some(traces) = traces {
+            traces.flush().await;
+        }
     };
     tokio::select! {
         ended = timeout(SHUTDOWN_TIMEOUT, finish) => if ended.is_err() {
@@ -151,6 +145,32 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     evaluator.upstream.log_outages();
     evaluator.denial_log.log_suppressed(true);
     Ok(())
+}
+
+fn log_settings_without_effect(options: &Serve) {
+    for (variable, why) in &options.unneeded_variables {
+        tracing::warn!(variable, why, "a setting of envoyproxy/ratelimit has no effect");
+    }
+    if !options.ignored_arguments.is_empty() {
+        tracing::warn!(arguments = ?options.ignored_arguments, "arguments have no effect: the environment has the settings");
+    }
+}
+
+fn new_rls(
+    options: &Serve,
+    config: &Arc<ArcSwap<Config>>,
+    upstream: Arc<Upstream>,
+    policies: Arc<PolicyCache>,
+) -> Result<Rls, String> {
+    let environment = Environment::new(std::env::vars_os()).with(&options.trace_variables);
+    Ok(Rls {
+        config: Arc::clone(config),
+        evaluator: Arc::new(new_evaluator(options, upstream, policies)),
+        settings: options.request_settings(),
+        headers: Arc::new(options.response_headers()),
+        response_metadata: options.response_metadata,
+        traces: Traces::start(&environment)?,
+    })
 }
 
 fn new_evaluator(options: &Serve, upstream: Arc<Upstream>, policies: Arc<PolicyCache>) -> Evaluator {

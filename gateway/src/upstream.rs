@@ -14,6 +14,7 @@ use crate::metrics;
 use crate::permission_log::PermissionLog;
 use crate::policy_cache::{PolicyCache, PolicyRow};
 use crate::reload::Reloadable;
+use crate::traces::RequestSpan;
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use node::{Node, Shared};
@@ -127,12 +128,18 @@ impl Upstream {
     }
 
     /// Sends calls concurrently and returns the replies in their order. A call without a reply by the deadline is lost;
-    /// a later reply is counted.
-    pub async fn send_calls(&self, calls: Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
+    /// a later reply is counted. Each call has a span in that of the request, if that is traced.
+    pub async fn send_calls(&self, calls: Arc<[Call]>, deadline: Instant, request: Option<&RequestSpan>) -> Vec<Reply> {
         let started = Instant::now();
+        let send = |call| async move {
+            match request {
+                None => self.send_call(call, deadline).await,
+                Some(request) => self.send_traced_call(call, deadline, request).await,
+            }
+        };
         let replies = match &*calls {
-            [call] => vec![self.send_call(call, deadline).await],
-            calls => join_all(calls.iter().map(|call| self.send_call(call, deadline))).await,
+            [call] => vec![send(call).await],
+            calls => join_all(calls.iter().map(send)).await,
         };
         if replies.iter().any(|reply| !matches!(reply, Reply::Lost(_))) {
             metrics::record_server_seconds(started.elapsed());
@@ -165,6 +172,20 @@ impl Upstream {
         let found = rows.map(|rows| policies::parse_rows(&rows)).unwrap_or_default();
         let found = found.into_iter().find(|row| row.name == name && row.version >= version);
         cache.insert(&found.unwrap_or_else(|| PolicyRow { name, version, specs: String::new() }));
+    }
+
+    async fn send_traced_call(&self, call: &Call, deadline: Instant, request: &RequestSpan) -> Reply {
+        let mut span = request.start_call(call.command_name());
+        if let Some((host, port)) = self.node_of(&call.key).as_ref().and_then(|node| node.address()) {
+            span.set_server(host, *port);
+        }
+        let reply = self.send_call(call, deadline).await;
+        match &reply {
+            Reply::Lost(why) => span.fail("no_reply", why),
+            Reply::Refused(why) | Reply::Forbidden(why) => span.fail("error_reply", why),
+            _ => {}
+        }
+        reply
     }
 
     /// Sends a call and follows its redirections.

@@ -46,7 +46,7 @@ impl TlsFiles {
 
     fn read(&self) -> Result<ServerConfig, String> {
         let chain = read_certificates(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| file_error(&self.key, &error))?;
+        let key = read_key(&self.key)?;
         let provider = Arc::new(ring::default_provider());
         let client_verifier = match &self.client_authority {
             Some(path) => {
@@ -94,7 +94,19 @@ pub fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// Reads a private key.
+///
+/// # Errors
+/// If the file cannot be read, or is malformed. The error names the file.
+pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| file_error(path, &error))
+}
+
+/// Reads a chain of certificates, at least one.
+///
+/// # Errors
+/// If the file cannot be read, or is malformed. The error names the file.
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| file_error(path, &error))?;
     if certificates.is_empty() {

@@ -28,6 +28,12 @@ impl Environment {
         Environment(variables.filter(|(_, value)| !value.is_empty()).collect())
     }
 
+    /// Returns the environment with these variables in place of its own.
+    pub fn with(mut self, variables: &[(&'static str, String)]) -> Environment {
+        self.0.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        self
+    }
+
     /// Returns the value of a variable, if it is set.
     pub fn text(&self, variable: &str) -> Option<&str> {
         self.0.get(variable).map(String::as_str)

@@ -240,3 +240,37 @@ fn folder_with_files_that_are_not_read_is_an_error() {
     std::fs::create_dir(config.join("more")).expect("a folder");
     assert!(error(&[server, ("RUNTIME_ROOT", &root)]).contains("/config/more: "));
 }
+
+#[test]
+fn variables_of_traces_become_those_of_opentelemetry() {
+    let traces = |variables: &[(&str, &str)]| {
+        let found: std::collections::HashMap<_, _> = translated(variables).trace_variables.into_iter().collect();
+        move |name: &str| found.get(name).cloned().unwrap_or_default()
+    };
+    let enabled = ("TRACING_ENABLED", "true");
+    for off in [&[][..], &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1")], &[("TRACING_ENABLED", "false")]] {
+        assert_eq!(traces(off)("OTEL_TRACES_EXPORTER"), "none");
+    }
+    assert_eq!(traces(&[("OTEL_TRACES_EXPORTER", "otlp")])("OTEL_SERVICE_NAME"), "RateLimit");
+    let defaults = traces(&[enabled]);
+    assert_eq!(defaults("OTEL_TRACES_EXPORTER"), "otlp");
+    assert_eq!(defaults("OTEL_SERVICE_NAME"), "RateLimit");
+    assert_eq!([defaults("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), defaults("OTEL_TRACES_SAMPLER")], ["", ""]);
+    let all = traces(&[
+        enabled,
+        ("TRACING_EXPORTER_PROTOCOL", "grpc"),
+        ("TRACING_SERVICE_NAME", "limits"),
+        ("TRACING_SERVICE_NAMESPACE", "a b"),
+        ("TRACING_SERVICE_INSTANCE_ID", "pod-1"),
+        ("TRACING_SAMPLING_RATE", "0.5"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "team=x"),
+    ]);
+    assert_eq!(all("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), "grpc");
+    assert_eq!(all("OTEL_SERVICE_NAME"), "limits");
+    let attributes = "team=x,service.namespace=a%20b,service.instance.id=pod%2D1";
+    assert_eq!(all("OTEL_RESOURCE_ATTRIBUTES"), attributes);
+    assert_eq!([all("OTEL_TRACES_SAMPLER"), all("OTEL_TRACES_SAMPLER_ARG")], ["parentbased_traceidratio", "0.5"]);
+    for variable in ["TRACING_ENABLED", "TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE"] {
+        assert!(error(&[enabled, ("REDIS_URL", "a:1"), (variable, "often")]).starts_with(variable));
+    }
+}

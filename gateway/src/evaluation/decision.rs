@@ -6,6 +6,7 @@ use crate::charge::ChargingMode;
 use crate::limit::Limit;
 use crate::metrics::envoyproxy::{self, Hits, LimitState};
 use crate::metrics::{self, NearLimitRatio, Outcome, RequestOutcome, Units};
+use crate::traces::RequestSpan;
 use ratelimit_core::Amount;
 use std::sync::Arc;
 
@@ -93,6 +94,21 @@ impl RequestDecision {
             // A call that never passes waits for the longest time.
             if wait < 0 { i64::MAX } else { wait }
         })
+    }
+
+    /// Describes the decision in the span of the request.
+    pub(super) fn trace(&self, span: &RequestSpan, domain: &str, parts: &[RequestPart]) {
+        span.set_text("ratelimit.domain", domain);
+        span.set("ratelimit.descriptors", i64::try_from(self.parts.len()).unwrap_or(i64::MAX));
+        span.set("ratelimit.decision", if self.allowed { "allowed" } else { "denied" });
+        span.set("ratelimit.outcome", self.outcome().label());
+        if let Some((index, part)) = self.longest_denial() {
+            if let Some(RequestPart::Call(rule_call)) = parts.get(index) {
+                span.set_text("ratelimit.policy", part.policy(rule_call).unwrap_or_default());
+            }
+            span.set_text("ratelimit.limit", &part.limit_name());
+            span.set("ratelimit.remembered", part.outcome == Outcome::DeniedLocal);
+        }
     }
 
     /// Returns the outcome of the request in metrics.

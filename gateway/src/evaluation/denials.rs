@@ -3,6 +3,7 @@
 use super::{Evaluator, RequestPart, RuleCall};
 use crate::call::{Call, Operation, Reply};
 use crate::denied_keys::SentCall;
+use crate::traces::RequestSpan;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -23,12 +24,13 @@ impl Evaluator {
         &self,
         calls: Arc<[Call]>,
         remembered: &[Option<Reply>],
+        span: Option<&RequestSpan>,
     ) -> (Arc<[Call]>, Vec<Reply>) {
         if remembered.iter().all(Option::is_none) {
-            return self.send(calls).await;
+            return self.send(calls, span).await;
         }
         let others = calls.iter().zip(remembered).filter(|(_, known)| known.is_none()).map(|(call, _)| call.clone());
-        let (sent, replies) = self.send(others.collect()).await;
+        let (sent, replies) = self.send(others.collect(), span).await;
         let mut sent = sent.iter().cloned().zip(replies);
         let reply = |(call, known): (&Call, &Option<Reply>)| match known {
             Some(reply) => Some((call.clone(), reply.clone())),

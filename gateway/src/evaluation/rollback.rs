@@ -4,6 +4,7 @@ use super::{Evaluator, RequestPart};
 use crate::call::{Call, Operation, Reply};
 use crate::charge::ChargingMode;
 use crate::metrics;
+use crate::traces::RequestSpan;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,7 +15,7 @@ const ROLLBACK_LIFETIME: Duration = Duration::from_secs(2);
 impl Evaluator {
     /// Rolls back the charges of a denied request. A rollback without a reply is sent once more; charges that could not
     /// be rolled back are counted.
-    pub(super) async fn roll_back(&self, calls: &[Call], replies: &[Reply]) {
+    pub(super) async fn roll_back(&self, calls: &[Call], replies: &[Reply], span: Option<&RequestSpan>) {
         let needs_rollback = |(call, reply): &(&Call, &Reply)| {
             let Reply::Decided(decision) = reply else { return false };
             let is_charged = call.may_charge() && decision.allowed;
@@ -26,7 +27,7 @@ impl Evaluator {
             if rollbacks.is_empty() {
                 return;
             }
-            let replies = self.upstream.send_calls(Arc::clone(&rollbacks), Instant::now() + self.timeout).await;
+            let replies = self.upstream.send_calls(Arc::clone(&rollbacks), Instant::now() + self.timeout, span).await;
             // A settlement fails, for example, if the policy was deleted after the charge.
             let failed = replies.iter().filter(|reply| !matches!(reply, Reply::Decided(_) | Reply::Lost(_)));
             metrics::count_unsettled(failed.count());

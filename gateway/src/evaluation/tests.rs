@@ -1,5 +1,5 @@
 use super::rollback::identifiable_calls;
-use super::{DenialLog, Evaluator, OutageMode, RequestPart, RuleCall};
+use super::{Caller, DenialLog, Evaluator, OutageMode, RequestPart, RuleCall};
 use crate::call::{Call, CallDecision, Operation, Reply, Rule};
 use crate::charge::ChargingMode;
 use crate::metrics::{NearLimitRatio, Outcome};
@@ -72,6 +72,11 @@ fn calls_on_one_key_get_different_ids() {
 /// Returns an evaluator without a server.
 fn offline_evaluator(outage_mode: OutageMode) -> Evaluator {
     evaluator(Arc::new(Upstream::new(Address::parse("redis://localhost").unwrap())), outage_mode)
+}
+
+/// Returns a caller with a timeout.
+fn within(timeout: Duration) -> Caller {
+    Caller { timeout: Some(timeout), span: None }
 }
 
 fn evaluator(upstream: Arc<Upstream>, outage_mode: OutageMode) -> Evaluator {
@@ -151,7 +156,7 @@ async fn charge_that_cannot_be_rolled_back_is_counted() {
         fake.set_settlement_reply(answer);
         let evaluator = Arc::new(evaluator(upstream, OutageMode::Open));
         let parts = ["rl:allowed", DENIED_KEY].map(|key| part(key, Operation::Take(Amount::ONE), None));
-        let decision = evaluator.evaluate("api".to_owned(), parts.into(), None).await;
+        let decision = evaluator.evaluate("api".to_owned(), parts.into(), Caller::default()).await;
         assert!(!decision.allowed && decision.parts[1].denies);
         assert_eq!(fake.count("rl:allowed"), 1 + sent, "{answer}");
         assert_eq!(fake.count(DENIED_KEY), 1, "a denied call is not rolled back");
@@ -165,7 +170,7 @@ async fn only_charging_mode_all_or_none_is_rolled_back() {
         let (fake, upstream) = FakeServer::start().await;
         let evaluator = Arc::new(evaluator(upstream, OutageMode::Open));
         let parts = [charging_part(charge), part(DENIED_KEY, Operation::Take(Amount::ONE), None)];
-        assert!(!evaluator.evaluate("api".to_owned(), parts.into(), None).await.allowed);
+        assert!(!evaluator.evaluate("api".to_owned(), parts.into(), Caller::default()).await.allowed);
         assert_eq!(fake.count("rl:allowed"), calls, "{charge:?}");
     }
 }
@@ -178,7 +183,7 @@ async fn charge_of_a_forced_policy_is_not_rolled_back() {
     evaluator.policies.replace(String::new(), vec![row]);
     let evaluator = Arc::new(evaluator);
     let parts = [charging_part(ChargingMode::AllOrNone), part(DENIED_KEY, Operation::Take(Amount::ONE), None)];
-    assert!(!evaluator.evaluate("api".to_owned(), parts.into(), None).await.allowed);
+    assert!(!evaluator.evaluate("api".to_owned(), parts.into(), Caller::default()).await.allowed);
     assert_eq!(fake.count("rl:allowed"), 1);
 }
 
@@ -206,12 +211,12 @@ async fn timeout_of_a_caller_is_no_failure_of_the_server() {
         Arc::new(Evaluator { in_flight: Arc::new(Semaphore::new(100)), ..evaluator(upstream, OutageMode::Open) });
     let parts = || [part("rl:a", Operation::Take(Amount::ONE), None)];
     for _ in 0..20 {
-        let decision = evaluator.evaluate("api".to_owned(), parts().into(), Some(Duration::ZERO)).await;
+        let decision = evaluator.evaluate("api".to_owned(), parts().into(), within(Duration::ZERO)).await;
         assert_eq!((decision.allowed, decision.undecided), (true, true));
     }
     fake.set_reply(Some(GRANTED));
     assert!(
-        !evaluator.evaluate("api".to_owned(), parts().into(), None).await.undecided,
+        !evaluator.evaluate("api".to_owned(), parts().into(), Caller::default()).await.undecided,
         "a caller without a timeout gets a decision"
     );
 }
@@ -226,7 +231,7 @@ async fn calls_of_callers_with_short_timeouts_fail_at_the_gateways_timeout() {
     let evaluator = Arc::new(Evaluator { timeout, in_flight, ..evaluator(upstream, OutageMode::Open) });
     for _ in 0..3 {
         let parts = [part("rl:a", Operation::Take(Amount::ONE), None)];
-        assert!(evaluator.evaluate("api".to_owned(), parts.into(), Some(Duration::ZERO)).await.undecided);
+        assert!(evaluator.evaluate("api".to_owned(), parts.into(), within(Duration::ZERO)).await.undecided);
     }
     wait_until(|| value(&recorder, "ratelimit_gateway_outage") == "1").await;
 }
@@ -237,7 +242,7 @@ async fn denial_is_returned_at_the_deadline_and_rolled_back_after_it() {
     fake.set_settlement_reply("");
     let evaluator = Arc::new(evaluator(upstream, OutageMode::Open));
     let parts = ["rl:allowed", DENIED_KEY].map(|key| part(key, Operation::Take(Amount::ONE), None));
-    let decision = evaluator.evaluate("api".to_owned(), parts.into(), Some(Duration::from_millis(500))).await;
+    let decision = evaluator.evaluate("api".to_owned(), parts.into(), within(Duration::from_millis(500))).await;
     assert!(!decision.allowed && !decision.undecided);
     assert_eq!(fake.count("rl:allowed"), 2, "the settlement has been sent and has no reply yet");
     assert_eq!(evaluator.in_flight.available_permits(), 0, "the rollback continues");
@@ -252,7 +257,7 @@ async fn late_charge_of_a_request_denied_in_an_outage_is_rolled_back() {
     fake.set_reply(None);
     let evaluator = Arc::new(evaluator(upstream, OutageMode::Closed));
     let parts = ["rl:a", "rl:b"].map(|key| part(key, Operation::Take(Amount::ONE), None));
-    let decision = evaluator.evaluate("api".to_owned(), parts.into(), Some(Duration::from_millis(50))).await;
+    let decision = evaluator.evaluate("api".to_owned(), parts.into(), within(Duration::from_millis(50))).await;
     assert!(!decision.allowed && decision.undecided);
     fake.set_reply(Some(GRANTED));
     wait_until(|| evaluator.in_flight.available_permits() == 1).await;
@@ -264,8 +269,9 @@ async fn request_above_the_in_flight_limit_is_answered_without_the_server() {
     let (fake, upstream) = FakeServer::start().await;
     let evaluator =
         Arc::new(Evaluator { in_flight: Arc::new(Semaphore::new(0)), ..evaluator(upstream, OutageMode::Closed) });
-    let decision =
-        evaluator.evaluate("api".to_owned(), [part("rl:a", Operation::Take(Amount::ONE), None)].into(), None).await;
+    let decision = evaluator
+        .evaluate("api".to_owned(), [part("rl:a", Operation::Take(Amount::ONE), None)].into(), Caller::default())
+        .await;
     assert!(decision.undecided && !decision.allowed);
     assert_eq!((decision.parts[0].outcome, fake.count("rl:a")), (Outcome::Outage, 0));
 }

@@ -5,7 +5,7 @@ use crate::call::{Call, Operation, Rule};
 use crate::charge::ChargingMode;
 use crate::client_address::{is_trusted, request_client};
 use crate::configuration::{Config, HttpRule, MetricName};
-use crate::evaluation::{RequestDecision, RequestPart, RuleCall};
+use crate::evaluation::{Caller, RequestDecision, RequestPart, RuleCall};
 use crate::headers;
 use crate::naming::{self, EscapedDescriptor, escape_field};
 use crate::request_path::normalize;
@@ -38,12 +38,12 @@ struct ProxiedRequest<'a> {
 
 /// Returns status 200 if the request is allowed, 429 if it is denied, 503 if it is denied because the server is away,
 /// and 400 if it is malformed.
-pub async fn respond(rls: &Rls, head: &Parts, peer: IpAddr) -> Response<Body> {
+pub async fn respond(rls: &Rls, head: &Parts, peer: IpAddr, caller: Caller) -> Response<Body> {
     let part = match resolve(&rls.config.load(), &rls.settings, head, peer) {
         Ok(part) => part,
         Err(error) => return text(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n")),
     };
-    let decision = rls.evaluator.evaluate(DOMAIN.to_owned(), [part].into(), None).await;
+    let decision = rls.evaluator.evaluate(DOMAIN.to_owned(), [part].into(), caller).await;
     let mut response = if decision.allowed && !rls.evaluator.is_failed(&decision) {
         text(StatusCode::OK, "text/plain", "ok\n")
     } else {

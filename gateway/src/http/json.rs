@@ -1,6 +1,7 @@
 //! Route `/json`: the rate limit service over HTTP with proto3's JSON, compatible with envoyproxy/ratelimit.
 
 use super::text;
+use crate::evaluation::Caller;
 use crate::proto::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
     RateLimitUnit, UInt64Value, Unit,
@@ -75,14 +76,14 @@ enum JsonUnit {
 
 /// Returns status 200 if the request is allowed, 429 if it is denied, 400 if it is malformed, and 503 in an outage of
 /// the server under `--on-outage error`.
-pub async fn respond(rls: &Rls, body: &[u8]) -> Response<Body> {
+pub async fn respond(rls: &Rls, body: &[u8], caller: Caller) -> Response<Body> {
     let bad_request = |error: String| text(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
     let parsed = serde_json::from_slice::<Request>(body).map_err(|error| error.to_string());
     let request = match parsed.and_then(convert_request) {
         Ok(request) => request,
         Err(error) => return bad_request(error),
     };
-    match rls.respond(request, None).await {
+    match rls.respond(request, caller).await {
         Ok(response) => {
             let is_denied = response.overall_code == i32::from(Code::OverLimit);
             let status = if is_denied { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };

@@ -1,12 +1,15 @@
 //! Server of envoy.service.ratelimit.v3.RateLimitService, like the code that tonic generates for one unary method.
 
 use super::{NAME, Rls};
+use crate::evaluation::Caller;
 use crate::metrics::envoyproxy;
 use crate::proto::{RateLimitRequest, RateLimitResponse};
+use crate::traces::Traces;
 use axum::http;
 use std::convert::Infallible;
 use std::future::{Future, ready};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -58,11 +61,20 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
 
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let rls = self.0.clone();
+        let start = |traces: &Arc<Traces>| {
+            let method = SHOULD_RATE_LIMIT.trim_start_matches('/');
+            traces.start_rpc(request.metadata().as_ref(), request.extensions(), method).map(Arc::new)
+        };
+        let span = rls.traces.as_ref().and_then(start);
         let timeout = request.metadata().get("grpc-timeout").and_then(|value| server_timeout(value.to_str().ok()?));
         Box::pin(async move {
             let started = Instant::now();
-            let response = rls.respond(request.into_inner(), timeout).await;
+            let caller = Caller { timeout, span: span.clone() };
+            let response = rls.respond(request.into_inner(), caller).await;
             envoyproxy::record_grpc_request(started.elapsed());
+            if let Some(span) = span {
+                span.end_rpc(response.as_ref().err());
+            }
             response.map(Response::new)
         })
     }

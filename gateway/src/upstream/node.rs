@@ -92,6 +92,15 @@ impl Node {
         })
     }
 
+    /// Returns host and port of the server, unless it may be one of several.
+    pub fn address(&self) -> Option<&HostPort> {
+        match (&self.host, self.shared.address.hosts.as_slice()) {
+            (Some(host), _) => Some(host),
+            (None, [host]) if self.shared.address.primary.is_none() => Some(host),
+            (None, _) => None,
+        }
+    }
+
     /// Returns the connection if the last call had a reply.
     pub fn healthy_connection(&self) -> Option<Arc<MultiplexedConnection>> {
         self.connection.load_full().filter(|_| !self.breaker.has_failed())

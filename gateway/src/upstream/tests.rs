@@ -135,7 +135,7 @@ async fn call(upstream: &Upstream, timeout: Duration) -> Reply {
         id_lifetime: String::new(),
         charge: ChargingMode::AllOrNone,
     };
-    upstream.send_calls([call].into(), Instant::now() + timeout).await.remove(0)
+    upstream.send_calls([call].into(), Instant::now() + timeout, None).await.remove(0)
 }
 
 /// Timeout that no test reaches.

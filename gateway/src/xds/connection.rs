@@ -1,20 +1,10 @@
 //! Connections to the control plane.
 
 use super::XdsOptions;
-use hyper_util::client::legacy::connect::HttpConnector;
-use ratelimit_link::connect::read_pem;
-use std::error::Error;
+use crate::grpc_client::{self, CONNECT_TIMEOUT, chain};
 use std::path::PathBuf;
-use std::time::Duration;
 use tokio::time::timeout;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-
-/// Timeout of a connection attempt.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time after which the system probes an idle connection.
-const PROBE_AFTER: Duration = Duration::from_secs(5);
-/// Time after which a connection whose peer acknowledges nothing ends.
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(15);
+use tonic::transport::{Channel, Endpoint};
 
 /// Address of a control plane, and the files for its TLS.
 #[derive(Debug)]
@@ -60,15 +50,7 @@ impl ControlPlane {
     /// Returns the endpoint, with the current content of the files for TLS.
     fn endpoint(&self) -> Result<Endpoint, String> {
         let Some(tls) = &self.tls else { return Ok(self.endpoint.clone()) };
-        let read = |path, label| read_pem(path, label).map_err(|error| error.to_string());
-        let mut config = ClientTlsConfig::new().domain_name(&tls.server_name).timeout(CONNECT_TIMEOUT);
-        config = match &tls.authority {
-            Some(authority) => config.ca_certificate(Certificate::from_pem(read(authority, "CERTIFICATE")?)),
-            None => config.with_native_roots(),
-        };
-        if let Some((certificate, key)) = &tls.identity {
-            config = config.identity(Identity::from_pem(read(certificate, "CERTIFICATE")?, read(key, "PRIVATE KEY")?));
-        }
+        let config = grpc_client::tls(tls.authority.as_deref(), tls.identity.as_ref())?.domain_name(&tls.server_name);
         self.endpoint
             .clone()
             .tls_config(config)
@@ -81,34 +63,11 @@ impl ControlPlane {
     /// If a file cannot be read, or if the control plane cannot be reached or does not accept TLS as configured.
     pub async fn connect(&self) -> Result<Channel, String> {
         let endpoint = self.endpoint()?;
-        match timeout(CONNECT_TIMEOUT, endpoint.connect_with_connector(connector())).await {
+        match timeout(CONNECT_TIMEOUT, endpoint.connect_with_connector(grpc_client::connector())).await {
             Ok(connected) => connected.map_err(|error| chain(&error)),
             Err(_) => Err("no connection in time".to_owned()),
         }
     }
-}
-
-/// Returns a connector whose connections end if the peer is unreachable. TCP detects that instead of PINGs of HTTP/2,
-/// because servers in Go end a connection with more than one PING in five minutes.
-fn connector() -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_nodelay(true);
-    connector.set_keepalive(Some(PROBE_AFTER));
-    connector.set_keepalive_interval(Some(PROBE_AFTER));
-    connector.set_keepalive_retries(Some(2));
-    // Without this timeout, the system would resend unacknowledged data for a quarter of an hour.
-    #[cfg(target_os = "linux")]
-    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
-    connector
-}
-
-/// Returns the messages of an error and its sources. Some errors repeat the message of their source.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let sources = std::iter::successors(Some(error), |error| (*error).source());
-    let mut messages: Vec<String> = sources.map(ToString::to_string).collect();
-    messages.dedup();
-    messages.join(": ")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-use super::connection::CONNECT_TIMEOUT;
 use super::messages::{DiscoveryResponse, RateLimitConfig, RateLimitDescriptor};
 use super::{LONGEST_DELAY, REPEATED_REFUSAL_PAUSE, SHORTEST_DELAY, XdsClient, XdsOptions, delay, resources};
 use crate::configuration::Config;
+use crate::grpc_client::CONNECT_TIMEOUT;
 use arc_swap::ArcSwap;
 use prost::Message as _;
 use std::sync::Arc;
