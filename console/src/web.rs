@@ -71,6 +71,8 @@ pub struct Console {
     top: Arc<TopReads>,
     /// List of policies, by their digest at the last sample.
     policies: SharedReads<Option<String>, Value>,
+    /// List of current bans.
+    bans: SharedReads<(), Value>,
     gateways: Arc<Gateways>,
     views: &'static [&'static str],
 }
@@ -88,6 +90,7 @@ impl Console {
             prometheus,
             top,
             policies: SharedReads::default(),
+            bans: SharedReads::default(),
             gateways: Arc::new(gateways),
             views: VIEWS,
         }
@@ -102,6 +105,7 @@ impl Console {
             prometheus: None,
             top: Arc::default(),
             policies: SharedReads::default(),
+            bans: SharedReads::default(),
             gateways: Arc::default(),
             views,
         }

@@ -38,7 +38,7 @@ def calls(redis: Redis) -> Callable[[str], int]:
         before, last[command] = last.get(command, 0), count
         return count - before
 
-    for command in ("rl.top", "rl.policylist", "rl.policyget"):
+    for command in ("rl.top", "rl.policylist", "rl.policyget", "rl.info"):
         since_last_time(command)
     return since_last_time
 
@@ -107,3 +107,30 @@ def test_viewers_share_the_list_of_policies_until_it_changes(
     assert calls("rl.policylist") in {1, 2}, "again if the sample comes in between"
     policy("d", "FIXED 4 1d")
     poll.until(lambda: len(viewers[1]("/api/policies").json) == 4, "the sample has another digest")
+
+
+def test_viewers_share_the_list_of_bans_until_it_changes(
+    viewers: list[Console], redis: Redis, clock: Clock, calls: Callable[[str], int]
+) -> None:
+    redis.execute_command("RL.TOP", "RESET")
+    redis.execute_command("RL.BAN", "user:1", "1h")
+    for _ in range(2):
+        redis.execute_command("RL.FIXED", "user:1", 1, "1h")
+
+    def banned() -> list[list[str]]:
+        lists = [viewer("/api/bans").json["bans"] for viewer in viewers * 3]
+        assert all(bans == lists[0] for bans in lists)
+        return [ban["key"] for ban in lists[0]]
+
+    calls("rl.info")
+    assert banned() == ["user:1"]
+    assert calls("rl.info") == 1
+    # A request that changes nothing leaves the list as it is.
+    assert viewers[0]("/api/check", "POST", {"specs": "FIXED 1 1h"}).status == 200
+    assert banned() == ["user:1"]
+    assert calls("rl.info") == 0
+    clock.advance("5s")
+    assert banned() == ["user:1"]
+    assert calls("rl.info") == 1
+    assert viewers[0]("/api/key/lift", "POST", {"key": "user:1"}).status == 200
+    assert banned() == []

@@ -77,12 +77,8 @@ impl Guard {
     /// If the client lacks the permission.
     pub fn authorize(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<User, AccessError> {
         let user = self.user(headers)?;
-        let is_read = [Method::GET, Method::HEAD].contains(method)
-            || READ_ONLY_POSTS
-                .iter()
-                .any(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
         match user.role {
-            _ if is_read => Ok(user),
+            _ if is_read(method, path) => Ok(user),
             Role::Change => Ok(user),
             Role::Look if self.is_read_only() => Err(AccessError::ReadOnly),
             Role::Look if headers.contains_key(header::AUTHORIZATION) => Err(AccessError::LookOnly),
@@ -105,6 +101,14 @@ impl Guard {
         }
         name == "localhost" || self.hosts.iter().any(|own| *own == name || *own == host)
     }
+}
+
+/// Returns `true` if requests with this method and path change nothing on the server.
+#[must_use]
+pub fn is_read(method: &Method, path: &str) -> bool {
+    let is_below =
+        |prefix: &&str| path.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    [Method::GET, Method::HEAD].contains(method) || READ_ONLY_POSTS.iter().any(is_below)
 }
 
 impl IntoResponse for AccessError {

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Number of the keys denied most that are looked at, in the last hour and since the servers started.
 const DENIED: usize = 200;
+/// Time for which viewers share the list, the interval of the page, in milliseconds.
+const LIFETIME: u64 = 5000;
 /// Length from which on RL.TOP stores only the beginning of a key.
 const CUT: usize = 512;
 
@@ -25,6 +27,11 @@ pub fn routes() -> Router<Arc<Console>> {
 }
 
 async fn list(State(console): State<Arc<Console>>) -> Result<Json<Json_>, Failure> {
+    Ok(Json(console.bans.get((), LIFETIME, Box::pin(read(&console))).await?.as_ref().clone()))
+}
+
+/// Looks up the keys that may be banned.
+async fn read(console: &Console) -> Result<Json_, Failure> {
     let server = console.upstream()?.server().await?;
     let listed = changes::read(&server, MAX_CHANGES).await.unwrap_or_default();
     let mut keys: BTreeMap<Vec<u8>, Option<&changes::Change>> = BTreeMap::new();
@@ -60,5 +67,5 @@ async fn list(State(console): State<Arc<Console>>) -> Result<Json<Json_>, Failur
     }
     bans.sort_by_key(|(until, _)| std::cmp::Reverse(*until));
     let bans: Vec<Json_> = bans.into_iter().map(|(_, ban)| ban).collect();
-    Ok(Json(json!({ "at": now_ms(&server).await, "bans": bans, "changes": MAX_CHANGES, "denied": DENIED })))
+    Ok(json!({ "at": now_ms(&server).await, "bans": bans, "changes": MAX_CHANGES, "denied": DENIED }))
 }

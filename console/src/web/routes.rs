@@ -1,6 +1,6 @@
 //! Routes of the console: the page, and the API with access control.
 
-use super::access::{Guard, guard_requests};
+use super::access::{Guard, guard_requests, is_read};
 use super::history::Past;
 use super::problem::{self, Problem};
 use super::tokens::User;
@@ -57,11 +57,12 @@ async fn not_found() -> (StatusCode, Json<Value>) {
 
 /// Drops what viewers share after each request that may have changed it.
 async fn forget_reads(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
-    let is_change = !request.method().is_safe();
+    let is_change = !is_read(request.method(), request.uri().path());
     let response = next.run(request).await;
     if is_change {
         console.policies.forget();
         console.top.forget();
+        console.bans.forget();
     }
     response
 }
