@@ -62,7 +62,7 @@ class PrometheusStub(ThreadingHTTPServer):
                 result = [{"metric": {}, "values": [[time + 0.125, "7"] for time in times]}]
             data = {"resultType": "matrix", "result": result}
             return 200, {"status": "success", "data": data}
-        series = self.all if arguments["query"].startswith("sum by (what)") else self.policies
+        series = self.all if arguments["query"].startswith("sum by (key)") else self.policies
         start, end, step = (int(arguments[name]) for name in ("start", "end", "step"))
         result = []
         for labels, values in series:

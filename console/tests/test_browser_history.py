@@ -116,10 +116,10 @@ def test_spike_of_last_week_is_found_in_prometheus(
     with prometheus_stub() as stub, visits(browser) as visit:
         times = range(now - now % 600 - 6 * 86_400, now, 600)
         stub.all = [
-            ({"what": "admitted"}, dict.fromkeys(times, 20)),
-            ({"what": "denied"}, dict.fromkeys(times, 0) | {end: 7}),
+            ({"key": "ratelimit:admitted"}, dict.fromkeys(times, 20)),
+            ({"key": "ratelimit:denied"}, dict.fromkeys(times, 0) | {end: 7}),
         ]
-        stub.policies = [({"policy": "login", "what": "denied"}, {end: 7})]
+        stub.policies = [({"policy": "login", "key": "policy:login:denied"}, {end: 7})]
         process = start(
             server.port, "--prometheus", stub.url, environment=WRITES | clock.environment
         )

@@ -112,24 +112,30 @@ impl Prometheus {
         Ok(found.iter().filter_map(Series::interval).max())
     }
 
-    /// Returns the query of the rates of all calls, by outcome.
+    /// Returns the query of the rates of all calls. Keys end in outcomes. The total of shadow-denied and of banned calls
+    /// is that of all policies.
     fn all_query(&self, window: u64) -> String {
-        let rate = self.rate("ratelimit:(admitted|denied)|policy:.+:(shadow_denied|banned)", window);
-        format!("sum by (what) ({})", labeled(&rate, "what", ".+:(.+)"))
+        let total = |outcome: &str| {
+            let rate = self.rate(&format!("policy:.+:{outcome}"), window);
+            format!("label_replace(sum({rate}), \"key\", \"{outcome}\", \"\", \"\")")
+        };
+        let decided = self.rate("ratelimit:(admitted|denied)", window);
+        format!("sum by (key) ({decided}) or {} or {}", total("shadow_denied"), total("banned"))
     }
 
-    /// Returns the query of the rates of policies, by outcome: in each interval, of those that were denied most, and
-    /// then of those that were called most.
+    /// Returns the query of the rates of policies, whose keys end in outcomes: in each interval, of those that were
+    /// denied most, and then of those that were called most.
     fn policies_query(&self, window: u64) -> String {
-        let by_policy = |outcomes: &str| {
+        // Servers are added up first, because replacing labels is slow.
+        let of = |outcomes: &str| {
             let rate = self.rate(&format!("policy:.+:{outcomes}"), window);
-            labeled(&rate, "policy", "policy:(.+):.+")
+            format!("label_replace(sum by (key) ({rate}), \"policy\", \"$1\", \"key\", \"policy:(.+):.+\")")
         };
-        let all = labeled(&by_policy(&format!("({})", OUTCOMES.join("|"))), "what", ".+:(.+)");
-        let (denied, admitted) = (by_policy("denied"), by_policy("admitted"));
+        let all = of(&format!("({})", OUTCOMES.join("|")));
+        let (denied, admitted) = (of("denied"), of("admitted"));
         format!(
-            "(sum by (policy, what) ({all}) and on (policy) topk({MAX_POLICIES}, sum by (policy) ({denied}) + 1e-6 * \
-             sum by (policy) ({admitted}))) > 0"
+            "({all} and on (policy) topk({MAX_POLICIES}, sum by (policy) ({denied}) + 1e-6 * sum by (policy) \
+             ({admitted}))) > 0"
         )
     }
 
@@ -211,11 +217,6 @@ fn encoded(query: &str) -> String {
     utf8_percent_encode(query, NON_ALPHANUMERIC).to_string()
 }
 
-/// Returns an expression with a label from a part of the label `key`.
-fn labeled(expression: &str, label: &str, pattern: &str) -> String {
-    format!("label_replace({expression}, \"{label}\", \"$1\", \"key\", \"{pattern}\")")
-}
-
 /// Returns the intervals of the series of all calls and of policies.
 fn points(all: &[Series], policies: &[Series], range: Range) -> Vec<Point> {
     let mut points: BTreeMap<u64, Point> = BTreeMap::new();
@@ -239,8 +240,8 @@ fn points(all: &[Series], policies: &[Series], range: Range) -> Vec<Point> {
 
 /// Calls `add` with the beginning of each interval, the place of its rate in [`Rates`], and the rate.
 fn each(series: &Series, range: Range, mut add: impl FnMut(u64, usize, f64)) {
-    let what = series.metric.get("what");
-    let Some(place) = OUTCOMES.iter().position(|outcome| what.is_some_and(|what| what == outcome)) else { return };
+    let outcome = series.metric.get("key").and_then(|key| key.rsplit(':').next());
+    let Some(place) = OUTCOMES.iter().position(|known| outcome == Some(known)) else { return };
     for (time, rate) in &series.values {
         let end = Duration::try_from_secs_f64(*time).unwrap_or_default().as_secs().saturating_mul(1000);
         match rate.parse::<f64>() {
@@ -312,14 +313,14 @@ mod tests {
     fn series_become_intervals_of_the_time_before() {
         let range = Range::last(NOON, 5);
         let all = [
-            series(&[("what", "admitted")], &[(NOON - 10_000, "4"), (NOON, "2.506")]),
-            series(&[("what", "denied")], &[(NOON - 10_000, "NaN"), (NOON, "1e-3")]),
-            series(&[("what", "banned")], &[(NOON, "1")]),
-            series(&[("what", "calls")], &[(NOON, "9")]),
+            series(&[("key", "ratelimit:admitted")], &[(NOON - 10_000, "4"), (NOON, "2.506")]),
+            series(&[("key", "ratelimit:denied")], &[(NOON - 10_000, "NaN"), (NOON, "1e-3")]),
+            series(&[("key", "banned")], &[(NOON, "1")]),
+            series(&[("key", "ratelimit:calls")], &[(NOON, "9")]),
         ];
         let policies = [
-            series(&[("policy", "a%0A%FF"), ("what", "denied")], &[(NOON, "3")]),
-            series(&[("policy", "late"), ("what", "denied")], &[(NOON + 10_000, "3")]),
+            series(&[("policy", "a%0A%FF"), ("key", "policy:a%0A%FF:denied")], &[(NOON, "3")]),
+            series(&[("policy", "late"), ("key", "policy:late:denied")], &[(NOON + 10_000, "3")]),
         ];
         let named = BTreeMap::from([("a\n\\xff".to_owned(), [0.0, 3.0, 0.0, 0.0])]);
         let expected = [
