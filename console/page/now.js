@@ -262,7 +262,10 @@ export async function mount(root, context) {
         const count = h("span");
         const bar = h("i", { class: "full" });
         const policy = h("td", { class: "wide" });
-        const by = h("div", { class: "narrow small" });
+        const narrowTrend = h("span", { style: { display: "contents" } });
+        const narrowPolicy = h("span", { style: { display: "contents" } });
+        const by = h("div", { class: "narrow small" }, narrowTrend, narrowPolicy);
+        let drawn;
         const trend = h("td", { class: "wide" });
         const at = (row) => link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) });
         const key = h("a", { class: "name whole", title: visible(first.key) }, visible(first.key), first.item !== null && [" ", itemLabel(first.item)]);
@@ -275,10 +278,12 @@ export async function mount(root, context) {
           count.textContent = compact(row.denied);
           count.title = row.error > 0 ? `at most ${number(row.error)} too many` : "";
           bar.style.width = `${(row.denied / maximum) * 100}%`;
-          const rules = () => (row.policy === null ? h("span", { class: "muted" }, "none") : policyLink(context, row.policy));
-          put(policy, rules());
           put(trend, sparkOf(row.minutes));
-          put(by, sparkOf(row.minutes), rules());
+          put(narrowTrend, sparkOf(row.minutes));
+          // A link that is drawn again would lose its focus.
+          if (drawn === row.policy) return;
+          drawn = row.policy;
+          for (const place of [policy, narrowPolicy]) put(place, row.policy === null ? h("span", { class: "muted" }, "none") : policyLink(context, row.policy));
         }];
       });
     } catch (error) {

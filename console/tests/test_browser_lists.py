@@ -55,6 +55,22 @@ def test_ten_denied_keys_fit_on_a_screen(visit: Callable[..., Visit], size: dict
 
 @pytest.mark.usefixtures("denied")
 @pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_link_of_a_denied_key_keeps_its_focus(
+    visit: Callable[..., Visit], redis: Redis, size: dict
+) -> None:
+    opened = visit(viewport=size)
+    page = opened.open("now")
+    row = rows_of(page).filter(has=page.get_by_role("link", name="login:10.0.0.12", exact=True))
+    link = row.get_by_role("link", name="login", exact=True)
+    opened.reach(link)
+    for _ in range(9):
+        redis.execute_command("RL.LIMIT", "login:10.0.0.12", "login")
+    expect(row).to_contain_text("21 in this minute")
+    expect(link).to_be_focused()
+
+
+@pytest.mark.usefixtures("denied")
+@pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
 def test_policy_names_stay_on_one_line(visit: Callable[..., Visit], size: dict) -> None:
     opened = visit(viewport=size)
     for view in ["now", "policies", f"policies/{LONG}", "key/login%3A10.0.0.11"]:
