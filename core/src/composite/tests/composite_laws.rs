@@ -13,6 +13,7 @@ use crate::syntax::{CompositeRequest, KeyRequest};
 use crate::testing::calls::us;
 use crate::testing::encoded_fields::encoded;
 use crate::testing::step_counter;
+use crate::usage_kind::UsageKind;
 use crate::wire::args::{Args, Words};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -38,6 +39,18 @@ fn decide(server: &mut Server, text: &str, now: Timestamp) -> Decision {
     run_inline(server, text, now, false).unwrap().answer.decision
 }
 
+/// Peeks, and returns the kind of each limit with `true` if the limit allows the call.
+fn decisions_of_limits(server: &mut Server, call_text: &CallText, now: Timestamp) -> Vec<(UsageKind, bool)> {
+    let with_each = CallText { text: format!("EACH {}", call_text.text), ..call_text.clone() };
+    let decisions = with_each.with_request(true, |request| {
+        let KeyRequest::Composite(composite) = request else { return Vec::new() };
+        let each = server.call(request, now, true).unwrap().answer.each;
+        let kinds = composite.specs.iter().map(|spec| spec.limit.kind());
+        kinds.zip(each).map(|(kind, decision)| (kind, decision.verdict.allowed())).collect()
+    });
+    decisions.unwrap()
+}
+
 fn at(seconds: u64) -> Timestamp {
     us(1_700_000_000_000_000 + seconds * 1_000_000)
 }
@@ -59,6 +72,20 @@ pub fn check_each_call(
     }
 }
 
+#[test]
+fn wait_of_a_renewal_ignores_the_expiry_of_its_lease() {
+    let mut server = Server::default();
+    let log = "SLIDINGLOG 1 1m";
+    assert!(decide(&mut server, &format!("{log} CONCURRENCY 1 3s h1"), at(0)).verdict.allowed());
+    let renewal = CallText::inline(&format!("{log} CONCURRENCY 0 3s h1"));
+    let denied = run_call(&mut server, &renewal, at(1), true).unwrap().answer.decision;
+    assert_eq!(denied.verdict, Verdict::After(Span::from_micros(59_000_000)));
+    let limits =
+        |server: &mut Server, now| decisions_of_limits(server, &renewal, now).into_iter().map(|(_, allows)| allows);
+    assert!(limits(&mut server, at(1)).eq([false, true]));
+    assert!(limits(&mut server, at(60)).eq([true, false]));
+}
+
 proptest! {
     #[test]
     fn wait_is_exact(history in histories(PLAIN)) {
@@ -72,10 +99,17 @@ proptest! {
             let passes = |server: &mut Server, then: Timestamp| {
                 run_call(server, call_text, then, true).unwrap().answer.decision.verdict.allowed()
             };
+            // A renewal passes under a lowered limit as well, until the lease has expired.
+            let only_expired_lease_denies = |server: &mut Server, then: Timestamp| {
+                let limits_at = |server: &mut Server, time| decisions_of_limits(server, call_text, time);
+                let (first, last) = (limits_at(server, now), limits_at(server, then));
+                first.iter().zip(&last).all(|(first, last)| last.1 || (first.1 && first.0 == UsageKind::Concurrency))
+            };
             match result.answer.decision.verdict {
                 Verdict::After(wait) if !forces && now.plus(wait) < Timestamp::MAX => {
                     assert!(!passes(server, now.plus(wait.minus(Span::from_micros(1)))), "{call_text:?}");
-                    assert!(passes(server, now.plus(wait)), "{call_text:?}");
+                    let then = now.plus(wait);
+                    assert!(passes(server, then) || only_expired_lease_denies(server, then), "{call_text:?}");
                 }
                 Verdict::Never => assert!(!passes(&mut Server::default(), now) || call_text.has("SETTLE"), "{call_text:?}"),
                 Verdict::After(_) | Verdict::Allowed(_) => {}

@@ -35,7 +35,7 @@ fn impossible_payload_is_rejected() {
             usage.components = usage.components[1..].into();
         }),
         ("a component of nothing", |usage| {
-            let unused = AnyUsage::unused(crate::usage_kind::UsageKind::FixedWindow).unwrap();
+            let unused = AnyUsage::unused(UsageKind::FixedWindow).unwrap();
             usage.components[4].usage = unused.with(*usage.components[4].usage.label());
         }),
         ("nothing", |usage| *usage = CompositeUsage::default()),
