@@ -231,14 +231,28 @@ export async function mount(root, context) {
     });
   }
 
+  let waitingBody = null;
+  const waitingFoot = h("div", { class: "panel-foot" });
   function drawWaiting(now) {
-    if (now.waiting.calls === 0) return put(waiting, empty("No calls are waiting", "Calls with BLOCK wait here in turn for a lease."));
+    if (now.waiting.calls === 0) {
+      waitingBody = null;
+      return put(waiting, empty("No calls are waiting", "Calls with BLOCK wait here in turn for a lease."));
+    }
+    if (waitingBody === null) {
+      waitingBody = h("tbody");
+      put(waiting, h("div", { class: "scroll" }, h("table", { class: "table" },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Calls"), h("th", { scope: "col", class: "num" }, "Longest"))),
+        waitingBody)), waitingFoot);
+    }
     const rows = now.waiting.longest.toSorted((one, other) => other.longest_ms - one.longest_ms);
-    return put(waiting, h("div", { class: "scroll" }, h("table", { class: "table" },
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Calls"), h("th", { scope: "col", class: "num" }, "Longest"))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, h("a", { class: "name", href: link("key", [row.key]) }, visible(row.key))),
-        h("td", { class: "num" }, number(row.waiting)), h("td", { class: "num" }, duration(row.longest_ms))))))),
-      h("div", { class: "panel-foot" }, `${number(now.waiting.calls)} calls for ${number(now.waiting.keys)} keys`));
+    keyed(waitingBody, rows, (row) => JSON.stringify([row.node, row.db, row.key]), (first) => {
+      const [calls, longest] = [h("td", { class: "num" }), h("td", { class: "num" })];
+      return [h("tr", {}, h("td", {}, h("a", { class: "name", href: link("key", [first.key]) }, visible(first.key))), calls, longest), (row) => {
+        calls.textContent = number(row.waiting);
+        longest.textContent = duration(row.longest_ms);
+      }];
+    });
+    return put(waitingFoot, `${number(now.waiting.calls)} calls for ${number(now.waiting.keys)} keys`);
   }
 
   let body = null;

@@ -152,6 +152,7 @@ async function mountPolicy(root, context, name) {
   const limits = h("div", { class: "panel-body stack" });
   const figures = h("div", { class: "panel-body figures" });
   const denied = h("div");
+  let list = null;
   const bar = h("div", { class: "row" });
   const done = (changed) => (changed === "deleted" ? go("policies") : draw());
 
@@ -184,8 +185,17 @@ async function mountPolicy(root, context, name) {
     put(figures, figure(compact(counts.admitted), "admitted", "c-admitted"), figure(compact(counts.denied), "denied", "c-denied"), figure(shareDenied(counts), "share denied"),
       figure(compact(counts.near), "near the limit", "c-warn"), figure(compact(counts.shadow_denied), "shadow would deny", "c-shadowed"), figure(compact(counts.banned), "by a ban"), figure(compact(counts.repeated), "repeated"));
     const rows = (await api.get("api/top?count=500&since=1h", { signal }).catch(() => [])).filter((row) => row.policy === name).slice(0, 15);
-    put(denied, rows.length === 0 ? empty("Nobody in the last hour") : h("ul", { class: "choices" }, rows.map((row) => h("li", {},
-      h("a", { class: "name", href: link("key", [row.key], { policy: name, ...(row.item !== null && { item: row.item }) }) }, visible(row.key), row.item !== null && [" ", itemLabel(row.item)]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`)))));
+    if (rows.length === 0) {
+      list = null;
+      return put(denied, empty("Nobody in the last hour"));
+    }
+    if (list === null) put(denied, (list = h("ul", { class: "choices" })));
+    return keyed(list, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
+      const count = h("span", { class: "num muted" });
+      const address = link("key", [first.key], { policy: name, ...(first.item !== null && { item: first.item }) });
+      return [h("li", {}, h("a", { class: "name", href: address }, visible(first.key), first.item !== null && [" ", itemLabel(first.item)]), count),
+        (row) => { count.textContent = `${compact(row.denied)} denied`; }];
+    });
   }
   await repeat(2000, signal, draw);
 }

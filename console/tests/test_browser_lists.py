@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from asking import Console
 from browsing import NEEDED, WRITES, Visit, browser, expect, process, visit
 from redis import Redis
 from running import ConsoleProcess
+
+from support.server import Server
 
 pytestmark = [pytest.mark.browser, NEEDED]
 __all__ = ["browser", "process", "visit"]
@@ -66,6 +69,51 @@ def test_link_of_a_denied_key_keeps_its_focus(
     for _ in range(9):
         redis.execute_command("RL.LIMIT", "login:10.0.0.12", "login")
     expect(row).to_contain_text("21 in this minute")
+    expect(link).to_be_focused()
+
+
+@contextmanager
+def waits(server: Server, key: str) -> Iterator[None]:
+    """Blocks a call on a lease of the key."""
+    with server.client() as client:
+        client.execute_command("RL.ACQUIRE", key, 1, "1d", "holder")
+        connection = client.connection_pool.get_connection()
+        connection.send_command("RL.ACQUIRE", key, 1, "1d", "another", "BLOCK", 0)
+        try:
+            yield
+        finally:
+            connection.disconnect()
+
+
+def test_keys_that_calls_wait_for_keep_their_focus(
+    visit: Callable[..., Visit], server: Server
+) -> None:
+    opened = visit()
+    with waits(server, "pool"):
+        page = opened.open("now")
+        region = page.get_by_role("region", name="Waiting")
+        link = region.get_by_role("link", name="pool", exact=True)
+        opened.reach(link)
+        with waits(server, "another"):
+            expect(region).to_contain_text("2 calls for 2 keys")
+            expect(link).to_be_focused()
+        expect(region).to_contain_text("1 calls for 1 keys")
+        expect(link).to_be_focused()
+    expect(region).to_contain_text("No calls are waiting")
+
+
+@pytest.mark.usefixtures("denied")
+def test_keys_that_a_policy_denies_keep_their_focus(
+    visit: Callable[..., Visit], redis: Redis
+) -> None:
+    opened = visit()
+    page = opened.open("policies/login")
+    item = page.get_by_role("listitem").filter(has_text="login:10.0.0.12")
+    link = item.get_by_role("link")
+    opened.reach(link)
+    for _ in range(9):
+        redis.execute_command("RL.LIMIT", "login:10.0.0.12", "login")
+    expect(item).to_contain_text("21 denied")
     expect(link).to_be_focused()
 
 
