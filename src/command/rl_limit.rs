@@ -36,28 +36,38 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         policy.limits.reject_longer_reply()?;
         return charge_named(redis, key, &policy, now).map(|decision| Reply::delay(decision.verdict));
     }
-    let by = PolicyRequest::after_first_name(name, &mut args)?;
-    let policy = redis.state.policies.find(&by, now)?;
-    by.reject_longer_reply(&policy.limits)?;
-    let mut request = by.request(&policy.limits)?;
+    let policy_request = PolicyRequest::after_first_name(name, &mut args)?;
+    let policy = redis.state.policies.find(&policy_request, now)?;
+    policy_request.reject_longer_reply(&policy.limits)?;
+    let mut request = policy_request.request(&policy.limits)?;
     queue_order::put_behind_waiters(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&policy), now)?;
     Ok(Reply::delay(answer.decision.verdict))
 }
 
 /// Charges a call under a policy if that permits; returns the reply.
-pub fn charge_by_policy(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
-    let policy = redis.state.policies.find(by, now)?;
-    let mut request = by.request(&policy.limits)?;
+pub fn charge_by_policy(
+    redis: &mut Redis,
+    key: KeyIndex,
+    policy_request: &PolicyRequest,
+    now: Timestamp,
+) -> Result<Reply, Error> {
+    let policy = redis.state.policies.find(policy_request, now)?;
+    let mut request = policy_request.request(&policy.limits)?;
     queue_order::put_behind_waiters(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&policy), now)?;
     Ok(reply(&request, &answer, Some(&policy)))
 }
 
 /// Returns the reply to a call under a policy without charging it.
-pub fn peek_by_policy(redis: &mut Redis, key: KeyIndex, by: &PolicyRequest, now: Timestamp) -> Result<Reply, Error> {
-    let policy = redis.state.policies.find(by, now)?;
-    let mut request = by.request(&policy.limits)?;
+pub fn peek_by_policy(
+    redis: &mut Redis,
+    key: KeyIndex,
+    policy_request: &PolicyRequest,
+    now: Timestamp,
+) -> Result<Reply, Error> {
+    let policy = redis.state.policies.find(policy_request, now)?;
+    let mut request = policy_request.request(&policy.limits)?;
     queue_order::put_peek_behind_waiters(redis, key, &mut request);
     let answer = charge::peek(redis, key, &request, now)?;
     Ok(reply(&request, &answer, Some(&policy)))

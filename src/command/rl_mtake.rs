@@ -51,8 +51,8 @@ fn resolve_policies<'p>(
 ) -> Result<(), Error> {
     let idempotency = request.idempotency;
     for ((_, key_request), policy) in request.keys.iter_mut().zip(policies) {
-        if let (KeyRequest::Policy(by), Some(policy)) = (&*key_request, policy) {
-            *key_request = match by.request(&policy.limits)? {
+        if let (KeyRequest::Policy(policy_request), Some(policy)) = (&*key_request, policy) {
+            *key_request = match policy_request.request(&policy.limits)? {
                 KeyRequest::Composite(call) => {
                     KeyRequest::Composite(Box::new(CompositeRequest { idempotency, ..*call }))
                 }

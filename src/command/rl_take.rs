@@ -101,7 +101,7 @@ pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Erro
         KeyRequest::Composite(_) => {
             charge::peek(redis, key, &request, now).map(|answer| reply(&request, &answer, None))
         }
-        KeyRequest::Policy(by) => rl_limit::peek_by_policy(redis, key, by, now),
+        KeyRequest::Policy(policy_request) => rl_limit::peek_by_policy(redis, key, policy_request, now),
     }
 }
 
@@ -128,7 +128,7 @@ fn charge_with_options(redis: &mut Redis, key: KeyIndex, request: &KeyRequest) -
         KeyRequest::Composite(call) => {
             charge_several(redis, key, call, None, redis::now()).map(|answer| reply(request, &answer, None))
         }
-        KeyRequest::Policy(by) => rl_limit::charge_by_policy(redis, key, by, redis::now()),
+        KeyRequest::Policy(policy_request) => rl_limit::charge_by_policy(redis, key, policy_request, redis::now()),
     }
 }
 

@@ -53,7 +53,7 @@ impl Policies {
         if request.keys.iter().any(|(_, key_request)| matches!(key_request, KeyRequest::Policy(_))) {
             for (_, key_request) in &request.keys {
                 policies.push(match key_request {
-                    KeyRequest::Policy(by) => Some(self.find(by, now)?),
+                    KeyRequest::Policy(policy_request) => Some(self.find(policy_request, now)?),
                     KeyRequest::One(_) | KeyRequest::Composite(_) => None,
                 });
             }
@@ -65,16 +65,16 @@ impl Policies {
     ///
     /// # Errors
     /// No such policy exists, or the first cannot be read.
-    pub fn find(&self, by: &PolicyRequest, now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
+    pub fn find(&self, request: &PolicyRequest, now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
         let table = self.0.borrow();
-        for name in by.names() {
+        for name in request.names() {
             match table.find(name, now) {
                 PolicyLookup::Found(policy) => return Ok(Rc::clone(policy)),
                 PolicyLookup::Unreadable => return Err(Error::UnreadablePolicy),
                 PolicyLookup::Missing => {}
             }
         }
-        Err(by.missing())
+        Err(request.no_such_policy())
     }
 
     /// Runs `run` on the table. The table is borrowed meanwhile, so `run` calls nothing that may let other modules run.

@@ -114,7 +114,7 @@ impl<'a> KeyRequest<'a> {
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
         if let Some(word) = args.peek() {
-            return Err(word_errors::missing(word, Expected::Option, options.words));
+            return Err(word_errors::expected_instead(word, Expected::Option, options.words));
         }
         KeyRequest::build_single(Verb::Take, &CommonOptions::NONE, parsed, options, None)
     }
@@ -142,7 +142,8 @@ impl<'a> KeyRequest<'a> {
             return Err(Error::unexpected(word, Reason::BanBeforeSpecs));
         }
         if is_policy(word) {
-            return PolicyRequest::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
+            return PolicyRequest::of_only_key(args, verb, &common)
+                .map(|request| KeyRequest::Policy(Box::new(request)));
         }
         let parse = Spec::limit_parser(word).ok_or_else(|| word_errors::unknown_first(word, CALL_OPTIONS, verb))?;
         let mut options = SpecOptions::with_cache(cache);

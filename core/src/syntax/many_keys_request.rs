@@ -72,10 +72,13 @@ impl<'a> ManyKeysRequest<'a> {
                 };
                 if !is_policy(word) {
                     let expected = if keys.is_empty() { Expected::FirstSpecOfKeys } else { Expected::NextSpecOfKeys };
-                    return Err(word_errors::missing(word, expected, words));
+                    return Err(word_errors::expected_instead(word, expected, words));
                 }
                 args.skip();
-                keys.push((key, KeyRequest::Policy(Box::new(PolicyRequest::of_keys(args, verb, &common)?))));
+                keys.push((
+                    key,
+                    KeyRequest::Policy(Box::new(PolicyRequest::of_one_of_several_keys(args, verb, &common)?)),
+                ));
                 words = MULTI_KEY_POLICY_NAME_OPTIONS;
                 continue;
             };

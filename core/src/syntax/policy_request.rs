@@ -11,6 +11,7 @@ use crate::wire::name;
 
 const POLICY: MustBe = MustBe::other("a name of 1 to 256 bytes", "plan:pro");
 const POLICY_SYNTAX: Syntax = Syntax { word: "POLICY", arguments: "name [OR name ...]" };
+const OR_SYNTAX: Syntax = Syntax { word: "OR", arguments: "name" };
 
 /// Parsed call on one key that names a policy.
 #[derive(Clone, Debug)]
@@ -31,33 +32,33 @@ impl<'a> PolicyRequest<'a> {
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     pub fn after_first_name(first: &'a [u8], args: &mut Args<'a>) -> Result<PolicyRequest<'a>, Error> {
-        let by = PolicyRequest::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
+        let request = PolicyRequest::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
-            return Err(word_errors::missing(word, Expected::OrOption, POLICY_NAME_OPTIONS));
+            return Err(word_errors::expected_instead(word, Expected::OrOption, POLICY_NAME_OPTIONS));
         }
-        Ok(by)
+        Ok(request)
     }
 
     /// Parses the words after POLICY in a call on one key.
-    pub(super) fn of_key(
+    pub(super) fn of_only_key(
         args: &mut Args<'a>,
         verb: Verb,
         common: &CommonOptions<'a>,
     ) -> Result<PolicyRequest<'a>, Error> {
-        let by = PolicyRequest::after_name(next_name(args)?, args, verb, common, false)?;
+        let request = PolicyRequest::after_name(next_name(args, &POLICY_SYNTAX)?, args, verb, common, false)?;
         match args.peek() {
             Some(word) => Err(word_errors::unexpected(word, Reason::BesidePolicy)),
-            None => Ok(by),
+            None => Ok(request),
         }
     }
 
     /// Parses the words after POLICY for one key of a call on many keys.
-    pub(super) fn of_keys(
+    pub(super) fn of_one_of_several_keys(
         args: &mut Args<'a>,
         verb: Verb,
         common: &CommonOptions<'a>,
     ) -> Result<PolicyRequest<'a>, Error> {
-        PolicyRequest::after_name(next_name(args)?, args, verb, common, true)
+        PolicyRequest::after_name(next_name(args, &POLICY_SYNTAX)?, args, verb, common, true)
     }
 
     /// Parses `[OR name ...] [options]`. `one_of_several` is `true` for one key of a call on many keys.
@@ -72,7 +73,7 @@ impl<'a> PolicyRequest<'a> {
         let words = if one_of_several { MULTI_KEY_POLICY_NAME_OPTIONS } else { POLICY_NAME_OPTIONS };
         let mut others = Vec::new();
         while args.accept("OR") {
-            others.push(next_name(args)?);
+            others.push(next_name(args, &OR_SYNTAX)?);
         }
         let own = Options::parse(args, words)?;
         if one_of_several {
@@ -89,7 +90,7 @@ impl<'a> PolicyRequest<'a> {
     /// Returns the error of a call whose policies do not exist.
     #[cold]
     #[must_use]
-    pub fn missing(&self) -> Error {
+    pub fn no_such_policy(&self) -> Error {
         Error::no_policy(self.names())
     }
 
@@ -100,7 +101,8 @@ impl<'a> PolicyRequest<'a> {
     }
 }
 
-/// Parses the name of a policy, where the server checks the number of words.
+/// Parses the name of a policy that is a required argument. If it is missing, the error is that of a wrong number of
+/// arguments.
 ///
 /// # Errors
 /// Returns an error if the word is missing or is not a valid name.
@@ -110,7 +112,7 @@ pub fn name_of_policy<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     name::valid(word).ok_or_else(|| Error::out_of_range("name", &POLICY, word))
 }
 
-/// Parses the name of a policy after POLICY or OR.
-fn next_name<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
-    args.option_value("name", &POLICY_SYNTAX, &POLICY, name::valid)
+/// Parses the name of a policy after POLICY or OR, the word of `syntax`.
+fn next_name<'a>(args: &mut Args<'a>, syntax: &'static Syntax) -> Result<&'a [u8], Error> {
+    args.option_value("name", syntax, &POLICY, name::valid)
 }

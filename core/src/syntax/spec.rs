@@ -144,7 +144,7 @@ impl<'a> Spec<'a> {
             (Some(name), Some(other)) if name == other => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
             (None, None) if self.limit.identity() == other.limit.identity() => {
                 let limits = [other, self].map(|spec| spec.limit.raised_by(spec.keep).to_string());
-                Err(Error::SameWindow(Box::new(limits)))
+                Err(Error::SameIdentity(Box::new(limits)))
             }
             _ => Ok(()),
         }

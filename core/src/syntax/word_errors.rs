@@ -9,7 +9,7 @@ use crate::wire::error::{Error, Expected, Needed, Reason, Suggestion};
 /// Returns the error for a word where the first spec of a call on one key is needed, or one of `options`.
 #[cold]
 pub(super) fn unknown_first(word: &[u8], options: OptionSet, verb: Verb) -> Error {
-    let mut error = missing(word, Expected::FirstSpec, options);
+    let mut error = expected_instead(word, Expected::FirstSpec, options);
     if let Error::Unexpected { reason, .. } = &mut error
         && let Reason::Needed(needed) = &mut **reason
     {
@@ -31,7 +31,7 @@ pub(super) fn unexpected(word: &[u8], reason: Reason) -> Error {
 
 /// Returns the error for a word in a place where `expected` is needed: one of `options`, or also the name of an algorithm.
 #[cold]
-pub(super) fn missing(word: &[u8], expected: Expected, options: OptionSet) -> Error {
+pub(super) fn expected_instead(word: &[u8], expected: Expected, options: OptionSet) -> Error {
     let is_of_sketch = options.contains(&Word::Size);
     if is_of_sketch && [Word::As, Word::Once, Word::Settle].into_iter().any(|option| option.is(word)) {
         return Error::unexpected(word, Reason::MergedInSketch);
@@ -71,7 +71,7 @@ pub(super) fn next_limit_parser<'a>(
         if is_policy(word) {
             return Err(Error::unexpected(b"POLICY", Reason::PolicyAlone));
         }
-        return Err(missing(word, if before == 0 { Expected::Algorithm } else { Expected::NextSpec }, words));
+        return Err(expected_instead(word, if before == 0 { Expected::Algorithm } else { Expected::NextSpec }, words));
     };
     if before == MAX_SPECS {
         return Err(Error::unexpected(word, Reason::TooManySpecs { max: MAX_SPECS, of_policy }));

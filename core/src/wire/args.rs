@@ -84,7 +84,8 @@ impl<'a> Args<'a> {
         Args { words, count: words.count(), next: 1 }
     }
 
-    /// Reads the next word, where the server checks the number of words.
+    /// Reads the next word as a required argument of the command. If it is missing, the reply is the server's text for a
+    /// wrong number of arguments.
     ///
     /// # Errors
     /// [`Error::WrongArity`] if there is none.
@@ -149,7 +150,7 @@ impl<'a> Args<'a> {
     #[must_use]
     pub fn invalid(&self, argument: &'static str, must_be: &'static MustBe, syntax: &'static Syntax) -> Error {
         let is_first = self.before(1).eq_ignore_ascii_case(syntax.word.as_bytes());
-        Error::out_of_place(argument, must_be, self.before(0), Position { syntax, is_first })
+        Error::out_of_range_at(argument, must_be, self.before(0), Position { syntax, is_first })
     }
 
     /// Returns the error for the next word.

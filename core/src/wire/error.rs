@@ -3,14 +3,14 @@
 //! An error carries facts: the argument, its valid range and the word that was found. Suggestions for a misspelled word
 //! are computed only when the error is created. Successful calls run none of this code and allocate no memory for it.
 
-mod read;
+mod found_word;
 mod reason;
 
-pub use read::{Hint, Position, Read};
+pub use found_word::{FoundWord, Hint, Position};
 pub use reason::{Expected, Needed, Reason, Suggestion};
 use std::fmt;
 
-/// Error of a call. A call that fails writes nothing.
+/// Error of a call. A call that fails writes nothing, except RL.EFFECT if another module changes a key meanwhile.
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
@@ -23,7 +23,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Too few words. The server prints an error of its own.
+    /// Wrong number of words. The reply is the server's own text (`RedisModule_WrongArity`).
     WrongArity,
     /// A word of a spec or an option is missing.
     Missing {
@@ -39,7 +39,7 @@ pub enum Error {
         /// Valid values.
         must_be: &'static MustBe,
         /// Word that was found.
-        read: Box<Read>,
+        found: Box<FoundWord>,
     },
     /// A word is not allowed at its position.
     Unexpected {
@@ -49,7 +49,7 @@ pub enum Error {
         reason: Box<Reason>,
     },
     /// Two limits of a key have the same identity. Contains both as text.
-    SameWindow(Box<[String; 2]>),
+    SameIdentity(Box<[String; 2]>),
     /// A call on several keys has fewer specs than keys.
     TooFewSpecs {
         /// Number of keys, according to numkeys.
@@ -84,9 +84,9 @@ pub enum Error {
     NoPermission,
     /// The server redirects the client or asks it to retry. Contains the text of the server with its error code.
     Redirected(String),
-    /// The policy has leases, and the call has no id.
+    /// The policy has a CONCURRENCY limit, and the call has no id.
     NoHolder,
-    /// The policy has a sketch, and the call names no item.
+    /// The policy has a SKETCH limit, and the call names no item.
     NoItem,
     /// RL.DELAY replies one integer, which is not enough for this option or algorithm.
     LongerReply(&'static str),
@@ -190,21 +190,21 @@ impl Error {
     #[cold]
     #[must_use]
     pub fn out_of_range(argument: &'static str, must_be: &'static MustBe, word: &[u8]) -> Error {
-        Error::OutOfRange { argument, must_be, read: Box::new(Read::of(word, must_be, None)) }
+        Error::OutOfRange { argument, must_be, found: Box::new(FoundWord::describe(word, must_be, None)) }
     }
 
     /// Creates the error for an invalid argument whose position is known.
     #[cold]
     #[must_use]
-    pub fn out_of_place(argument: &'static str, must_be: &'static MustBe, word: &[u8], position: Position) -> Error {
-        Error::OutOfRange { argument, must_be, read: Box::new(Read::of(word, must_be, Some(position))) }
+    pub fn out_of_range_at(argument: &'static str, must_be: &'static MustBe, word: &[u8], position: Position) -> Error {
+        Error::OutOfRange { argument, must_be, found: Box::new(FoundWord::describe(word, must_be, Some(position))) }
     }
 
     /// Creates the error for an invalid argument with a known hint.
     #[cold]
     #[must_use]
     pub fn hinted(argument: &'static str, must_be: &'static MustBe, word: &[u8], hint: Hint) -> Error {
-        Error::OutOfRange { argument, must_be, read: Box::new(Read::hinted(word, true, hint)) }
+        Error::OutOfRange { argument, must_be, found: Box::new(FoundWord::hinted(word, true, hint)) }
     }
 
     /// Creates the error for an unexpected word, which may contain any bytes.
@@ -258,12 +258,12 @@ impl fmt::Display for Error {
         match self {
             Error::WrongArity => f.write_str("ERR wrong number of arguments"),
             Error::Missing { argument, syntax } => write!(f, "ERR {argument} is missing: {syntax}"),
-            Error::OutOfRange { argument, must_be: MustBe { what, range, example, .. }, read } => {
-                let (range, comma) = if read.has_form { (*range, ",") } else { ("", "") };
-                write!(f, "ERR {argument} must be {what}{range}{comma} such as {example}{read}")
+            Error::OutOfRange { argument, must_be: MustBe { what, range, example, .. }, found } => {
+                let (range, comma) = if found.has_form { (*range, ",") } else { ("", "") };
+                write!(f, "ERR {argument} must be {what}{range}{comma} such as {example}{found}")
             }
             Error::Unexpected { shown, reason } => write!(f, "ERR syntax error, unexpected {shown}{reason}"),
-            Error::SameWindow(limits) => {
+            Error::SameIdentity(limits) => {
                 let [one, other] = &**limits;
                 write!(
                     f,

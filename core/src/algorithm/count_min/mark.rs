@@ -1,16 +1,20 @@
 //! Water mark of a sketch: the total amount drained since its creation, in millionths.
 //!
-//! A cell stores a level that never decreases. Its usage is the part of the level above the mark, so all cells drain at
-//! once in constant time. The mark is counted in eras, so that 64 bits are always enough for a level, which is relative
-//! to the beginning of its piece's era.
+//! The level of a cell, counted since the sketch was created, never decreases. The usage is the part of the level above
+//! the mark, so all cells drain at once in constant time.
+//!
+//! Levels are stored relative to the beginning of an era, so that 64 bits are always enough. Cells lie in pieces
+//! (`cells.rs`), and each piece remembers the era of its levels.
 
 /// Millionths in an era. A usage is below 2^63, so a level in the current era is below 2^63 + 2^62.
 const ERA: u64 = 1 << ERA_BITS;
 /// Binary logarithm of [`ERA`].
 const ERA_BITS: u32 = 62;
 
-/// Maximum difference of two marks: no usage is larger.
-const MAX_DIFFERENCE: u64 = u64::MAX >> 1;
+/// Maximum amount that [`since`](WaterMark::since) returns. No usage is larger.
+const MAX_DRAINED: u64 = u64::MAX >> 1;
+/// Maximum number of eras by which a mark is later than another. Above it, the mark is earlier, as eras wrap.
+const MAX_ERAS_AHEAD: u64 = u64::MAX >> 1;
 
 /// Total amount drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,12 +67,12 @@ impl WaterMark {
     /// Returns the amount drained since `earlier`, at most 2^63-1, or `None` if that is later.
     pub(super) fn since(&self, earlier: &WaterMark) -> Option<u64> {
         let eras = self.era.wrapping_sub(earlier.era);
-        if eras > MAX_DIFFERENCE {
+        if eras > MAX_ERAS_AHEAD {
             return None;
         }
         match eras.checked_mul(ERA).and_then(|drained| drained.checked_add(self.level)) {
-            Some(level) => level.checked_sub(earlier.level).map(|drained| drained.min(MAX_DIFFERENCE)),
-            None => Some(MAX_DIFFERENCE),
+            Some(level) => level.checked_sub(earlier.level).map(|drained| drained.min(MAX_DRAINED)),
+            None => Some(MAX_DRAINED),
         }
     }
 }

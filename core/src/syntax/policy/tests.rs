@@ -77,11 +77,11 @@ fn policy_names_keep_their_order() {
         let by = by(text).unwrap();
         assert_eq!(names(&by), expected, "{text}");
     }
-    assert_eq!(by("OR pro OR a\n").unwrap().missing().to_string(), r"NOPOLICY no policy 'gold', 'pro' or 'a\n'");
-    assert_eq!(by("").unwrap().missing().to_string(), "NOPOLICY no policy 'gold'");
+    assert_eq!(by("OR pro OR a\n").unwrap().no_such_policy().to_string(), r"NOPOLICY no policy 'gold', 'pro' or 'a\n'");
+    assert_eq!(by("").unwrap().no_such_policy().to_string(), "NOPOLICY no policy 'gold'");
     let long = "x".repeat(256);
     assert_eq!(
-        by(&format!("OR {long}")).unwrap().missing().to_string(),
+        by(&format!("OR {long}")).unwrap().no_such_policy().to_string(),
         format!("NOPOLICY no policy 'gold' or '{long}'")
     );
 }
@@ -113,8 +113,8 @@ fn error_of_a_call_by_policy_names_the_word_or_the_argument() {
         ("COST 2 OR pro", format!("ERR syntax error, unexpected 'OR', where OR or an option is needed: {options}")),
         ("AS a", format!("ERR syntax error, unexpected 'AS', where OR or an option is needed: {options}")),
         ("FIXED 5 1m", format!("ERR syntax error, unexpected 'FIXED', where OR or an option is needed: {options}")),
-        ("OR", "ERR name is missing: POLICY name [OR name ...]".to_owned()),
-        ("OR pro OR", "ERR name is missing: POLICY name [OR name ...]".to_owned()),
+        ("OR", "ERR name is missing: OR name".to_owned()),
+        ("OR pro OR", "ERR name is missing: OR name".to_owned()),
         ("OR ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro, not ''".to_owned()),
         ("COST x", "ERR cost must be a number such as 1, not 'x'".to_owned()),
         ("COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is given twice".to_owned()),
@@ -306,7 +306,7 @@ fn policy_with_another_spec_is_rejected() {
             "ERR syntax error, unexpected 'POLICY', which must be the only spec of its key and cannot be in a policy",
         ),
         ("POLICY", "ERR name is missing: POLICY name [OR name ...]"),
-        ("POLICY gold OR", "ERR name is missing: POLICY name [OR name ...]"),
+        ("POLICY gold OR", "ERR name is missing: OR name"),
         ("ONCE a 1m POLICY gold ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
     ] {
         for read in [KeyRequest::take, KeyRequest::peek] {

@@ -47,7 +47,7 @@ fn error_names_the_argument_for_any_invalid_word() {
                 let expected = if of_calendar {
                     Error::hinted(name, &WINDOW, word.as_bytes(), Hint::NotAligned)
                 } else {
-                    Error::out_of_place(name, must_be, word.as_bytes(), position)
+                    Error::out_of_range_at(name, must_be, word.as_bytes(), position)
                 };
                 assert_eq!(parse(&words).unwrap_err(), expected.to_string(), "{algorithm} {name} {word:?}");
             }

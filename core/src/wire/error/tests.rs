@@ -55,11 +55,11 @@ fn every_error_has_its_text() {
         (Error::out_of_range("cost", &MUST_BE, b"9"), "ERR cost must be a thing of these, such as this, not '9'"),
         (Error::out_of_range("cost", &MUST_BE, b"x\0"), r"ERR cost must be a thing such as this, not 'x\x00'"),
         (
-            Error::out_of_place("cost", &MUST_BE, b"x", FIRST),
+            Error::out_of_range_at("cost", &MUST_BE, b"x", FIRST),
             "ERR cost must be a thing such as this, not 'x' (DO this that, with no key between)",
         ),
         (
-            Error::out_of_place("cost", &MUST_BE, b"5s", FIRST),
+            Error::out_of_range_at("cost", &MUST_BE, b"5s", FIRST),
             "ERR cost must be a thing such as this, not '5s' (the order is this that)",
         ),
         (
@@ -67,7 +67,7 @@ fn every_error_has_its_text() {
             "ERR cost must be a thing of these, such as this, not 'x' twice",
         ),
         (
-            Error::SameWindow(Box::new(["FIXED 5 1m", "FIXED 9 1m"].map(str::to_owned))),
+            Error::SameIdentity(Box::new(["FIXED 5 1m", "FIXED 9 1m"].map(str::to_owned))),
             "ERR specs of one kind must have different windows or different names, such as \
              FIXED 10 1m AS burst, not FIXED 5 1m and FIXED 9 1m",
         ),

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Word as an error prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct FoundWord {
     /// Word in quotes, truncated and escaped.
     pub shown: String,
     /// `true` if the word has the expected form and is only out of range.
@@ -50,20 +50,20 @@ pub struct Position {
     pub is_first: bool,
 }
 
-impl Read {
+impl FoundWord {
     /// Describes a word that does not match `must_be`, at a position that may be unknown.
-    pub(super) fn of(word: &[u8], must_be: &MustBe, position: Option<Position>) -> Read {
+    pub(super) fn describe(word: &[u8], must_be: &MustBe, position: Option<Position>) -> FoundWord {
         let (has_form, hint) = match must_be.form {
             Form::Duration => duration(word, position),
             Form::Number => number(word, position),
             Form::Other => (true, Hint::Nothing),
         };
-        Read::hinted(word, has_form, hint)
+        FoundWord::hinted(word, has_form, hint)
     }
 
     /// Describes a word with a known hint.
-    pub(super) fn hinted(word: &[u8], has_form: bool, hint: Hint) -> Read {
-        Read { shown: quoted(word, MAX_SHOWN), has_form, hint }
+    pub(super) fn hinted(word: &[u8], has_form: bool, hint: Hint) -> FoundWord {
+        FoundWord { shown: quoted(word, MAX_SHOWN), has_form, hint }
     }
 }
 
@@ -106,7 +106,7 @@ fn too_long(word: &[u8]) -> (bool, Hint) {
     (false, if begins_as_number(word) { Hint::TooLong } else { Hint::Nothing })
 }
 
-impl fmt::Display for Read {
+impl fmt::Display for FoundWord {
     /// Continues the text of the error after the valid values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, ", not {}", self.shown)?;
