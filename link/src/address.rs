@@ -1,5 +1,10 @@
-//! Server addresses: `redis://host:port`, several hosts with commas, `rediss://`, `redis-sentinel://hosts/name`, and
-//! `unix:///path` of a socket.
+//! Server addresses:
+//!
+//! * `redis://user:password@host:port/database`, also with several hosts, separated by commas; all but the host may be
+//!   omitted. `rediss://` uses TLS. `valkey://` and `valkeys://` mean the same as `redis://` and `rediss://`;
+//! * `redis-sentinel://user:password@hosts/name/database`: the hosts of Sentinels, and the name of the primary.
+//!   `rediss-sentinel://` uses TLS;
+//! * `unix://user:password@/path` of a socket.
 
 use crate::secrets::Secret;
 use std::path::PathBuf;
@@ -65,8 +70,8 @@ impl Address {
         if sentinel && name.is_empty() {
             return Err("redis-sentinel:// must end with the name of the primary, such as /mymaster".to_owned());
         }
-        let database = if database.is_empty() { Ok(0) } else { database.parse::<u16>() };
-        let database = database.map_err(|_| "the database behind the hosts must be a number".to_owned())?;
+        let database = if database.is_empty() { Some(0) } else { parse_digits(database) };
+        let database = database.ok_or("the database after the hosts must be a number from 0 to 65535, such as /3")?;
         Ok(Address {
             hosts,
             primary: sentinel.then(|| name.to_owned()),
@@ -118,11 +123,22 @@ fn parse_credentials(text: &str) -> Result<Credentials, String> {
 fn parse_host(text: &str, default_port: u16) -> Result<(String, u16), String> {
     let malformed = || "each host must be such as localhost:6379 or [::1]:6379".to_owned();
     let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map(|(host, port)| (host, port.strip_prefix(':'))).ok_or_else(malformed)?,
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        Some(rest) => rest.split_once(']').ok_or_else(malformed)?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
-    let port = port.map_or(Ok(default_port), |port| port.parse().map_err(|_| malformed()))?;
-    if host.is_empty() { Err(malformed()) } else { Ok((host.to_owned(), port)) }
+    let port = match port.strip_prefix(':') {
+        Some(port) => parse_digits(port),
+        None => port.is_empty().then_some(default_port),
+    };
+    match port {
+        Some(port) if !host.is_empty() => Ok((host.to_owned(), port)),
+        _ => Err(malformed()),
+    }
+}
+
+/// Parses a number from 0 to 65535 without a sign.
+fn parse_digits(text: &str) -> Option<u16> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Replaces each `%XX` by its byte.
@@ -133,8 +149,9 @@ fn percent_decode(text: &str) -> Result<String, String> {
     while let Some(byte) = bytes.next() {
         if byte == b'%' {
             let digits = [bytes.next().ok_or_else(malformed)?, bytes.next().ok_or_else(malformed)?];
-            let digits = std::str::from_utf8(&digits).map_err(|_| malformed())?;
-            out.push(u8::from_str_radix(digits, 16).map_err(|_| malformed())?);
+            let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+            let byte = std::str::from_utf8(&digits).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            out.push(byte.filter(|_| is_hex).ok_or_else(malformed)?);
         } else {
             out.push(byte);
         }
@@ -166,6 +183,25 @@ mod tests {
     }
 
     #[test]
+    fn host_in_brackets_may_have_a_port() {
+        for (text, port) in
+            [("redis://[::1]", 6379), ("redis://[::1]:6380", 6380), ("redis-sentinel://[::1]/m", 26_379)]
+        {
+            let address = Address::parse(text).expect(text);
+            assert_eq!(address.hosts, [("::1".to_owned(), port)], "{text}");
+        }
+    }
+
+    #[test]
+    fn error_of_a_database_names_the_range() {
+        for database in ["70000", "x", "-1"] {
+            let error = Address::parse(&format!("redis://a/{database}")).err().expect(database);
+            assert_eq!(error, "the database after the hosts must be a number from 0 to 65535, such as /3");
+        }
+        assert!(Address::parse("redis://a/65535").is_ok_and(|address| address.database == 65_535));
+    }
+
+    #[test]
     fn error_of_a_malformed_url_does_not_repeat_it() {
         for text in [
             "",
@@ -173,11 +209,21 @@ mod tests {
             "http://a",
             "redis://",
             "redis://a:secret",
+            "redis://[::1]6380",
+            "redis://[::1]garbage",
+            "redis://[::1]x:6380",
+            "redis://[::1",
+            "redis://[::1]:",
+            "redis://a:+1",
             "redis://a/x",
+            "redis://a/+3",
+            "redis://a/70000",
             "redis-sentinel://a",
             "unix://redis.sock",
             "unix://a:secret/redis.sock",
             "redis://u:%zz@a",
+            "redis://u:%+f@a",
+            "redis://u:%f@a",
         ] {
             let error = Address::parse(text).err().expect(text);
             assert!(!error.contains("secret") && !error.contains("zz"), "{error}");

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 /// stops reading is noticed.
 const CHUNK: usize = 16 * 1024;
 
-/// Request body that fails once it exceeds the byte budget.
+/// Request body that fails once the requests in flight together exceed a byte budget.
 pub struct RequestBody {
     body: Incoming,
     charge: Arc<Charge>,
@@ -50,7 +50,7 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// Response body that holds the charge of its request until the peer has read all of it.
+/// Response body that holds the charge of its request until hyper has taken the whole response.
 pub struct ResponseBody {
     body: Body,
     /// Data that the handler has produced and that is not yet handed to hyper.
@@ -77,7 +77,7 @@ impl HttpBody for ResponseBody {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
-                this.progress.wait_for_handler();
+                this.progress.record_wait_for_handler();
                 return Poll::Pending;
             };
             match frame.map(|frame| frame.map(Frame::into_data)) {
@@ -87,7 +87,7 @@ impl HttpBody for ResponseBody {
                 None => return Poll::Ready(None),
             }
         }
-        this.progress.wait_for_peer();
+        this.progress.record_wait_for_peer();
         let length = this.rest.len().min(CHUNK);
         Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))))
     }

@@ -60,12 +60,12 @@ pub struct Progress {
 
 impl Progress {
     /// Records that the peer has data to read from now on.
-    pub fn wait_for_peer(&self) {
+    pub fn record_wait_for_peer(&self) {
         self.since.store(self.stalls.now(), Ordering::Relaxed);
     }
 
     /// Records that the handler has no data ready, so that the peer is not stalled.
-    pub fn wait_for_handler(&self) {
+    pub fn record_wait_for_handler(&self) {
         self.since.store(NOT_WAITING, Ordering::Relaxed);
     }
 }
