@@ -165,7 +165,7 @@ def constants() -> str:
             ["pause, of `keep` or of the recovery", f"{batching.PAUSE:g}"],
             ["doublings of the pause", f"{batching.DOUBLINGS}"],
             ["random part of the pause", f"up to {batching.JITTER:g} of it"],
-            ["longest pause", f"{batching.LONGEST_PAUSE:g} s"],
+            ["longest pause, without its random part", f"{batching.LONGEST_PAUSE:g} s"],
         ],
     )
 

@@ -11,6 +11,7 @@ const RATE_TIME = 0.5;
 const LASTS = 0.5;
 /** Seconds that a batch lasts while nothing remains. */
 const LASTS_AT_LIMIT = 0.3;
+/** Remaining share of the limit below which a batch lasts for less time. */
 const HALF = 0.5;
 /** Largest batch, as a share of the limit. */
 const SHARE = 1 / 100;
@@ -26,11 +27,14 @@ const ROUND_TRIPS = 2;
 const SMOOTHING = 1 / 8;
 /** Pause after a short grant, as a share of `keep` or of the recovery of the limit. */
 const PAUSE = 1 / 4;
-/** Doublings of the pause by consecutive grants of nothing. */
+/** Doublings of the pause, one for each grant of nothing that follows another. */
 const DOUBLINGS = 2;
 /** Largest random part, as a share of the pause. */
 const JITTER = 1 / 2;
-/** Longest pause in seconds, after which a limit that was raised is noticed. */
+/**
+ * Longest pause without its random part, and longest time for which the last `limit` is believed,
+ * in seconds, so that a raised limit is noticed.
+ */
 const LONGEST_PAUSE = 10;
 
 /** Units granted to one call. */
@@ -72,7 +76,7 @@ export class Batching {
   #grants: Grant[] = [];
   #expired: Grant[] = [];
   #left = 0;
-  /** Units per second at `#rateAt`. */
+  /** Demand of all takes, in units a second, at `#rateAt`. */
   #rate = 0;
   #rateAt = 0;
   /** Size of the last batch. */

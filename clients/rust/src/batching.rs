@@ -11,7 +11,7 @@ const RATE_TIME: f64 = 0.5;
 const BATCH_SECONDS: f64 = 0.5;
 /// Seconds for which a batch lasts at the current rate, while nothing of the limit remains.
 const BATCH_SECONDS_AT_LIMIT: f64 = 0.3;
-/// Share of the limit below which the seconds of a batch decrease.
+/// Remaining share of the limit below which a batch lasts for less time.
 const AMPLE_SHARE: f64 = 0.5;
 /// Largest batch, as a share of the limit.
 const MAX_SHARE: f64 = 1.0 / 100.0;
@@ -28,11 +28,12 @@ const SMOOTHING: f64 = 1.0 / 8.0;
 /// Pause after a grant of fewer units than requested, as a share of `keep` or of the recovery of the limit, whichever
 /// is shorter.
 const PAUSE_SHARE: f64 = 1.0 / 4.0;
-/// Largest number of doublings of the pause, one for each consecutive grant of nothing.
+/// Largest number of doublings of the pause, one for each grant of nothing that follows another.
 const MAX_DOUBLINGS: u32 = 2;
 /// Largest random part of a pause, as a share of the pause.
 const JITTER_SHARE: f64 = 1.0 / 2.0;
-/// Longest pause in seconds, after which a limit that was raised is noticed.
+/// Longest pause without its random part, and longest time for which the last `limit` is believed, in seconds, so that
+/// a raised limit is noticed.
 const LONGEST_PAUSE: f64 = 10.0;
 
 /// Units granted to one call.
@@ -71,7 +72,7 @@ pub(crate) struct Batching {
     expired: Vec<Grant>,
     /// Units in hand: unspent units of all grants.
     left: u64,
-    /// Units that takes asked for per second, at the time `rate_at`.
+    /// Demand of all takes, in units a second, at the time `rate_at`.
     rate: f64,
     rate_at: f64,
     /// Size of the last batch.
@@ -247,12 +248,12 @@ impl Batching {
     }
 }
 
-/// Converts a number of units. Larger numbers become `u32::MAX`.
+/// Converts a number of units. Numbers above `u32::MAX` become `u32::MAX`.
 fn to_f64(units: u64) -> f64 {
     f64::from(u32::try_from(units).unwrap_or(u32::MAX))
 }
 
-/// Rounds down to a number of units. Larger numbers become `u32::MAX`.
+/// Rounds down to a number of units. Numbers above `u32::MAX` become `u32::MAX`.
 fn round_down(units: f64) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates, and is not negative")]
     let whole = units as u32;

@@ -24,10 +24,11 @@ GROWTH = 2
 REST, ROUND_TRIPS = 1 / 3, 2
 # Weight of the latest round trip in the average.
 SMOOTHING = 1 / 8
-# Pause after a short grant, as a share of `keep` or of the recovery of the limit. It doubles after
-# consecutive grants of nothing. A random part of up to half of the pause is added.
+# Pause after a short grant, as a share of `keep` or of the recovery of the limit. It doubles with
+# each grant of nothing that follows another. A random part of up to half of the pause is added.
 PAUSE, DOUBLINGS, JITTER = 1 / 4, 2, 1 / 2
-# Longest pause in seconds, after which a limit that was raised is noticed.
+# Longest pause without its random part, and longest time for which the last limit is believed, in
+# seconds, so that a raised limit is noticed.
 LONGEST_PAUSE = 10.0
 
 
@@ -69,7 +70,7 @@ class Batching:
         self._grants: deque[Grant] = deque()
         self._expired: list[Grant] = []
         self._left = 0
-        # Units per second at `_rate_at`.
+        # Demand of all takes, in units a second, at `_rate_at`.
         self._rate = 0.0
         self._rate_at = 0.0
         # Size of the last batch, and the seconds that a batch lasts.
