@@ -8,7 +8,7 @@
 
 mod block;
 
-pub use block::{Block, Payload, Record, RecordBytes, records};
+pub use block::{Block, Record, RecordBytes, RecordDecoder, records};
 
 use crate::keyed_hash::{self, Multipliers, spread};
 use crate::number::lazy_shift::Mark;

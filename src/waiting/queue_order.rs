@@ -40,15 +40,15 @@ fn put_specs_behind_waiters(redis: &Redis, index: KeyIndex, request: &mut KeyReq
         let limit = spec.limit.raised_by(spec.keep).limit();
         let AnyLimit::Concurrency(concurrency) = &mut spec.limit else { continue };
         let applies_limit = takes && !spec.shadow && !spec.request.is_peek();
-        let callers_wait_ahead = if applies_limit {
-            let (callers_wait_ahead, limit_changed) = queues.apply_limit(db, key, limit);
+        let has_waiters_ahead = if applies_limit {
+            let (has_waiters_ahead, limit_changed) = queues.apply_limit(db, key, limit);
             if limit_changed {
                 timer::arm(redis.entry());
             }
-            callers_wait_ahead
+            has_waiters_ahead
         } else {
             queues.waiter_count(db, key) > 0
         };
-        *concurrency = concurrency.behind(callers_wait_ahead);
+        *concurrency = concurrency.behind(has_waiters_ahead);
     }
 }

@@ -2,7 +2,7 @@
 //! call becomes the head, until one has to keep waiting.
 //!
 //! The evaluation of a denied head returns the wait after which it may be granted. The timer is armed for then, unless
-//! an event of the key comes first. A call whose wait has ended is evaluated and answered like a new call.
+//! an event of the key comes first. A call whose BLOCK timeout has passed is evaluated and answered like a new call.
 
 use super::queue_order;
 use super::timer::TimerRun;
@@ -17,25 +17,27 @@ use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 use std::sync::Arc;
 
-/// Answers those calls waiting for a lease of a key that can be answered, until the work of the run is used up.
+/// Answers the waiting calls of a key, as far as they can be answered now and the budget of the run allows.
 pub fn serve(redis: &mut Redis, index: KeyIndex, key: &QueueKey, run: &mut TimerRun) {
     let (queues, now) = (&redis.state.queues, run.now);
-    if queues.is_behind_clock(key) && run.may_grant() {
+    if queues.has_to_follow_clock(key) && run.may_grant() {
         charge::follow_clock(redis, index, now);
-        // The event is announced now, not after the evaluation: it marks the key as changed, and other modules may run.
+        // The event of the shift is announced now, not after the evaluation: it marks the key as changed, and other
+        // modules may run.
         redis.finish();
         queues.followed_clock(key);
     }
     while run.has_budget() {
-        // Replaced calls come first: after the later call of the holder was granted, this one would be a renewal.
+        // A call whose holder has called again is answered first: if the later call were granted first, the earlier one
+        // would count as a renewal.
         if let Some(call) = queues.replaced(key) {
             decide(redis, index, key, &call, AnswerReason::WaitEnded, run);
         } else if let Some(head) = queues.head(key)
-            && let Some(reason) = answer_reason(redis, index, key, &head, run)
+            && let Some(reason) = evaluate_head(redis, index, key, &head, run)
         {
             decide(redis, index, key, &head, reason, run);
         } else if let Some(call) = queues.overdue(key, now) {
-            // If the head is denied, the next call becomes the head and may be granted.
+            // One at a time: if the call is the head, its denial may make room for the next.
             queues.timed_out.count();
             decide(redis, index, key, &call, AnswerReason::WaitEnded, run);
         } else {
@@ -43,7 +45,7 @@ pub fn serve(redis: &mut Redis, index: KeyIndex, key: &QueueKey, run: &mut Timer
         }
         run.add_work(1);
     }
-    // The queues of other keys are served first.
+    // The rest of this queue is served after the queues of other keys.
     queues.mark_changed(key.db, &key.name);
 }
 
@@ -52,14 +54,17 @@ pub fn serve(redis: &mut Redis, index: KeyIndex, key: &QueueKey, run: &mut Timer
 enum AnswerReason {
     /// There is room for the call.
     Room,
-    /// The call can never be granted: it costs more than the limit, or the key holds another type.
+    /// The call can never be granted, as it costs more than the limit; or its evaluation fails, for example because the
+    /// key holds another type or has too many entries.
     Never,
-    /// The wait of the call has ended.
+    /// The BLOCK timeout of the call has passed, or its holder has called again.
     WaitEnded,
 }
 
-/// Returns the reason for which the head of a key's queue is to be answered; `None` if it has to keep waiting.
-fn answer_reason(
+/// Evaluates the head of a key's queue, and returns the reason for which it is to be answered. If it has to keep
+/// waiting, returns `None` and sets the instant of the next evaluation. Pauses granting if the server accepts no
+/// writes.
+fn evaluate_head(
     redis: &mut Redis,
     index: KeyIndex,
     key: &QueueKey,
@@ -91,7 +96,7 @@ fn decide(
 ) {
     let now = run.now;
     redis.stats = call.caller.stats;
-    let mut request = call.claim.request(call.limit, call.callers_wait_ahead);
+    let mut request = call.claim.request(call.limit, call.has_waiters_ahead);
     let passes = match reason {
         AnswerReason::Room => true,
         AnswerReason::Never => false,
@@ -104,7 +109,7 @@ fn decide(
         return end_wait(redis.state, key, call, Err(Error::NoPermission), None, true, now);
     }
     // A denial writes too if it shifts timestamps after the clock moved backwards.
-    let writes = passes || redis.state.queues.is_behind_clock(key);
+    let writes = passes || redis.state.queues.has_to_follow_clock(key);
     if !(if writes { run.may_grant() } else { permissions::may_propagate_now() }) {
         redis.stats.count_decision(false);
         let denied = deny_call(redis, index, call, now);
@@ -124,7 +129,7 @@ fn decide(
     }
 }
 
-/// Answers a call whose wait has ended, and removes it from its queue.
+/// Answers a waiting call and removes it from its queue.
 fn end_wait(
     state: &ModuleState,
     key: &QueueKey,
@@ -159,14 +164,15 @@ pub fn denial_reply(call: &WaitingCall, decision: &Decision) -> Reply {
 }
 
 /// Returns the decision on a waiting call that is to be denied even if there is room, because nothing can be written
-/// now or because its client has ended the wait.
+/// now, or because RL.RELEASE or CLIENT UNBLOCK has ended its wait.
 pub fn deny_call(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
     let mut request = call.claim.request(call.limit, true);
     let decision = peek_decision(redis, index, &request, now)?;
     if !decision.verdict.allowed() {
         return Ok(decision);
     }
-    // The holder has a lease already, or is being granted one that will be released: a call with NX is denied then.
+    // With waiters ahead, only a renewal is allowed: the holder has a lease, maybe one that is about to be released. A
+    // call with NX is denied then.
     for spec in queue_order::specs(&mut request) {
         spec.nx = true;
     }
@@ -178,8 +184,8 @@ fn peek_decision(redis: &mut Redis, index: KeyIndex, request: &KeyRequest, now: 
     charge::peek(redis, index, request, now).map(|answer| answer.decision)
 }
 
-/// Adds a new fencing token to a call, which its lease gets unless it has one. An unused token is harmless, as the next
-/// one is larger.
+/// Adds a new fencing token to a call. The lease gets it unless it has a token already. An unused token is harmless, as
+/// the next one is larger.
 #[cold]
 pub fn assign_token(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
     let token = redis.state.fencing.next(now);

@@ -113,7 +113,7 @@ impl FixedWindow {
             Bounds::Multiples(window) => (window.micros().get(), 1, 0, Offset::UTC),
             Bounds::Clocks(Clocks::Multiples(window, offset)) => (window.micros().get(), 1, 0, offset),
             Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
-                (0, calendar.identity(), calendar.anchor().day(), offset)
+                (0, calendar.unit_number(), calendar.anchor().day(), offset)
             }
         };
         let [low, high] = offset.identity();

@@ -44,7 +44,7 @@ pub struct Concurrency {
     limit: Amount,
     ttl: Period,
     /// `true`: other callers wait for a lease of the key, and this call is not granted a lease before them.
-    callers_wait_ahead: bool,
+    has_waiters_ahead: bool,
 }
 
 /// Maximum length of the name of a holder, in bytes.
@@ -54,7 +54,7 @@ impl Concurrency {
     /// Creates a limiter of `limit` units at once, each leased for `ttl`.
     #[must_use]
     pub fn new(limit: Amount, ttl: Period) -> Concurrency {
-        Concurrency { limit, ttl, callers_wait_ahead: false }
+        Concurrency { limit, ttl, has_waiters_ahead: false }
     }
 
     /// Returns the maximum number of units.
@@ -69,12 +69,12 @@ impl Concurrency {
         Concurrency { limit, ..self }
     }
 
-    /// Returns this limiter for a call that other callers wait ahead of if `callers_wait_ahead` is `true`. Then only a
+    /// Returns this limiter for a call that other callers wait ahead of if `has_waiters_ahead` is `true`. Then only a
     /// renewal of at most the held units is granted. A call that would fit otherwise is denied with a wait of a
     /// millisecond.
     #[must_use]
-    pub fn behind(self, callers_wait_ahead: bool) -> Concurrency {
-        Concurrency { callers_wait_ahead, ..self }
+    pub fn behind(self, has_waiters_ahead: bool) -> Concurrency {
+        Concurrency { has_waiters_ahead, ..self }
     }
 
     /// Returns the identity of the limit without a name, which is constant because a key has at most one table of
@@ -144,7 +144,7 @@ impl Limit for LeaseLimit<'_> {
         let renews = own.is_some_and(|held| cost <= held);
         let fits = renews || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
         if fits && !is_blocked_by_own {
-            let overtakes = self.concurrency.callers_wait_ahead && !renews && cost != Amount::ZERO;
+            let overtakes = self.concurrency.has_waiters_ahead && !renews && cost != Amount::ZERO;
             return if overtakes { Verdict::After(Span::MILLISECOND) } else { Verdict::Allowed(Span::ZERO) };
         }
         if cost > self.concurrency.limit {

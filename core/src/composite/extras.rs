@@ -11,10 +11,11 @@ use crate::usage_kind::UsageKind;
 pub(super) struct Extras {
     /// Idempotency records.
     pub(super) records: IdempotencyRecords,
+    /// Strikes, ban and level; `None` if there are none of them.
     ban: Option<Box<Ban>>,
     /// Long identities: those that do not fit into their component, by the serial number of the component.
     identities: Box<[(u8, ComponentIdentity)]>,
-    /// Change made by the current call, except of the components and records, which keep their own changes.
+    /// Change made by the current call, apart from changes of components and records, which these keep themselves.
     pub(super) delta: Option<Box<ExtrasDelta>>,
 }
 
@@ -23,9 +24,10 @@ pub(super) struct Extras {
 pub(super) struct ExtrasDelta {
     /// Span by which the key is shifted back because the clock moved backwards.
     pub(super) moved_back: Span,
-    /// `true`: the call has only moved the timestamps back, and has not removed expired records and recovered components.
+    /// `true`: the call has moved the timestamps back, and the step that removes expired records and recovered
+    /// components has not run.
     pub(super) only_moved: bool,
-    /// `true`: the ban has changed.
+    /// `true`: the strikes, the ban or the level have changed.
     pub(super) ban_changed: bool,
     /// Serial numbers and kinds of the components that the call first changed and then removed, because they had
     /// recovered.
@@ -33,18 +35,18 @@ pub(super) struct ExtrasDelta {
 }
 
 impl Extras {
-    /// Returns `true` if there are neither idempotency records, a ban, nor identities.
+    /// Returns `true` if there are no idempotency records, strikes, ban, level or identities.
     pub(super) fn is_empty(&self) -> bool {
-        self.has_no_records_or_ban() && self.identities.is_empty()
+        self.has_no_records_or_ban_state() && self.identities.is_empty()
     }
 
-    /// Returns `true` if there are neither idempotency records nor a ban.
-    pub(super) fn has_no_records_or_ban(&self) -> bool {
+    /// Returns `true` if there are no idempotency records, strikes, ban or level.
+    pub(super) fn has_no_records_or_ban_state(&self) -> bool {
         self.records.is_empty() && self.ban.is_none()
     }
 
-    /// Returns `true` if there is no ban.
-    pub(super) fn has_no_ban(&self) -> bool {
+    /// Returns `true` if there are no strikes, ban or level.
+    pub(super) fn has_no_ban_state(&self) -> bool {
         self.ban.is_none()
     }
 
@@ -53,12 +55,12 @@ impl Extras {
         self.is_empty() && self.delta.is_none()
     }
 
-    /// Returns the ban.
+    /// Returns the strikes, the ban and the level.
     pub(super) fn ban(&self) -> Ban {
         self.ban.as_deref().copied().unwrap_or_default()
     }
 
-    /// Replaces the ban.
+    /// Replaces the strikes, the ban and the level.
     pub(super) fn set_ban(&mut self, ban: Ban) {
         if ban.is_empty() {
             self.ban = None;
@@ -67,7 +69,7 @@ impl Extras {
         }
     }
 
-    /// Changes the ban and records the change.
+    /// Changes the strikes, the ban or the level, and records that.
     pub(super) fn change_ban(&mut self, change: impl FnOnce(&mut Ban)) {
         let mut ban = self.ban();
         change(&mut ban);

@@ -52,7 +52,7 @@ impl CompositeUsage {
     #[must_use]
     pub fn evaluate_fast(&self, request: &CompositeRequest, now: Timestamp) -> Option<FastEvaluation> {
         let is_plain = request.purpose == Purpose::Charge && !request.each && request.ban.is_none();
-        if !is_plain || !self.extras().is_none_or(Extras::has_no_ban) || now < self.written {
+        if !is_plain || !self.extras().is_none_or(Extras::has_no_ban_state) || now < self.written {
             return None;
         }
         let id_count_after = match request.idempotency {

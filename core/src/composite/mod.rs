@@ -241,7 +241,7 @@ impl CompositeUsage {
                 delta.only_moved = false;
             }
             extras.records.sweep(now, new_id);
-            if !extras.has_no_ban() {
+            if !extras.has_no_ban_state() {
                 let mut ban = extras.ban();
                 ban.forget(now);
                 extras.set_ban(ban);

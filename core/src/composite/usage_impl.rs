@@ -155,7 +155,7 @@ impl Usage for CompositeUsage {
         for component in &self.components {
             self.encode_component(component, to);
         }
-        let extras = self.extras().filter(|extras| !extras.has_no_records_or_ban());
+        let extras = self.extras().filter(|extras| !extras.has_no_records_or_ban_state());
         to.integer(u64::from(extras.is_some()));
         if let Some(extras) = extras {
             extras.records.encode(to);

@@ -72,11 +72,11 @@ impl Claim {
         self.concurrency.expires_at(now)
     }
 
-    /// Returns the request of the call under the current limit. `callers_wait_ahead` is `true` if other waiters precede
+    /// Returns the request of the call under the current limit. `has_waiters_ahead` is `true` if other waiters precede
     /// it.
     #[must_use]
-    pub fn request(&self, limit: Amount, callers_wait_ahead: bool) -> KeyRequest<'_> {
-        let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(callers_wait_ahead));
+    pub fn request(&self, limit: Amount, has_waiters_ahead: bool) -> KeyRequest<'_> {
+        let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(has_waiters_ahead));
         let (holder, name) = (&*self.holder, self.name.as_deref());
         let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }.with_keep(self.keep);
         if name.is_some() {

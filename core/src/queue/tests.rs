@@ -41,9 +41,9 @@ fn claim(words: &str) -> Claim {
 }
 
 /// Returns the spec as evaluated while other callers wait, or do not.
-fn with_queue<'a>(spec: &Spec<'a>, callers_wait_ahead: bool) -> Spec<'a> {
+fn with_queue<'a>(spec: &Spec<'a>, has_waiters_ahead: bool) -> Spec<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
-    Spec { limit: AnyLimit::Concurrency(concurrency.behind(callers_wait_ahead)), ..*spec }
+    Spec { limit: AnyLimit::Concurrency(concurrency.behind(has_waiters_ahead)), ..*spec }
 }
 
 /// Returns the limit of a spec for its holder.
@@ -95,12 +95,12 @@ impl Service {
 
     /// Calls RL.ACQUIRE.
     fn acquire(&mut self, words: &str) {
-        let (call, callers_wait_ahead) = (self.places.len(), !self.queue.is_empty());
+        let (call, has_waiters_ahead) = (self.places.len(), !self.queue.is_empty());
         self.places.push(None);
         with_spec(words, |spec, block| {
             self.holders.push(String::from_utf8(spec.holder.to_vec()).unwrap());
             self.queue.limit_to(spec.limit.raised_by(spec.keep).limit());
-            let (spec, since) = (&with_queue(spec, callers_wait_ahead), self.clock.read(self.now));
+            let (spec, since) = (&with_queue(spec, has_waiters_ahead), self.clock.read(self.now));
             let until = match (peek_answer(&self.key, spec, self.now), block) {
                 (Answer::After(_), Block::For(span)) => Some(since.plus(span)),
                 (Answer::After(_), Block::Forever) => None,
@@ -171,9 +171,9 @@ impl Service {
     }
 
     fn deny(&mut self, place: QueuePlace) {
-        let (limit, callers_wait_ahead) = (self.queue.limit(), self.queue.others_wait_before(place));
+        let (limit, has_waiters_ahead) = (self.queue.limit(), self.queue.others_wait_before(place));
         let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
-        let request = claim.request(limit, callers_wait_ahead);
+        let request = claim.request(limit, has_waiters_ahead);
         let answer = take(&mut self.key, &spec(&request), self.now);
         self.answer(client, answer);
     }

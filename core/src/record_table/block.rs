@@ -1,7 +1,7 @@
 //! Block of bytes with records in sequence, ordered by timestamp and then by name.
 //!
 //! A record consists of its length without these two bytes, its timestamp (8 bytes), the length of its name minus one (1
-//! byte), its name of 1 to 256 bytes, and its payload. The position of a record is that of its first byte in the block.
+//! byte), its name of 1 to 256 bytes, and its fields. The position of a record is that of its first byte in the block.
 
 use crate::number::lazy_shift::Mark;
 use crate::wire::codec::{Decoder, Encoder};
@@ -22,8 +22,8 @@ pub struct Record<'a> {
     pub at: Mark,
     /// Name of 1 to 256 bytes.
     pub name: &'a [u8],
-    /// Fields after the name.
-    pub payload: &'a [u8],
+    /// Encoded fields after the name.
+    pub fields: &'a [u8],
 }
 
 impl<'a> Record<'a> {
@@ -34,15 +34,15 @@ impl<'a> Record<'a> {
         let length = usize::from(u16::from_le_bytes(*length));
         let (at, rest) = rest.get(..length)?.split_first_chunk()?;
         let (name_length, rest) = rest.split_first()?;
-        let (name, payload) = rest.split_at_checked(usize::from(*name_length).saturating_add(1))?;
+        let (name, fields) = rest.split_at_checked(usize::from(*name_length).saturating_add(1))?;
         let at = Mark::from_bits(u64::from_le_bytes(*at));
-        Some((Record { at, name, payload }, length.saturating_add(LENGTH)))
+        Some((Record { at, name, fields }, length.saturating_add(LENGTH)))
     }
 
     /// Returns a copy of the bytes of the record.
     pub fn copy(&self) -> RecordBytes {
         let mut bytes = RecordBytes::new(self.at, self.name);
-        bytes.push(self.payload);
+        bytes.push(self.fields);
         bytes
     }
 
@@ -58,7 +58,7 @@ impl<'a> Record<'a> {
 pub struct RecordBytes(ArrayVec<u8, MAX_RECORD_SIZE>);
 
 impl RecordBytes {
-    /// Creates the bytes of a record with an empty payload.
+    /// Creates the bytes of a record without fields.
     pub fn new(at: Mark, name: &[u8]) -> RecordBytes {
         let mut bytes = RecordBytes(ArrayVec::new());
         bytes.push(&[0; LENGTH]);
@@ -68,7 +68,7 @@ impl RecordBytes {
         bytes
     }
 
-    /// Appends bytes to the payload. The buffer has room for the longest record.
+    /// Appends bytes to the fields. The buffer has room for the longest record.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         let written = self.0.try_extend_from_slice(bytes);
@@ -98,11 +98,11 @@ impl Encoder for RecordBytes {
     }
 }
 
-/// Decoder of a payload.
+/// Decoder of the fields of a record, or of a settlement.
 #[derive(Clone, Copy, Debug)]
-pub struct Payload<'a>(pub &'a [u8]);
+pub struct RecordDecoder<'a>(pub &'a [u8]);
 
-impl Decoder for Payload<'_> {
+impl Decoder for RecordDecoder<'_> {
     #[inline(never)]
     fn integer(&mut self) -> Option<u64> {
         varint::read(&mut self.0)

@@ -26,7 +26,7 @@ fn insert(table: &mut RecordTable, at: u64, name: &[u8], value: u64, length: usi
 }
 
 fn value(record: &Record) -> u64 {
-    Payload(record.payload).integer().unwrap()
+    RecordDecoder(record.fields).integer().unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -141,7 +141,7 @@ fn record_in_a_table_takes_little_more_than_its_bytes() {
             let name = format!("{number:010}");
             insert(&mut table, number * step % 20_000, name.as_bytes(), 1, 0);
         }
-        // Of its length, its instant, its name and its payload.
+        // Of its length, its instant, its name and its fields.
         let beside = table.heap_size() / 20_000 - (2 + 8 + 11 + 1);
         assert!(beside < most, "{beside} bytes beside a record, in steps of {step}");
     }

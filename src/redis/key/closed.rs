@@ -22,8 +22,8 @@ pub struct ClosedKey<'a> {
     pub index: KeyIndex,
     /// Type of the value if a module has defined it; otherwise null.
     pub(super) native: *mut raw::RedisModuleType,
-    /// Value if a module has defined its type; otherwise null.
-    pub(super) value: *mut c_void,
+    /// Pointer to the value if a module has defined its type; otherwise null.
+    pub(super) value_pointer: *mut c_void,
     /// `true` if the key was missing.
     pub missing: bool,
     /// Expiry of the key. Fetched only if the call may change the key.
@@ -40,12 +40,12 @@ impl<'a> OpenKey<'_, 'a> {
     /// `true`: the call may change the key.
     #[inline(always)]
     pub fn close(self, may_change: bool, now: Timestamp) -> ClosedKey<'a> {
-        let Contents { handle, native, value, missing } = self.contents;
+        let Contents { handle, native, value_pointer, missing } = self.contents;
         let expires_at = OptionalExpiry::of(if may_change && !missing { handle.expires_at(now) } else { None });
         ClosedKey {
             index: self.index,
             native,
-            value,
+            value_pointer,
             missing,
             expires_at,
             generation: self.redis.generation,
@@ -74,7 +74,7 @@ impl<'a> Redis<'a> {
             key
         };
         let value = if native_type::is::<U>(key.native) {
-            Value::Present(NonNull::new(key.value.cast())?)
+            Value::Present(NonNull::new(key.value_pointer.cast())?)
         } else if key.missing {
             Value::Missing(U::default())
         } else {

@@ -21,7 +21,8 @@ pub(super) const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
 pub(in crate::redis) struct Handle(pub(super) *mut raw::RedisModuleKey);
 
 impl Handle {
-    /// Opens a key of a call. Other modules may run meanwhile if the key is missing or has expired.
+    /// Opens a key of a call. The server deletes a key that has expired. If the key is missing or has expired, other
+    /// modules may run. A handle for reading of a missing key is null.
     ///
     /// # Errors
     /// Returns an error if the call has no word of this index.
@@ -32,8 +33,8 @@ impl Handle {
         Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, string, mode.cast_signed())) }))
     }
 
-    /// Returns a closed handle, of no key.
-    pub(super) fn closed() -> Handle {
+    /// Returns a null handle, which belongs to no key.
+    pub(super) fn null() -> Handle {
         Handle(null_mut())
     }
 
@@ -44,9 +45,9 @@ impl Handle {
         unsafe { call!(RedisModule_ModuleTypeGetType(self.0)) }
     }
 
-    /// Returns the value, whose type a module has defined.
+    /// Returns the pointer to the value if a module has defined its type; otherwise null.
     #[inline(always)]
-    fn value(&self) -> *mut c_void {
+    fn value_pointer(&self) -> *mut c_void {
         // SAFETY: as in `native`.
         unsafe { call!(RedisModule_ModuleTypeGetValue(self.0)) }
     }
@@ -64,10 +65,11 @@ impl Handle {
         unsafe { call!(RedisModule_ValueLength(self.0)) }
     }
 
-    /// Returns the expiry in milliseconds since the epoch; `None` if the key never expires.
+    /// Returns the expiry in milliseconds since the epoch; `None` if the key never expires. The handle must not be
+    /// null.
     #[inline(always)]
     pub(super) fn expires_at(&self, now: Timestamp) -> Option<u64> {
-        // SAFETY: the handle is open.
+        // SAFETY: the handle is open: the callers use it only if the key exists, or after opening it for writing.
         unsafe {
             match api!(RedisModule_GetAbsExpire) {
                 Some(get) => u64::try_from(get(self.0)).ok(),
@@ -77,9 +79,10 @@ impl Handle {
         }
     }
 
-    /// Returns the remaining time to live in milliseconds; `None` if the key never expires.
+    /// Returns the remaining time to live in milliseconds; `None` if the key never expires. The handle must not be
+    /// null.
     pub(super) fn expires_in_ms(&self) -> Option<u64> {
-        // SAFETY: the handle is open.
+        // SAFETY: as in `expires_at`.
         u64::try_from(unsafe { call!(RedisModule_GetExpire(self.0)) }).ok()
     }
 
@@ -105,13 +108,16 @@ impl Handle {
             return self;
         }
         // A notified module may have replaced or deleted the key, and the server crashes if the expiry of a missing key
-        // is set: so the key is opened again. (Servers that notify before they have stored the key crash if a module
-        // deletes it then, for any module that creates keys.)
+        // is set: so the key is opened again. Some servers notify before they store the key. They crash if a notified
+        // module deletes the key then, which no module that creates keys can prevent.
         let Ok(handle) = Handle::open(redis, index, WRITE) else { return self };
         // The previous handle is closed first: Valkey 9 moves a key when its expiry is set, and reads the key when a
         // handle is closed.
         drop(self);
-        if native_type::is::<U>(handle.native()) && handle.value() == value.cast() && handle.expires_in_ms().is_none() {
+        if native_type::is::<U>(handle.native())
+            && handle.value_pointer() == value.cast()
+            && handle.expires_in_ms().is_none()
+        {
             handle.set_expiry(expires_at, now);
         }
         handle
@@ -153,7 +159,7 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// String of the server.
+    /// Server's own type string.
     pub const STRING: Stored = Stored::Foreign("string");
 
     /// Returns the error of a call that needs another type.
@@ -202,14 +208,14 @@ pub struct Contents {
     pub(super) handle: Handle,
     /// Type of the value if a module has defined it; otherwise null.
     pub(super) native: *mut raw::RedisModuleType,
-    /// Value if a module has defined its type; otherwise null.
-    pub(super) value: *mut c_void,
+    /// Pointer to the value if a module has defined its type; otherwise null.
+    pub(super) value_pointer: *mut c_void,
     /// `true` if the key is missing.
     pub(super) missing: bool,
 }
 
 impl Contents {
-    /// Opens a key. The server deletes a key that has expired. Other modules may run if the key is missing.
+    /// Opens a key, with the effects of [`Handle::open`], and reads the type of its value.
     #[inline(always)]
     pub(super) fn open(redis: &mut Redis, index: KeyIndex, mode: u32) -> Result<Contents, Error> {
         /// Number of the type of a missing key (`REDISMODULE_KEYTYPE_EMPTY`).
@@ -217,14 +223,14 @@ impl Contents {
         let handle = Handle::open(redis, index, mode)?;
         let native = handle.native();
         if !native.is_null() {
-            let value = handle.value();
-            return Ok(Contents { handle, native, value, missing: false });
+            let value_pointer = handle.value_pointer();
+            return Ok(Contents { handle, native, value_pointer, missing: false });
         }
         let missing = handle.key_type() == EMPTY;
         if missing {
             redis.other_modules_may_run();
         }
-        Ok(Contents { handle, native, value: null_mut(), missing })
+        Ok(Contents { handle, native, value_pointer: null_mut(), missing })
     }
 
     /// Returns `true` if the key is missing.
@@ -253,14 +259,14 @@ impl Contents {
     #[inline(always)]
     pub fn present<U: Usage>(&self) -> Option<&U> {
         // SAFETY: as in `Value::get`. The key is open for as long as `self` exists.
-        native_type::is::<U>(self.native).then(|| unsafe { self.value.cast::<U>().as_ref() })?
+        native_type::is::<U>(self.native).then(|| unsafe { self.value_pointer.cast::<U>().as_ref() })?
     }
 
     /// Returns the same as `usage`, for a caller that keeps the key open.
     #[inline(always)]
     pub(super) fn value<U: Usage>(&self) -> Option<Value<U>> {
         if native_type::is::<U>(self.native) {
-            NonNull::new(self.value.cast()).map(Value::Present)
+            NonNull::new(self.value_pointer.cast()).map(Value::Present)
         } else {
             self.missing.then(|| Value::Missing(U::default()))
         }
@@ -296,9 +302,11 @@ impl PeekedKey<'_> {
         &self.contents
     }
 
-    /// Returns the latest instant at which the key will have recovered; `None` if it never expires.
+    /// Returns the instant by which the key has recovered at the latest; `None` if it is missing or never expires.
     pub fn recovers_at(&self, now: Timestamp) -> Option<Timestamp> {
-        self.contents.handle.expires_at(now).map(Expiry::latest_recovery)
+        // The handle of a missing key is null.
+        let expires_at = if self.contents.missing { None } else { self.contents.handle.expires_at(now) };
+        expires_at.map(Expiry::latest_recovery)
     }
 
     /// Returns the usage, or an error if the key holds anything but a `U`.
@@ -320,8 +328,8 @@ impl<U: Usage> Value<U> {
     #[inline(always)]
     pub fn get(&self) -> &U {
         match self {
-            // SAFETY: the pointer is to a `U` in a key of the server. The key is open, or no other module has run since
-            // it was closed: the holder of a `Value` borrows the call, so no other code runs.
+            // SAFETY: the pointer is to a `U` in a key of the server. The owner of a `Value` either keeps the key open,
+            // or borrows the call exclusively, so that nothing lets other modules run.
             Value::Present(value) => unsafe { value.as_ref() },
             Value::Missing(unused) => unused,
         }

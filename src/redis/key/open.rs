@@ -166,7 +166,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     pub(super) fn close(&mut self) -> (&mut Redis<'a>, KeyIndex) {
         self.value = Value::Missing(U::default());
         let OpenKey { redis, index, contents } = &mut self.open;
-        contents.handle = Handle::closed();
+        contents.handle = Handle::null();
         (redis, *index)
     }
 
@@ -201,7 +201,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         let usage = std::mem::take(self.usage_mut());
         // The server notifies modules while it creates the key.
         self.redis.other_modules_may_run();
-        let handle = std::mem::replace(&mut self.contents.handle, Handle::closed());
+        let handle = std::mem::replace(&mut self.contents.handle, Handle::null());
         self.contents.handle = handle.make_key(self.redis, self.index, usage, expires_at, now);
     }
 }

@@ -130,8 +130,8 @@ impl Queues {
         let table = &mut *self.table.borrow_mut();
         let queue = &table.entry_mut(key)?.queue;
         let (place, waiter) = select(queue)?;
-        let (callers_wait_ahead, caller) = (queue.others_wait_before(place), waiter.client.caller.clone());
-        Some(WaitingCall { place, claim: waiter.claim.clone(), caller, limit: queue.limit(), callers_wait_ahead })
+        let (has_waiters_ahead, caller) = (queue.others_wait_before(place), waiter.client.caller.clone());
+        Some(WaitingCall { place, claim: waiter.claim.clone(), caller, limit: queue.limit(), has_waiters_ahead })
     }
 
     /// Removes the call of a holder that waits for a lease of a key.
@@ -159,7 +159,7 @@ impl Queues {
         self.copy_call(key, Queue::head)
     }
 
-    /// Returns a call whose holder has sent another request since.
+    /// Returns a call whose holder has called again.
     pub fn replaced(&self, key: &QueueKey) -> Option<WaitingCall> {
         self.copy_call(key, Queue::replaced)
     }
@@ -209,7 +209,7 @@ impl Queues {
     }
 
     /// Returns `true` if the clock moved backwards and the leases of this key have not been shifted yet.
-    pub fn is_behind_clock(&self, key: &QueueKey) -> bool {
+    pub fn has_to_follow_clock(&self, key: &QueueKey) -> bool {
         let table = &mut *self.table.borrow_mut();
         let steps = table.clock.steps();
         table.entry_mut(key).is_some_and(|entry| entry.clock_steps != steps)

@@ -19,8 +19,8 @@ pub struct WaitingCall {
     pub caller: Caller,
     /// Limit of the key.
     pub limit: Amount,
-    /// `true` if others wait before it.
-    pub callers_wait_ahead: bool,
+    /// `true` if other waiters precede it.
+    pub has_waiters_ahead: bool,
 }
 
 /// Origin of a waiting call.

@@ -72,16 +72,16 @@ impl Offset {
         (u64::from(minutes.unsigned_abs()) <= Offset::MAX_MINUTES).then_some(Offset { minutes })
     }
 
-    /// Returns the end of the window that contains `instant`. Windows begin at multiples of their length since local
-    /// clocks showed the Unix epoch.
+    /// Returns the end of the window that contains `instant`. Windows begin at multiples of their length
+    /// after 1970-01-01 00:00 local time.
     #[must_use]
     pub fn end(self, window: Period, instant: Timestamp) -> Timestamp {
         let length = window.micros();
-        let beyond = self.micros().unsigned_abs() % length;
-        // A negative offset has the same boundaries as a positive one of a whole window minus its distance.
+        let distance = self.micros().unsigned_abs() % length;
+        // West of UTC by `distance` has the same boundaries as east of it by `length - distance`.
         let east = match self.minutes {
-            0.. => beyond,
-            ..0 => length.get().saturating_sub(beyond),
+            0.. => distance,
+            ..0 => length.get().saturating_sub(distance),
         };
         let passed = instant.micros().saturating_add(east) % length;
         instant.plus(window.span().minus(Span::from_micros(passed)))
@@ -185,13 +185,14 @@ impl Calendar {
         self.anchor
     }
 
-    /// Returns the number of the unit in a stored identity: above 1, and constant across versions.
+    /// Returns the number of the unit in a stored identity: above 1, because 0 and 1 stand for windows without a
+    /// calendar. It never changes.
     #[must_use]
-    pub fn identity(self) -> u8 {
+    pub fn unit_number(self) -> u8 {
         self.unit.number
     }
 
-    /// Creates the window that begins on the first day of the unit with this [number](Calendar::identity).
+    /// Creates the window that begins on the first day of the unit with this [number](Calendar::unit_number).
     #[must_use]
     pub fn of_number(number: u8) -> Option<Calendar> {
         let unit = UNITS.iter().find(|unit| unit.number == number)?;
@@ -210,15 +211,15 @@ impl Calendar {
                 let month = month_of(day);
                 // Month 0 was a March.
                 let first = month.saturating_sub(month.saturating_add(2) % months);
-                let begins = self.begins_in(first);
-                if day < begins { begins } else { self.begins_in(first.saturating_add(months.get())) }
+                let start = self.first_day_in(first);
+                if day < start { start } else { self.first_day_in(first.saturating_add(months.get())) }
             }
         };
         instant.plus(Span::from_micros(next.saturating_mul(DAY).saturating_sub(local)))
     }
 
-    /// Returns the day in a month on which a window may begin.
-    fn begins_in(self, month: u64) -> u64 {
+    /// Returns the number of the day, from March 1 of year 0, on which a window that begins in this month begins.
+    fn first_day_in(self, month: u64) -> u64 {
         let last = first_day(month.saturating_add(1)).saturating_sub(1);
         first_day(month).saturating_add(u64::from(self.anchor.0)).saturating_sub(1).min(last)
     }

@@ -3,7 +3,7 @@
 use crate::limit::Token;
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Span, Timestamp};
-use crate::record_table::{Payload, Record, RecordBytes};
+use crate::record_table::{Record, RecordBytes, RecordDecoder};
 use crate::wire::codec::{Decoder, Encoder};
 
 /// Lease of a holder.
@@ -33,10 +33,10 @@ impl Lease {
     /// Decodes a record encoded by [`record`](Lease::record).
     #[inline]
     pub(super) fn read(record: &Record, shift: Shift) -> Option<Lease> {
-        let mut payload = Payload(record.payload);
-        let flagged = payload.integer()?;
+        let mut fields = RecordDecoder(record.fields);
+        let flagged = fields.integer()?;
         let units = Amount::from_millionths(flagged >> 1)?;
-        let token = if flagged & 1 == 0 { None } else { Token::new(payload.integer()?) };
+        let token = if flagged & 1 == 0 { None } else { Token::new(fields.integer()?) };
         Some(Lease { expires_at: shift.instant(record.at), units, token })
     }
 

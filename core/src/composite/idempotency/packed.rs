@@ -2,11 +2,11 @@
 //! listpacks.
 //!
 //! A block consists of the records of the calls (`record_table`), the settlements, the length of all settlements (2
-//! bytes), and the number of calls (1 byte). Each settlement follows the serial number of its component (1 byte) and
-//! its length (2 bytes).
+//! bytes), and the number of calls (1 byte). Each settlement is preceded by the serial number of its component (1 byte)
+//! and its length (2 bytes).
 
 use super::settlement::Settlement;
-use crate::record_table::{Payload, Record, records};
+use crate::record_table::{Record, RecordDecoder, records};
 use crate::wire::codec::Encoder;
 use crate::wire::varint;
 
@@ -16,11 +16,11 @@ pub const MAX_PACKED_CALLS: usize = 16;
 /// View of the parts of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packed<'a> {
-    /// Records of the calls.
-    pub calls: &'a [u8],
-    settlements: &'a [u8],
+    /// Encoded records of the calls.
+    pub record_bytes: &'a [u8],
+    settlement_bytes: &'a [u8],
     /// Number of calls.
-    pub len: usize,
+    pub call_count: usize,
 }
 
 impl<'a> Packed<'a> {
@@ -29,21 +29,21 @@ impl<'a> Packed<'a> {
         let parts = || {
             let (count, rest) = block.split_last()?;
             let (rest, length) = rest.split_last_chunk()?;
-            let calls = rest.len().checked_sub(usize::from(u16::from_le_bytes(*length)))?;
-            let (calls, settlements) = rest.split_at_checked(calls)?;
-            Some(Packed { calls, settlements, len: usize::from(*count) })
+            let records_end = rest.len().checked_sub(usize::from(u16::from_le_bytes(*length)))?;
+            let (record_bytes, settlement_bytes) = rest.split_at_checked(records_end)?;
+            Some(Packed { record_bytes, settlement_bytes, call_count: usize::from(*count) })
         };
         parts().unwrap_or_default()
     }
 
     /// Returns the records of the calls, in the order of expiry.
     pub fn calls(self) -> impl Iterator<Item = Record<'a>> {
-        records(self.calls).map(|(_, record)| record)
+        records(self.record_bytes).map(|(_, record)| record)
     }
 
     /// Returns the encoded settlements with the serial numbers of their components.
     fn encoded_settlements(self) -> impl Iterator<Item = (u8, &'a [u8])> {
-        let mut rest = self.settlements;
+        let mut rest = self.settlement_bytes;
         std::iter::from_fn(move || {
             let (serial, behind) = rest.split_first()?;
             let (length, behind) = behind.split_first_chunk()?;
@@ -61,21 +61,21 @@ impl<'a> Packed<'a> {
     /// Returns the settlement of a component. Returns an idle settlement if no charge can be settled.
     pub fn settlement(self, serial: u8) -> Settlement {
         let piece = self.encoded_settlements().find(|(own, _)| *own == serial);
-        piece.and_then(|(_, piece)| Settlement::unpack(&mut Payload(piece))).unwrap_or_default()
+        piece.and_then(|(_, piece)| Settlement::unpack(&mut RecordDecoder(piece))).unwrap_or_default()
     }
 
     /// Returns the settlements with the serial numbers of their components.
     pub fn settlements(self) -> impl Iterator<Item = (u8, Settlement)> {
         self.encoded_settlements()
-            .filter_map(|(serial, piece)| Some((serial, Settlement::unpack(&mut Payload(piece))?)))
+            .filter_map(|(serial, piece)| Some((serial, Settlement::unpack(&mut RecordDecoder(piece))?)))
     }
 }
 
 /// Number of bytes reserved for the part of a block after the records, which is enough for most blocks.
 const USUAL_TAIL: usize = 64;
 
-/// Appends settlements to the records of `calls` calls, which completes the block.
-pub fn pack(mut block: Vec<u8>, calls: usize, settlements: &[(u8, Settlement)]) -> Box<[u8]> {
+/// Completes a block that has the records of `call_count` calls: appends the settlements.
+pub fn pack(mut block: Vec<u8>, call_count: usize, settlements: &[(u8, Settlement)]) -> Box<[u8]> {
     let mut tail = Vec::with_capacity(USUAL_TAIL);
     for (serial, settlement) in settlements.iter().filter(|(_, settlement)| !settlement.is_idle()) {
         tail.push(*serial);
@@ -88,7 +88,7 @@ pub fn pack(mut block: Vec<u8>, calls: usize, settlements: &[(u8, Settlement)]) 
         }
     }
     tail.extend_from_slice(&length_bytes(tail.len()));
-    tail.push(u8::try_from(calls).unwrap_or(u8::MAX));
+    tail.push(u8::try_from(call_count).unwrap_or(u8::MAX));
     // Resizes the block once.
     block.reserve_exact(tail.len());
     block.append(&mut tail);

@@ -3,7 +3,7 @@
 use super::settlement::Charge;
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Span, Timestamp};
-use crate::record_table::{Payload, Record, RecordBytes};
+use crate::record_table::{Record, RecordBytes, RecordDecoder};
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::varint;
 
@@ -81,11 +81,11 @@ impl RecordedCall<()> {
     /// Decodes the record of a call.
     #[inline]
     pub(super) fn read<'a>(record: &Record<'a>, shift: Shift) -> Option<RecordedCall<Charges<'a>>> {
-        let mut payload = Payload(record.payload);
-        let hold_until = Mark::from_bits(varint::at_distance(payload.integer()?, record.at.bits()));
+        let mut fields = RecordDecoder(record.fields);
+        let hold_until = Mark::from_bits(varint::at_distance(fields.integer()?, record.at.bits()));
         let (expires_at, hold_until) = (shift.instant(record.at), shift.instant(hold_until));
-        let call = RecordedCall::decode_flags(&mut payload)?;
-        let charges = Charges { left: usize::try_from(payload.integer()?).ok()?, payload };
+        let call = RecordedCall::decode_flags(&mut fields)?;
+        let charges = Charges { left: usize::try_from(fields.integer()?).ok()?, fields };
         Some(RecordedCall { expires_at, hold_until, ..call }.with(charges))
     }
 }
@@ -94,7 +94,7 @@ impl RecordedCall<()> {
 #[derive(Clone, Debug)]
 pub(super) struct Charges<'a> {
     left: usize,
-    payload: Payload<'a>,
+    fields: RecordDecoder<'a>,
 }
 
 impl Iterator for Charges<'_> {
@@ -102,7 +102,7 @@ impl Iterator for Charges<'_> {
 
     fn next(&mut self) -> Option<Charge> {
         self.left = self.left.checked_sub(1)?;
-        Charge::decode(&mut self.payload)
+        Charge::decode(&mut self.fields)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

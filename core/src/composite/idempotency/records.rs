@@ -68,7 +68,7 @@ impl IdempotencyRecords {
         if let Form::Packed(packed) = &mut self.0 {
             let packed = std::mem::take(packed);
             let view = Packed::of(&packed);
-            let (settlements, end) = (view.settlements().collect(), view.calls.len());
+            let (settlements, end) = (view.settlements().collect(), view.record_bytes.len());
             let mut calls = packed.into_vec();
             calls.truncate(end);
             let calls = if end == 0 { IdempotencyTable::default() } else { IdempotencyTable::of(Block::of(calls)) };
@@ -98,7 +98,7 @@ impl IdempotencyRecords {
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
-            Form::Packed(packed) => Packed::of(packed).len,
+            Form::Packed(packed) => Packed::of(packed).call_count,
             Form::Open(open) => open.calls.len(),
         }
     }
@@ -140,7 +140,7 @@ impl IdempotencyRecords {
         let (len, first) = match &self.0 {
             Form::Packed(packed) => {
                 let packed = Packed::of(packed);
-                (packed.len, packed.calls().next().map(|first| Shift::NONE.instant(first.at)))
+                (packed.call_count, packed.calls().next().map(|first| Shift::NONE.instant(first.at)))
             }
             Form::Open(open) => (open.calls.len(), open.calls.first_expiry()),
         };
@@ -274,7 +274,7 @@ impl IdempotencyRecords {
         match &self.0 {
             Form::Packed(packed) => {
                 let packed = Packed::of(packed);
-                encode_calls(packed.len, packed.calls(), Shift::NONE, to);
+                encode_calls(packed.call_count, packed.calls(), Shift::NONE, to);
             }
             Form::Open(open) => open.calls.encode(to),
         }

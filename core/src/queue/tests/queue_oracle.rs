@@ -123,13 +123,13 @@ proptest! {
             prop_assert!(now <= LONGEST * u64::try_from(claims.len()).unwrap(), "a waiter starves");
             service.advance_to(us(now * 1000));
             // A call without BLOCK is never granted while others wait.
-            let callers_wait_ahead = !service.queue.is_empty();
+            let has_waiters_ahead = !service.queue.is_empty();
             let answers: Vec<_> = std::mem::take(&mut service.answers);
             service.acquire(&format!("3 50ms late{now}"));
             service.acquire(&format!("3 50ms late{now} BLOCK 1us"));
             service.serve();
             let passed = std::mem::take(&mut service.answers).iter().any(|(_, _, answer)| *answer == Answer::Served);
-            prop_assert!(!callers_wait_ahead || !passed);
+            prop_assert!(!has_waiters_ahead || !passed);
             for (at, call, answer) in answers {
                 if call <= claims.len() {
                     served += 1;

@@ -85,8 +85,8 @@ impl Pool {
 
     /// Returns the reply at `now`. "A new holder is denied while others wait (at least 1 ms, else when the leases alone
     /// would let it pass); renewals pass."
-    fn decide(&self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
-        if self.renews(claim, now) || self.fits(claim, now) && !callers_wait_ahead {
+    fn decide(&self, claim: &Claim, has_waiters_ahead: bool, now: i128) -> Answer {
+        if self.renews(claim, now) || self.fits(claim, now) && !has_waiters_ahead {
             return Answer::Served;
         }
         if self.fits(claim, now) {
@@ -105,14 +105,14 @@ impl Pool {
     }
 
     /// Returns the reply to a call at `now`, without changing anything.
-    fn evaluate(&self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
-        self.decide(claim, callers_wait_ahead, now.max(self.written))
+    fn evaluate(&self, claim: &Claim, has_waiters_ahead: bool, now: i128) -> Answer {
+        self.decide(claim, has_waiters_ahead, now.max(self.written))
     }
 
     /// Makes a call at `now`, and returns the reply.
-    fn take(&mut self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
+    fn take(&mut self, claim: &Claim, has_waiters_ahead: bool, now: i128) -> Answer {
         self.move_leases_back(now);
-        let answer = self.decide(claim, callers_wait_ahead, now);
+        let answer = self.decide(claim, has_waiters_ahead, now);
         if answer == Answer::Served {
             self.leases.retain(|lease| now < lease.expires_at && lease.holder != claim.holder);
             let (holder, expires_at) = (claim.holder.clone(), now + claim.ttl);
@@ -125,12 +125,12 @@ impl Pool {
     /// Handles a new call, which sets the limit for all. It waits if it may be granted later.
     pub fn acquire(&mut self, call: usize, claim: Claim, limit: i128, timeout: Timeout, now: i128) {
         self.limit = limit;
-        let callers_wait_ahead = !self.waiters.is_empty();
-        let until = match (self.evaluate(&claim, callers_wait_ahead, now), timeout) {
+        let has_waiters_ahead = !self.waiters.is_empty();
+        let until = match (self.evaluate(&claim, has_waiters_ahead, now), timeout) {
             (Answer::After(_), Timeout::Until(until)) => Some(until),
             (Answer::After(_), Timeout::Forever) => None,
             _ => {
-                let answer = self.take(&claim, callers_wait_ahead, now);
+                let answer = self.take(&claim, has_waiters_ahead, now);
                 return self.answers.push((now, call, answer));
             }
         };
@@ -214,11 +214,11 @@ impl Pool {
 
     /// Answers a call out of order, with a denial unless it has become a renewal. (After a clock step back, an expired
     /// lease may be valid again.)
-    fn deny(&mut self, place: usize, callers_wait_ahead: bool, now: i128) {
+    fn deny(&mut self, place: usize, has_waiters_ahead: bool, now: i128) {
         let Waiter { call, claim, .. } = self.waiters.remove(place);
         self.move_leases_back(now);
         let renews = self.renews(&claim, now);
-        let answer = self.take(&claim, callers_wait_ahead, now);
+        let answer = self.take(&claim, has_waiters_ahead, now);
         assert_eq!(answer == Answer::Served, renews, "{call} {claim:?}");
         self.answers.push((now, call, answer));
     }
