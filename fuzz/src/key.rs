@@ -273,7 +273,8 @@ impl Key {
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }
         fn converted<U: PlainUsage>(before: &U, text: &[u8]) -> Option<(CompositeUsage, u64)> {
-            let Some(Effect::Conversion { version, expires_at, plain_expiry, fields }) = Effect::decode::<U>(text) else {
+            let Some(Effect::Conversion { version, expires_at, plain_expiry, fields }) = Effect::decode::<U>(text)
+            else {
                 return None;
             };
             let (mut checked, mut read) = (fields, fields);

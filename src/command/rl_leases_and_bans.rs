@@ -45,7 +45,7 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let holders = syntax::holders(&mut args)?;
     let now = redis::now();
-    let to_deny = waiting::waiting_without_lease(redis, key, &holders, now);
+    let to_deny = waiting::holders_waiting_without_lease(redis, key, &holders, now);
     let released = charge::release(redis, key, &holders, None, now)?;
     for holder in to_deny {
         waiting::deny(redis, key, holder, now);

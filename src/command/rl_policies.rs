@@ -40,7 +40,7 @@ pub fn scale(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 /// Changes the table of policies. The stamps of the changes name this node.
 fn change<T>(redis: &Redis, change: impl FnOnce(&mut Table) -> T) -> T {
     redis.state.policies.with(|table| {
-        table.set_node(redis::bus::node());
+        table.set_node(redis::bus::stamp_node());
         change(table)
     })
 }

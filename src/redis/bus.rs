@@ -2,17 +2,19 @@
 //!
 //! A record that a command has changed is sent to every other primary at once, on the cluster bus, which has no
 //! acknowledgements and no retransmission. So each primary also sends its digest, a number for each group of names,
-//! every few seconds, and earlier after it has received another digest. A primary that differs in a group requests the
-//! records of the group from the sender. Merging is commutative and idempotent (`policy/` of the core), so the tables
-//! converge. The core also decides when a digest is sent and which node is asked (`policy/gossip.rs`).
+//! every few seconds. In a large cluster, it sends its digest earlier after it has received one that differs. A primary
+//! that differs in a group requests the records of the group from the sender. Merging is commutative and idempotent
+//! (`policy/` of the core), so the tables converge. The core also decides when a digest is sent and which node is asked
+//! (`policy/gossip.rs`).
 //!
 //! Replicas receive changes of policies by replication, like any other change. Nothing is sent to them here, since the
 //! server adds 2,269 bytes to each message. A message has at most 64 KiB.
 //!
-//! The work is done in batches, so that it never blocks the server for long. Requested records are sent in batches, and
-//! received records are buffered, one per name, and merged in batches of [`BATCH_SIZE`] records. While writes are
-//! paused nothing may be propagated, so received records stay in the buffer. A server whose buffer is not empty, or
-//! that waits for an answer, sends no requests, and only one node is asked at a time.
+//! The work is done in rounds of a timer, so that it never blocks the server for long. In each round, a few batches of
+//! requested records are sent. Received records are buffered, one per name, and at most [`BATCH_SIZE`] of them are
+//! merged before the next round. While writes are paused nothing may be propagated, so received records stay in the
+//! buffer. A server whose buffer is not empty, or that waits for an answer, sends no requests, and only one node is
+//! asked at a time.
 
 use super::api::{OK, api, has_flag, now, own_node_id, server_is, start_timer};
 use super::server_entry::module_state;
@@ -43,11 +45,12 @@ const MAX_MESSAGE: usize = 65_536;
 /// Interval between decisions about sending a digest.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval between batches. The work of a batch is limited.
-const BATCH_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval between rounds of work, each of which is bounded.
+const ROUND_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Number of nodes that are sent records in one batch.
-const ANSWERS_PER_BATCH: usize = 4;
+/// Maximum number of batches that are sent in one round. A node that has requested many records is sent one batch of
+/// them at a time, and then the next node is served.
+const BATCHES_PER_ROUND: usize = 4;
 
 /// Starts the exchange if this is a node of a cluster.
 ///
@@ -82,15 +85,17 @@ fn is_participant() -> bool {
 }
 
 /// Returns the number of this node in stamps: the first 16 digits of its id, or 0 outside a cluster.
-pub fn node() -> u64 {
+pub fn stamp_node() -> u64 {
     let digits = own_node_id().and_then(|id| std::str::from_utf8(id.get(..16)?).ok());
     digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
 
+/// Copies the id of a node; returns `None` if the pointer is null.
+///
 /// # Safety
-/// `id` is null, or has the length of an id.
+/// `id` is null, or points to as many bytes as an id has.
 unsafe fn node_id(id: *const c_char) -> Option<Node> {
-    // SAFETY: the caller guarantees that `id` is null or has the length of an id.
+    // SAFETY: the caller guarantees that `id` is null or points to as many bytes as an id has.
     (!id.is_null()).then(|| unsafe { id.cast::<Node>().read_unaligned() })
 }
 
@@ -112,7 +117,7 @@ unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
     if ids.is_null() {
         return Vec::new();
     }
-    // SAFETY: the server has listed so many ids.
+    // SAFETY: the server's list has `count` elements.
     let listed = unsafe { std::slice::from_raw_parts(ids, count) };
     let is_other_primary = |id: &CString| {
         let mut flags = 0;
@@ -121,7 +126,7 @@ unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
         let found = unsafe { info(ctx, id.as_ptr(), null_mut(), null_mut(), null_mut(), &raw mut flags) } == OK;
         found && has_flag(flags, raw::REDISMODULE_NODE_MASTER) && !has_flag(flags, raw::REDISMODULE_NODE_MYSELF)
     };
-    // SAFETY: each has the length of an id.
+    // SAFETY: each element points to the id of a node.
     let ids_of_nodes = listed.iter().filter_map(|id| CString::new(unsafe { node_id(*id) }?).ok());
     let primaries = ids_of_nodes.filter(is_other_primary).collect();
     // SAFETY: the list is freed once and not used after.
@@ -245,11 +250,11 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Runs a batch: answers requests and merges buffered records.
-    unsafe fn run_batch(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    /// Runs a round: answers requests and merges buffered records.
+    unsafe fn run_round(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held.
         let state = unsafe { module_state() };
-        state.peers.armed.set(false);
+        state.peers.is_round_scheduled.set(false);
         if is_participant() {
             // SAFETY: the timer's own context.
             unsafe {
@@ -260,24 +265,24 @@ guard::entry_point! {
     }
 }
 
-/// Starts the timer of the next batch, if it is not running.
+/// Starts the timer of the next round, if it is not running.
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn schedule_batch(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
-    if !state.peers.armed.replace(true) {
-        state.peers.budget.set(BATCH_SIZE);
+unsafe fn schedule_round(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
+    if !state.peers.is_round_scheduled.replace(true) {
+        state.peers.merge_budget.set(BATCH_SIZE);
         // SAFETY: the caller guarantees that `ctx` is live.
-        unsafe { start_timer(ctx, BATCH_INTERVAL, run_batch) };
+        unsafe { start_timer(ctx, ROUND_INTERVAL, run_round) };
     }
 }
 
-/// Sends a batch of the requested records to some of the nodes that have requested any.
+/// Sends batches of requested records, [`BATCHES_PER_ROUND`] at most.
 ///
 /// # Safety
 /// `ctx` is live.
 unsafe fn send_answers(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
-    for _ in 0..ANSWERS_PER_BATCH {
+    for _ in 0..BATCHES_PER_ROUND {
         let Some((node, mut walk)) = state.peers.with(|gossip, _| gossip.next_answer()) else { return };
         let records = state.policies.next_batch(&mut walk, now());
         let Ok(id) = CString::new(node) else { continue };
@@ -287,10 +292,10 @@ unsafe fn send_answers(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
         }
     }
     // SAFETY: the caller guarantees that `ctx` is live.
-    unsafe { schedule_batch(state, ctx) };
+    unsafe { schedule_round(state, ctx) };
 }
 
-/// Merges as many buffered records as the budget of this batch permits, if they can be propagated.
+/// Merges buffered records if they can be propagated, at most [`BATCH_SIZE`] before the next round.
 ///
 /// # Safety
 /// `ctx` is live.
@@ -298,11 +303,12 @@ unsafe fn merge_buffered(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
     if !state.policies.has_buffered() || !policy_persistence::may_propagate() {
         return;
     }
-    // SAFETY: the caller guarantees that `ctx` is live. Scheduling the batch also sets its budget.
-    unsafe { schedule_batch(state, ctx) };
-    while let Some(budget) = state.peers.budget.get().checked_sub(1) {
+    // Also sets the number of records that may be merged before that round.
+    // SAFETY: the caller guarantees that `ctx` is live.
+    unsafe { schedule_round(state, ctx) };
+    while let Some(budget) = state.peers.merge_budget.get().checked_sub(1) {
         let Some((name, merged)) = state.policies.with(|table| table.merge_buffered(now())) else { return };
-        state.peers.budget.set(budget);
+        state.peers.merge_budget.set(budget);
         if merged == MergeOutcome::Changed
             && let Some(record) = state.policies.record(&name, now())
         {
@@ -349,7 +355,7 @@ guard::entry_point! {
                 REQUEST => {
                     let Ok(groups) = body.try_into().map(u64::from_le_bytes) else { return };
                     state.peers.with(|gossip, _| gossip.answer(id, groups));
-                    schedule_batch(state, ctx);
+                    schedule_round(state, ctx);
                 }
                 _ => {}
             }

@@ -16,10 +16,10 @@ use redis_module::raw;
 pub struct KindOperations {
     /// Kind of usage.
     pub kind: UsageKind,
-    /// Function that checks that an effect is valid and applies to a key.
-    pub check_effect: fn(&mut Redis, KeyIndex, &[u8]) -> Result<CheckedEffect, Error>,
-    /// Function that applies an effect that has been checked and propagated. It changes nothing if other modules have
-    /// changed the key since so that the effect no longer applies.
+    /// Function that returns an error if an effect is malformed or does not apply to the state of the key.
+    pub check_effect: fn(&mut Redis, KeyIndex, &[u8]) -> Result<KeyAtCheck, Error>,
+    /// Function that applies an effect that has been checked and propagated. If other modules have changed the key
+    /// since, so that the effect no longer applies, it changes nothing and returns an error.
     pub apply_effect: ApplyEffect,
     /// Function that describes the usage in a key, or returns an error if it is of another kind.
     pub describe: Describe,
@@ -28,7 +28,7 @@ pub struct KindOperations {
     pub register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,
 }
 
-type ApplyEffect = fn(&mut Redis, KeyIndex, &[u8], CheckedEffect, Timestamp) -> Result<(), Error>;
+type ApplyEffect = fn(&mut Redis, KeyIndex, &[u8], KeyAtCheck, Timestamp) -> Result<(), Error>;
 
 type Describe = fn(&PeekedKey, Timestamp) -> Result<Vec<(&'static str, InfoField)>, Error>;
 
@@ -54,26 +54,27 @@ fn describe<U: Usage>(key: &PeekedKey, now: Timestamp) -> Result<Vec<(&'static s
     Ok(key.usage::<U>()?.describe(now, key.recovers_at(now)))
 }
 
-/// State of the key when an effect was checked.
+/// State of a key when an effect on it was checked.
 #[derive(Clone, Copy)]
-pub struct CheckedEffect {
+pub struct KeyAtCheck {
     missing: bool,
     generation: u32,
 }
 
-impl CheckedEffect {
-    /// Returns `true` if the key existed, and other modules may have changed it since.
+impl KeyAtCheck {
+    /// Returns `true` if the key existed, and other modules may have changed it since. If the key was missing,
+    /// [`apply_effect`](KindOperations::apply_effect) detects whether it has been created.
     pub fn may_have_changed(self, redis: &Redis) -> bool {
         !self.missing && self.generation != redis.generation
     }
 }
 
-fn check<U: Usage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<CheckedEffect, Error> {
+fn check<U: Usage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<KeyAtCheck, Error> {
     let key = redis.peek(index)?;
     accept::<U>(&*key.usage()?, text)?;
     let missing = key.contents().is_missing();
     drop(key);
-    Ok(CheckedEffect { missing, generation: redis.generation })
+    Ok(KeyAtCheck { missing, generation: redis.generation })
 }
 
 /// Returns an error for an effect that no call on this usage can have had.
@@ -88,14 +89,14 @@ fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
     }
 }
 
-fn check_plain<U: PlainUsage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<CheckedEffect, Error> {
+fn check_plain<U: PlainUsage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<KeyAtCheck, Error> {
     if !matches!(Effect::decode::<U>(text), Some(Effect::Conversion { .. })) {
         return check::<U>(redis, index, text);
     }
     let key = redis.peek(index)?;
     accept_conversion::<U>(&*key.usage()?, key.contents().is_missing(), text)?;
     drop(key);
-    Ok(CheckedEffect { missing: false, generation: redis.generation })
+    Ok(KeyAtCheck { missing: false, generation: redis.generation })
 }
 
 /// Returns an error for a conversion that no call on this usage can have made. `missing` is `true` for a missing key.
@@ -113,7 +114,7 @@ fn apply<U: Usage>(
     redis: &mut Redis,
     index: KeyIndex,
     text: &[u8],
-    checked: CheckedEffect,
+    checked: KeyAtCheck,
     now: Timestamp,
 ) -> Result<(), Error> {
     let may_have_changed = checked.may_have_changed(redis);
@@ -134,7 +135,7 @@ fn apply<U: Usage>(
     Ok(())
 }
 
-/// Records the fencing token of an effect, subject to the trust in its origin.
+/// Records the fencing token of an effect. A token from a client is ignored if it is more than a day ahead.
 fn observe_token(redis: &Redis, token: u64, now: Timestamp) {
     if token > 0 {
         redis.state.fencing.observe(token, redis.origin() != Origin::Peer, now);
@@ -145,7 +146,7 @@ fn apply_plain<U: PlainUsage>(
     redis: &mut Redis,
     index: KeyIndex,
     text: &[u8],
-    checked: CheckedEffect,
+    checked: KeyAtCheck,
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(Effect::Conversion { expires_at, plain_expiry, mut fields, .. }) = Effect::decode::<U>(text) else {

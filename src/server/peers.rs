@@ -1,4 +1,4 @@
-//! Exchange of policies with the other primaries of a cluster, and the remaining work of the current batch.
+//! Exchange of policies with the other primaries of a cluster, and the work that remains before the next round.
 
 use ratelimit_core::policy::Gossip;
 use std::cell::{Cell, RefCell};
@@ -13,15 +13,20 @@ pub type Node = [u8; 40];
 pub struct Peers {
     gossip: RefCell<Gossip<Node>>,
     began: Instant,
-    /// Number of records that may still be merged in this batch.
-    pub budget: Cell<usize>,
-    /// `true` while the timer of the next batch is armed.
-    pub armed: Cell<bool>,
+    /// Number of records that may still be merged before the next round.
+    pub merge_budget: Cell<usize>,
+    /// `true` while the timer of the next round is running.
+    pub is_round_scheduled: Cell<bool>,
 }
 
 impl Default for Peers {
     fn default() -> Peers {
-        Peers { gossip: RefCell::default(), began: Instant::now(), budget: Cell::default(), armed: Cell::default() }
+        Peers {
+            gossip: RefCell::default(),
+            began: Instant::now(),
+            merge_budget: Cell::default(),
+            is_round_scheduled: Cell::default(),
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub fn wait(
 /// Returns the holders in a call of RL.RELEASE that wait for a lease of a key and have none to release. A holder that
 /// disconnects may send its release on another connection, which may arrive before the disconnection: a lease granted
 /// in between would have no owner.
-pub fn waiting_without_lease<'h>(
+pub fn holders_waiting_without_lease<'h>(
     redis: &mut Redis,
     index: KeyIndex,
     holders: &[&'h [u8]],

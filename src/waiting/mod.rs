@@ -3,7 +3,7 @@
 //! ```text
 //!                RL.ACQUIRE ... BLOCK, and there is no room
 //!                            |
-//!                            v      closed, or CLIENT UNBLOCK ERROR: out of the queue
+//!                            v      disconnection, or CLIENT UNBLOCK ERROR: the call leaves the queue
 //!                      +-----------+----------------------------------------------------> over
 //!                      |  waiting  |
 //!                      +-----------+----------------------------------------------------> over
@@ -11,14 +11,14 @@
 //!      there is room, its timeout has passed, its holder has called again or released,
 //!      the key has moved to another node or holds another type: an answer is decided
 //!                            |
-//!                            v      closed, or CLIENT UNBLOCK ERROR: a lease is released
+//!                            v      disconnection, or CLIENT UNBLOCK ERROR: its lease is released
 //!                      +-----------+----------------------------------------------------> over
 //!                      | answered  |
 //!                      +-----------+----------------------------------------------------> over
 //!                            |      CLIENT UNBLOCK: that answer is sent at once
 //!      the timer's run ends
 //!                            |
-//!                            v      closed: a lease is released
+//!                            v      disconnection: its lease is released
 //!                     +-------------+---------------------------------------------------> over
 //!                     | handed back |
 //!                     +-------------+
@@ -29,11 +29,11 @@
 //!                          over
 //! ```
 //!
-//! A waiting call is in exactly one of three places: in the queues (`server/queues/`), once it is answered in the
-//! outbox (`server/queues/outbox.rs`), or handed back to the server, which happens once. Before Redis
-//! 7.4, CLIENT UNBLOCK of a client that was handed back leaves it without a reply. So clients are handed back only at
-//! the end of a run of the timer, after which the server sends replies before it reads another call
-//! (`redis/blocked.rs`).
+//! A call is in exactly one of three places: in the queues (`server/queues/`) while it waits, in the outbox
+//! (`server/queues/outbox.rs`) after its answer is decided, and at last in the server, to which no call is handed back
+//! twice. Before Redis 7.4, CLIENT UNBLOCK of a client that was handed back leaves it without a reply. So clients are
+//! handed back only at the end of a run of the timer, after which the server sends replies before it reads another
+//! call (`redis/blocked.rs`).
 //!
 //! | what happens | where |
 //! |---|---|
@@ -47,9 +47,9 @@
 //! A release reaches a queue by a keyspace event: `charge::release` commits, `Redis::finish` announces the event,
 //! `redis/key_events.rs` receives it, `events.rs` marks the queue and arms the timer, and `serve.rs` serves it.
 //!
-//! This module is above the charge path, which decides a call that has waited like any other. The queues' state is
-//! below it, with the rest of the module's state. The server's events reach it through
-//! [`CALLBACKS`](crate::waiting::CALLBACKS).
+//! This module uses the charge path, which decides a call that has waited in the same way as one that has not. The
+//! state of the queues is in `server/queues/`, with the rest of the module's state. The server's events reach this
+//! module through [`CALLBACKS`](crate::waiting::CALLBACKS).
 
 mod clients;
 mod events;
@@ -60,7 +60,7 @@ mod timer_work;
 
 use crate::redis::waiting_callbacks::WaitingCallbacks;
 
-pub use clients::{deny, wait, waiting_without_lease};
+pub use clients::{deny, holders_waiting_without_lease, wait};
 pub use serve::{assign_token, reply_with_token};
 
 /// Functions of this folder for events of the server.

@@ -208,6 +208,7 @@ pub fn reply_with_token(
         KeyRequest::Policy(_) => None,
     };
     let Some(spec) = spec.filter(|spec| spec.fence.is_some()) else { return Reply::decision(decision) };
-    let token = if decision.verdict.allowed() { charge::lease_token(redis, index, spec.holder, now) } else { 0 };
+    let token =
+        if decision.verdict.allowed() { charge::lease_token(redis, index, spec.holder_or_item, now) } else { 0 };
     Reply::fenced(decision, token)
 }

@@ -93,7 +93,7 @@ impl SimulatedLimit {
         self.release_leases(now);
         let serial_bytes = serial.to_be_bytes();
         let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &serial_bytes };
-        let spec = Spec { holder, ..self.spec };
+        let spec = Spec { holder_or_item: holder, ..self.spec };
         let usage = &mut self.usage;
         let verdict = with_limit!(spec, limit => charge(limit, usage, cost, now));
         if verdict.allowed() && matches!(self.spec.limit, AnyLimit::Concurrency(_)) {
@@ -109,7 +109,7 @@ impl SimulatedLimit {
             return;
         }
         let item = caller.to_be_bytes();
-        let spec = Spec { holder: &item, ..self.spec };
+        let spec = Spec { holder_or_item: &item, ..self.spec };
         let usage = &mut self.usage;
         let passes = with_limit!(spec, limit => charge(limit, usage, Amount::ONE, now)).allowed();
         self.others.passed += u64::from(passes);
@@ -132,7 +132,7 @@ impl SimulatedLimit {
     pub fn state(&mut self, cost: Amount, start: Timestamp, now: Timestamp) -> Value {
         self.release_leases(now);
         let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &[] };
-        let spec = Spec { holder, ..self.spec };
+        let spec = Spec { holder_or_item: holder, ..self.spec };
         let usage = &self.usage;
         let (limit, left, reset, next) = with_limit!(spec, limit => peek(limit, usage, cost, now));
         let usage_fields = with_usage!(usage, usage => usage_json(usage, start, now));
@@ -148,7 +148,7 @@ impl SimulatedLimit {
         if let (AnyLimit::Sketch(sketch), Some(usage)) = (&spec.limit, SketchUsage::of(usage))
             && let Some(fields) = state.as_object_mut()
         {
-            let left = sketch.for_item(spec.holder).remaining_by_cell(usage, now).map(number);
+            let left = sketch.for_item(spec.holder_or_item).remaining_by_cell(usage, now).map(number);
             let OtherDecisions { passed, denied } = self.others;
             fields.insert("cells".to_owned(), json!(left));
             fields.insert("others".to_owned(), json!({ "passed": passed, "denied": denied }));

@@ -258,11 +258,11 @@ macro_rules! with_limit {
         $body
     }};
     (@holder $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
-        let $limit = &$any.for_holder($spec.holder).nx($spec.nx).with_token($spec.fence);
+        let $limit = &$any.for_holder($spec.holder_or_item).nx($spec.nx).with_token($spec.fence);
         $body
     }};
     (@item $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
-        let $limit = &$any.for_item($spec.holder);
+        let $limit = &$any.for_item($spec.holder_or_item);
         $body
     }};
     ($spec:expr, $limit:ident => $body:expr) => {

@@ -31,7 +31,7 @@ impl CompositeEvaluation {
 
 /// Returns the holders of the leases of a policy: the id of the call.
 fn holders_by_id<'a>(request: &CompositeRequest<'a>) -> Vec<&'a [u8]> {
-    request.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder).collect()
+    request.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder_or_item).collect()
 }
 
 impl CompositeUsage {

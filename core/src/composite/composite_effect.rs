@@ -15,7 +15,7 @@
 
 use super::component::{Component, ComponentChange};
 use super::component_head::{ComponentHead, ComponentTag};
-use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, encode_no_effect};
+use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, encode_no_change};
 use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS};
 use crate::algorithm::any::{AnyUsage, PlainUsage, with_usage};
 use crate::algorithm::bucket::BucketUsage;
@@ -244,7 +244,7 @@ impl CompositeUsage {
         let mut extras = extras.as_deref_mut();
         match &mut extras {
             Some(extras) => extras.records.encode_effect(to),
-            None => encode_no_effect(to),
+            None => encode_no_change(to),
         }
         let changed = components.iter().filter(|component| component.change() != ComponentChange::Nothing).count();
         to.integer(u64::try_from(changed.saturating_add(removed.len())).unwrap_or(0));

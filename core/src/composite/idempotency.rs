@@ -30,7 +30,7 @@ mod recorded_call;
 mod records;
 mod settlement;
 
-pub use idempotency_change::{IdempotencyChange, encode_no_effect};
+pub use idempotency_change::{IdempotencyChange, encode_no_change};
 pub use idempotency_table::IdempotencyTable;
 pub use recorded_call::{MAX_CHARGES, RecordedCall};
 pub use records::IdempotencyRecords;

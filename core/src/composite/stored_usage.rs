@@ -101,7 +101,7 @@ impl<'a> StoredUsage<'a> {
             StoredUsage::Plain(usage, _) => usage.downcast_ref(),
         };
         leases.is_some_and(|leases: &ConcurrencyUsage| {
-            held_by_id.any(|spec| leases.lease_until(spec.holder, now).is_some())
+            held_by_id.any(|spec| leases.lease_until(spec.holder_or_item, now).is_some())
         })
     }
 }

@@ -56,7 +56,7 @@ impl Claim {
         else {
             return None;
         };
-        let (holder, name) = (SharedName::from(spec.holder), spec.name.map(Box::from));
+        let (holder, name) = (SharedName::from(spec.holder_or_item), spec.name.map(Box::from));
         Some(Claim { concurrency, holder, cost, keep: spec.keep, name, nx: spec.nx, is_fenced: spec.fence.is_some() })
     }
 
@@ -78,7 +78,8 @@ impl Claim {
     pub fn request(&self, limit: Amount, has_waiters_ahead: bool) -> KeyRequest<'_> {
         let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(has_waiters_ahead));
         let (holder, name) = (&*self.holder, self.name.as_deref());
-        let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }.with_keep(self.keep);
+        let spec = Spec { holder_or_item: holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }
+            .with_keep(self.keep);
         if name.is_some() {
             KeyRequest::Composite(Box::new(CompositeRequest::of_one(spec)))
         } else {

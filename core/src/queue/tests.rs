@@ -49,7 +49,7 @@ fn with_queue<'a>(spec: &Spec<'a>, has_waiters_ahead: bool) -> Spec<'a> {
 /// Returns the limit of a spec for its holder.
 fn limit<'a>(spec: &Spec<'a>) -> leases::LeaseLimit<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
-    concurrency.for_holder(spec.holder).nx(spec.nx)
+    concurrency.for_holder(spec.holder_or_item).nx(spec.nx)
 }
 
 fn answer(decision: &Decision) -> Answer {
@@ -98,7 +98,7 @@ impl Service {
         let (call, has_waiters_ahead) = (self.places.len(), !self.queue.is_empty());
         self.places.push(None);
         with_spec(words, |spec, block| {
-            self.holders.push(String::from_utf8(spec.holder.to_vec()).unwrap());
+            self.holders.push(String::from_utf8(spec.holder_or_item.to_vec()).unwrap());
             self.queue.limit_to(spec.limit.raised_by(spec.keep).limit());
             let (spec, since) = (&with_queue(spec, has_waiters_ahead), self.clock.read(self.now));
             let until = match (peek_answer(&self.key, spec, self.now), block) {

@@ -55,7 +55,7 @@ const TOKENBUCKET: Syntax = Syntax { word: "TOKENBUCKET", arguments: "capacity r
 const LEAKYBUCKET: Syntax = Syntax { word: "LEAKYBUCKET", arguments: "capacity leak period" };
 /// Valid range of a refill.
 pub(super) const RATE: MustBe = MustBe::number("a number", " from 0.000001 to 1000000000000", "100");
-/// Lower bound of a refill, as an error states it.
+/// Requirement on a refill that would take too long to fill the capacity.
 pub(super) const QUICK_RATE: MustBe =
     MustBe::other("enough to refill the capacity within 36500d", "the capacity itself");
 const SLIDING: Syntax = Syntax { word: "SLIDING", arguments: "limit window" };
@@ -117,7 +117,8 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn sliding_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDING)?;
-        let limit = if options.parse(args, &words::SLIDING_WINDOW_OPTIONS)? {
+        let strict = options.parse(args, &words::SLIDING_WINDOW_OPTIONS)?;
+        let limit = if strict {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
             AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
@@ -146,7 +147,7 @@ impl<'a> Spec<'a> {
         let bucket = bucket(args, "refill", syntax, Discipline::Burst, options.cache)?;
         let item = if options.of_policy { &[] } else { args.argument("item", syntax)? };
         options.parse(args, &words::SKETCH_OPTIONS)?;
-        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
+        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder_or_item: item })
     }
 
     /// Parses `item capacity refill period [SIZE size] [options]`, the arguments of RL.SKETCH.
@@ -158,7 +159,7 @@ impl<'a> Spec<'a> {
         let item = args.argument("item", &SKETCH_COMMAND)?;
         let bucket = bucket(args, "refill", &SKETCH_COMMAND, Discipline::Burst, options.cache)?;
         options.parse(args, &words::SKETCH_OPTIONS)?;
-        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
+        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder_or_item: item })
     }
 
     /// Parses `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX]`.
@@ -189,40 +190,40 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// Parses `capacity rate period`, using the cache of parsed buckets.
+/// Parses `capacity rate period`, using the cache of parsed buckets. Errors call the rate `rate_name`.
 #[inline(always)]
 fn bucket(
     args: &mut Args,
-    rate: &'static str,
+    rate_name: &'static str,
     syntax: &'static Syntax,
     discipline: Discipline,
     cache: Option<&BucketCache>,
 ) -> Result<Bucket, Error> {
-    let Some(cache) = cache else { return parse_bucket(args, rate, syntax, discipline) };
+    let Some(cache) = cache else { return parse_bucket(args, rate_name, syntax, discipline) };
     let mut unread = *args;
     let words = args.next_words();
-    let bucket = cache.get_or_parse(words, discipline, || parse_bucket(&mut unread, rate, syntax, discipline))?;
+    let bucket = cache.get_or_parse(words, discipline, || parse_bucket(&mut unread, rate_name, syntax, discipline))?;
     // The bucket already has this discipline. Setting it again rebuilds the bucket from its fields, which stay in
     // registers, and tells the compiler to omit the code of the other discipline.
     Ok(bucket.under(discipline))
 }
 
-/// Parses `capacity rate period`.
+/// Parses `capacity rate period`. Errors call the rate `rate_name`.
 fn parse_bucket(
     args: &mut Args,
-    rate: &'static str,
+    rate_name: &'static str,
     syntax: &'static Syntax,
     discipline: Discipline,
 ) -> Result<Bucket, Error> {
     let capacity = amount(args, "capacity", syntax)?;
-    let refill = args.positional(rate, syntax, &RATE, Amount::parse_down)?;
+    let refill = args.positional(rate_name, syntax, &RATE, Amount::parse_down)?;
     let period = period(args, "period", syntax)?;
     Bucket::new(capacity, refill, period, discipline).map_err(|invalid| {
         let must_be = match invalid {
             InvalidBucket::NoRefill => &RATE,
             InvalidBucket::SlowRefill => &QUICK_RATE,
         };
-        Error::out_of_range(rate, must_be, args.before(1))
+        Error::out_of_range(rate_name, must_be, args.before(1))
     })
 }
 
@@ -232,7 +233,7 @@ fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<ParsedLimit<'a>, Er
     let syntax = if of_policy { &CONCURRENCY_OF_POLICY } else { &CONCURRENCY };
     let (limit, ttl) = (amount(args, "limit", syntax)?, period(args, "ttl", syntax)?);
     let holder = if of_policy { &[] } else { args.option_value("holder", syntax, &HOLDER, name::valid)? };
-    Ok(ParsedLimit { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
+    Ok(ParsedLimit { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder_or_item: holder })
 }
 
 /// Parses `holder [holder ...]`.

@@ -103,8 +103,8 @@ impl<'a> KeyRequest<'a> {
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
         // Copies the fields, so that those of the caller can stay in registers if there are no options.
-        let ParsedLimit { limit, holder } = *parsed;
-        KeyRequest::build_single_out_of_line(args, &ParsedLimit { limit, holder }, options)
+        let ParsedLimit { limit, holder_or_item } = *parsed;
+        KeyRequest::build_single_out_of_line(args, &ParsedLimit { limit, holder_or_item }, options)
     }
 
     #[inline(never)]

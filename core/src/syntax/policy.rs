@@ -204,14 +204,14 @@ impl Policy {
         for policy_limit in &self.limits {
             let PolicyLimit { limit, slower, cost, name, shadow, .. } = policy_limit;
             let of_leases = policy_limit.is_of_leases();
-            let holder = match holder {
+            let holder_or_item = match holder {
                 _ if policy_limit.is_of_items() => common.options.item.ok_or(Error::NoItem)?,
                 Some(holder) if of_leases => holder,
                 None if of_leases && common.purpose == Purpose::Charge => return Err(Error::NoHolder),
                 _ => &[],
             };
             let own = Options { cost: *cost, name: name.as_deref(), ..Options::NONE };
-            let spec = common.spec(&ParsedLimit { limit: *limit, holder }, &own)?;
+            let spec = common.spec(&ParsedLimit { limit: *limit, holder_or_item }, &own)?;
             let spec = Spec { shadow: *shadow, by_policy: true, slower: slower.as_ref(), ..spec };
             specs.push(if verb == Verb::Take { policy_limit.forced(spec) } else { spec });
         }

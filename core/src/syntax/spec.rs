@@ -36,7 +36,7 @@ pub struct Spec<'a> {
     /// Requested cost and mode.
     pub request: Request,
     /// Holder of a lease, or item of a sketch. Empty for any other limit.
-    pub holder: &'a [u8],
+    pub holder_or_item: &'a [u8],
     /// Amount that must stay available after the call (KEEP), at most the whole limit.
     pub keep: Amount,
     /// Name of the component in a composite key (AS), 1 to [`MAX_SPEC_NAME`] bytes.
@@ -61,14 +61,14 @@ pub struct ParsedLimit<'a> {
     /// Parsed limit.
     pub(super) limit: AnyLimit,
     /// Holder of a lease, or item of a sketch. Empty for any other limit.
-    pub(super) holder: &'a [u8],
+    pub(super) holder_or_item: &'a [u8],
 }
 
 impl ParsedLimit<'_> {
     /// Creates the result for a limit without a holder or an item.
     #[inline(always)]
     pub(super) fn of(limit: AnyLimit) -> Self {
-        ParsedLimit { limit, holder: &[] }
+        ParsedLimit { limit, holder_or_item: &[] }
     }
 }
 
@@ -84,12 +84,12 @@ impl<'a> Spec<'a> {
     /// Creates a spec with a cost of 1 and no options.
     #[must_use]
     #[inline(always)]
-    pub fn plain(ParsedLimit { limit, holder }: ParsedLimit<'a>) -> Spec<'a> {
+    pub fn plain(ParsedLimit { limit, holder_or_item }: ParsedLimit<'a>) -> Spec<'a> {
         let request = Request::Take(Amount::ONE);
         Spec {
             limit,
             request,
-            holder,
+            holder_or_item,
             keep: Amount::ZERO,
             name: None,
             own_cost: false,
@@ -117,7 +117,7 @@ impl<'a> Spec<'a> {
     #[must_use]
     #[inline(always)]
     pub fn item(&self) -> Option<&'a [u8]> {
-        matches!(self.limit, AnyLimit::Sketch(_)).then_some(self.holder)
+        matches!(self.limit, AnyLimit::Sketch(_)).then_some(self.holder_or_item)
     }
 
     /// Lowers the limit by `keep`, which stays available for other calls (KEEP).

@@ -8,8 +8,8 @@ mod policies;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
-    self, AcquireOptions, Block, Idempotency, KeyRequest, MAX_ID, MAX_SPEC_NAME, MAX_SPECS, ManyKeysRequest, Purpose,
-    LimitParser, Spec, SpecOptions,
+    self, AcquireOptions, Block, Idempotency, KeyRequest, LimitParser, MAX_ID, MAX_SPEC_NAME, MAX_SPECS,
+    ManyKeysRequest, Purpose, Spec, SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyIndex};
 use ratelimit_core::wire::error::Error;
@@ -226,8 +226,8 @@ fn assert_idempotency(idempotency: &Idempotency, purpose: Purpose) {
 
 fn assert_sayable(spec: &Spec) {
     // A policy's lease that no id holds is only peeked at. As words, it needs a holder.
-    let unheld = spec.is_held_by_id() && spec.holder.is_empty();
-    let spec = &if unheld { Spec { holder: b"holder", ..*spec } } else { *spec };
+    let unheld = spec.is_held_by_id() && spec.holder_or_item.is_empty();
+    let spec = &if unheld { Spec { holder_or_item: b"holder", ..*spec } } else { *spec };
     let said = said(spec);
     let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(said.iter().map(Vec::as_slice)).collect();
     match parse(&words, |args| KeyRequest::take(args, None)) {
@@ -258,7 +258,7 @@ fn meaning(spec: &Spec) -> String {
         Request::ForceUpTo(cost) => Request::Force(cost),
         request => request,
     };
-    format!("{limit} {request:?} {:?} {}", spec.holder, spec.nx)
+    format!("{limit} {request:?} {:?} {}", spec.holder_or_item, spec.nx)
 }
 
 /// Returns the words of a peek that keeps more than its limit, which lowers the limit to nothing.
@@ -272,10 +272,10 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = limit.split(' ').map(|word| word.as_bytes().to_vec()).collect();
     if let AnyLimit::Sketch(_) = spec.limit {
         // Behind its numbers, and before its size.
-        words.insert(4, spec.holder.to_vec());
+        words.insert(4, spec.holder_or_item.to_vec());
     }
     if let AnyLimit::Concurrency(_) = spec.limit {
-        words.push(spec.holder.to_vec());
+        words.push(spec.holder_or_item.to_vec());
         words.extend(spec.nx.then(|| b"NX".to_vec()));
         if spec.request.is_peek() {
             words.extend(past_limit(spec));

@@ -146,7 +146,7 @@ impl Store {
             let fence = Token::new(self.last_token);
             call.request.specs.iter_mut().for_each(|spec| spec.fence = fence);
         }
-        let holder = call.request.specs.first().map_or(&[][..], |spec| spec.holder);
+        let holder = call.request.specs.first().map_or(&[][..], |spec| spec.holder_or_item);
         let (_, outcomes) = self.evaluate(vec![(name, call)], false, now)?;
         let mut integers = outcomes.first().map(|outcome| row(&outcome.answer)).unwrap_or_default();
         if acquiring.fence {

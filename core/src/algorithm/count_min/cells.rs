@@ -11,18 +11,19 @@ pub(super) const CELLS_PER_PIECE: usize = 509;
 /// Number of pieces in a chunk. Copying a sketch increments one reference count per chunk, at most 260.
 const PIECES_PER_CHUNK: usize = 254;
 
-const _: () = assert!(size_of::<Piece>() + COUNTS == 4096 && size_of::<Chunk>() + COUNTS == 2048);
+const _: () = assert!(size_of::<Piece>() + ARC_COUNTS_SIZE == 4096 && size_of::<Chunk>() + ARC_COUNTS_SIZE == 2048);
 
 /// Size of the reference counts of an `Arc`, in bytes.
-const COUNTS: usize = 16;
+const ARC_COUNTS_SIZE: usize = 16;
 
 /// Adjacent cells. Their levels are relative to the beginning of an [era](super::mark). The next write converts them to
 /// the current era.
 struct Piece {
     /// Era of the levels.
     era: u64,
-    /// Levels of the cells. Atomic, so that a sketch that owns the piece alone can write without locking the `Arc`,
-    /// which would take more instructions than the rest of a charge.
+    /// Levels of the cells. Atomic, so that a sketch that owns the piece alone can write through a shared reference,
+    /// without `Arc::make_mut` or `Arc::get_mut`. Their atomic operations would take more instructions than the rest of
+    /// a charge.
     levels: [AtomicU64; CELLS_PER_PIECE],
 }
 
@@ -49,7 +50,7 @@ struct Chunk {
     pieces: [Option<Arc<Piece>>; PIECES_PER_CHUNK],
 }
 
-/// Cells that have been written.
+/// Cells of a sketch. Only pieces with a cell that has been written are allocated.
 #[derive(Clone, Default)]
 pub(super) struct Cells {
     chunks: Box<[Option<Arc<Chunk>>]>,
@@ -68,13 +69,13 @@ fn position(cell: u32) -> (usize, usize, usize) {
 }
 
 impl Cells {
-    /// Creates cells, none of which has been written.
+    /// Creates cells of which none has been written, without allocating a piece.
     pub(super) fn new(cells: usize) -> Cells {
         let chunks = cells.div_ceil(CELLS_PER_PIECE).div_ceil(PIECES_PER_CHUNK);
         Cells { chunks: vec![None; chunks].into(), allocated_chunks: 0, allocated_pieces: 0 }
     }
 
-    /// Returns the level of a cell, and the era of the level. Returns `None` if the cell has not been written.
+    /// Returns the level of a cell, and the era of the level. Returns `None` if no cell of its piece has been written.
     #[inline(always)]
     pub(super) fn level(&self, cell: u32) -> Option<(u64, u64)> {
         let (chunk, piece, within) = position(cell);
@@ -85,7 +86,7 @@ impl Cells {
     /// Raises a cell to `level`, which is of the era of `mark`. Returns `true` if the cell was below.
     #[inline(always)]
     pub(super) fn raise(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
-        let Some(stored) = self.own_level(cell, mark) else { return self.raise_elsewhere(cell, level, mark) };
+        let Some(stored) = self.own_level(cell, mark) else { return self.prepare_piece_and_raise(cell, level, mark) };
         let is_below = stored.load(Relaxed) < level;
         if is_below {
             stored.store(level, Relaxed);
@@ -115,9 +116,9 @@ impl Cells {
         self.own_piece(chunk, piece).is_none()
     }
 
-    /// Raises a cell of a missing or shared piece, or of one in an earlier era.
+    /// Raises a cell of a missing or shared piece, or of a piece in an earlier era.
     #[cold]
-    fn raise_elsewhere(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
+    fn prepare_piece_and_raise(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
         let cell = usize::try_from(cell).unwrap_or(usize::MAX);
         let levels = self.levels_mut(cell / CELLS_PER_PIECE, mark);
         let Some(stored) = levels.and_then(|levels| levels.get_mut(cell % CELLS_PER_PIECE)) else { return false };
@@ -159,8 +160,9 @@ impl Cells {
         pieces.map(|(number, piece)| (number, piece.levels.as_slice(), piece.era))
     }
 
-    /// Copies pieces to new blocks, from number `from` on, as long as `has_time` returns `true`. Returns the number of
-    /// the next piece, if there is one. Shared pieces are left in place.
+    /// Moves pieces to new blocks, from number `from` on, as long as `has_time` returns `true`: the server defragments
+    /// its memory. Returns the number of the next piece, if there is one. The list of chunks and the chunks are moved
+    /// too, without a check of the time. Shared chunks and pieces are left in place.
     pub(super) fn renew(&mut self, from: usize, has_time: &mut impl FnMut() -> bool) -> Option<usize> {
         if from == 0 {
             let mut chunks = Vec::with_capacity(self.chunks.len());
@@ -186,7 +188,7 @@ impl Cells {
         None
     }
 
-    /// Returns the addresses of all blocks: the list of chunks, and each chunk followed by its pieces.
+    /// Returns the addresses of the list of chunks and of all blocks: each chunk, followed by its pieces.
     #[cfg(test)]
     pub(super) fn addresses(&self) -> Vec<usize> {
         let chunks = self.chunks.iter().flatten();
@@ -197,15 +199,15 @@ impl Cells {
         std::iter::once(self.chunks.as_ptr().addr()).chain(chunks.flat_map(of_chunk)).collect()
     }
 
-    /// Returns the number of blocks besides the list of chunks.
+    /// Returns the number of blocks, which are the allocated chunks and pieces. The list of chunks does not count.
     pub(super) fn blocks(&self) -> usize {
         self.allocated_chunks.saturating_add(self.allocated_pieces)
     }
 
-    /// Returns the size of the blocks in bytes.
+    /// Returns the size of the list of chunks and of all blocks in bytes.
     pub(super) fn bytes(&self) -> usize {
         let list = self.chunks.len().saturating_mul(size_of::<Option<Arc<Chunk>>>());
-        list.saturating_add(self.allocated_chunks.saturating_mul(size_of::<Chunk>().saturating_add(COUNTS)))
-            .saturating_add(self.allocated_pieces.saturating_mul(size_of::<Piece>().saturating_add(COUNTS)))
+        list.saturating_add(self.allocated_chunks.saturating_mul(size_of::<Chunk>().saturating_add(ARC_COUNTS_SIZE)))
+            .saturating_add(self.allocated_pieces.saturating_mul(size_of::<Piece>().saturating_add(ARC_COUNTS_SIZE)))
     }
 }

@@ -6,14 +6,15 @@ use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use crate::wire::name;
 
-/// First field of an effect without a change.
+/// Tag of a change: none.
 pub(super) const NOTHING: u64 = 0;
-/// First field of an effect that records a call.
+/// Tag of a change: a recorded call.
 pub(super) const RECORDS: u64 = 1;
-/// First field of an effect that settles a call.
+/// Tag of a change: a settled call.
 pub(super) const SETTLES: u64 = 2;
 
-/// Change of the idempotency records by one call, apart from swept records.
+/// Change of the idempotency records by one call. The removal of expired records is not part of it: a server that
+/// applies the effect of the call removes the same records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyChange {
     /// No change.
@@ -24,8 +25,8 @@ pub enum IdempotencyChange {
     Settled(Box<[u8]>),
 }
 
-/// Encodes an effect without a change.
-pub fn encode_no_effect(to: &mut impl Encoder) {
+/// Encodes that a call changed no record.
+pub fn encode_no_change(to: &mut impl Encoder) {
     to.integer(NOTHING);
 }
 
@@ -53,6 +54,7 @@ impl IdempotencyChange {
         match self {
             IdempotencyChange::Nothing => true,
             IdempotencyChange::RecordedCall(id, call) => {
+                // A call at the latest time expires at that time.
                 find(id).is_none() && !call.settled && (call.expires_at > now || now == Timestamp::MAX)
             }
             IdempotencyChange::Settled(id) => find(id).is_some_and(|call| !call.settled),

@@ -5,7 +5,7 @@
 //! changes sweep, and each removes the first expired calls in the order of `(expires_at, id)`. So servers that apply the
 //! same changes in the same order have equal states, byte for byte.
 
-use super::idempotency_change::{encode_no_effect, encode_recorded, encode_settled};
+use super::idempotency_change::{encode_no_change, encode_recorded, encode_settled};
 use super::recorded_call::{RecordedCall, decode_charges, encode_charges};
 use super::settlement::Charge;
 use crate::limit::Usage;
@@ -47,7 +47,7 @@ pub struct IdempotencyTable {
     delta: IdempotencyDelta,
 }
 
-/// Change by a call, apart from swept ids.
+/// Change by a call, without the removal of expired ids.
 #[derive(Clone, Copy, Debug, Default)]
 enum IdempotencyDelta {
     #[default]
@@ -246,11 +246,11 @@ impl IdempotencyTable {
         Some(ids)
     }
 
-    /// Encodes the change since the last call of this method, without swept ids. Must be called after every change, even
-    /// if nothing is propagated.
+    /// Encodes the change since the last call of this method, without the removal of expired ids. Must be called after
+    /// every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match std::mem::take(&mut self.delta) {
-            IdempotencyDelta::Nothing => encode_no_effect(to),
+            IdempotencyDelta::Nothing => encode_no_change(to),
             IdempotencyDelta::Settled(position) => {
                 if let Some(record) = self.calls.record_at(position) {
                     encode_settled(record.name, to);

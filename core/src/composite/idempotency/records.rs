@@ -4,7 +4,7 @@
 //! its effect is encoded. More than [`MAX_PACKED_CALLS`] stay unpacked until a quarter of that number is left. The stored
 //! and propagated encoding is the same for both forms.
 
-use super::idempotency_change::encode_no_effect;
+use super::idempotency_change::encode_no_change;
 use super::idempotency_table::encode_calls;
 use super::packed::{MAX_PACKED_CALLS, Packed, pack};
 use super::settlement::{Charge, Settlement};
@@ -311,11 +311,11 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Encodes the change of the calls since the last call of this method, without sweeps. Must be called after every
-    /// change, even if nothing is propagated.
+    /// Encodes the change of the calls since the last call of this method, without the removal of expired ids. Must be
+    /// called after every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match &mut self.0 {
-            Form::Packed(_) => encode_no_effect(to),
+            Form::Packed(_) => encode_no_change(to),
             Form::Open(open) => open.calls.encode_effect(to),
         }
     }

@@ -366,13 +366,13 @@ impl Model {
         let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, evaluation.change) else { return false };
         let component = self.components.iter().find(|component| Some(component.number) == number);
         component
-            .and_then(|component| units_held(&component.usage, spec.holder, now))
+            .and_then(|component| units_held(&component.usage, spec.holder_or_item, now))
             .is_some_and(|units| takes <= units)
     }
 
     /// Returns `true` if a settlement releases the lease of its id.
     fn releases(&self, call: &CompositeRequest, now: Timestamp) -> bool {
-        let mut holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder);
+        let mut holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder_or_item);
         let leases = self.components.iter().find(|component| component.usage.kind() == UsageKind::Concurrency);
         let holds = |holder| leases.is_some_and(|leases| units_held(&leases.usage, holder, now).is_some());
         call.purpose == Purpose::Settle && holders.any(holds)

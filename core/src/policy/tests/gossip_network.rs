@@ -46,7 +46,7 @@ enum Event {
 struct Node {
     table: Table,
     gossip: Gossip<usize>,
-    is_batch_armed: bool,
+    is_round_scheduled: bool,
     /// A server with paused writes takes over nothing.
     is_paused: bool,
 }
@@ -110,8 +110,8 @@ impl Network {
 
     /// Has a node lose all that it knows.
     fn restart(&mut self, node: usize) {
-        let is_batch_armed = self.nodes[node].is_batch_armed;
-        self.nodes[node] = Node { is_batch_armed, ..Node::new(node) };
+        let is_round_scheduled = self.nodes[node].is_round_scheduled;
+        self.nodes[node] = Node { is_round_scheduled, ..Node::new(node) };
     }
 
     /// Sets a policy at a node, and returns its record, which has not been sent yet.
@@ -198,8 +198,8 @@ impl Network {
                 }
             }
             Event::Turn(node) => {
-                self.nodes[node].is_batch_armed = false;
-                self.run_batch(node, clock);
+                self.nodes[node].is_round_scheduled = false;
+                self.run_round(node, clock);
             }
             Event::Arrival { from, to, message } => {
                 let Node { table, gossip, is_paused, .. } = &mut self.nodes[to];
@@ -217,28 +217,28 @@ impl Network {
                     }
                     Message::Ask(groups) => {
                         gossip.answer(from, groups);
-                        self.arm_batch(to);
+                        self.schedule_round(to);
                     }
                     Message::Records(records) => {
                         gossip.receive_records(from, steady);
                         for record in records.iter() {
                             assert!(table.buffer(record, clock));
                         }
-                        self.arm_batch(to);
+                        self.schedule_round(to);
                     }
                 }
             }
         }
     }
 
-    fn arm_batch(&mut self, node: usize) {
-        if !std::mem::replace(&mut self.nodes[node].is_batch_armed, true) {
+    fn schedule_round(&mut self, node: usize) {
+        if !std::mem::replace(&mut self.nodes[node].is_round_scheduled, true) {
             self.after(TURN, Event::Turn(node));
         }
     }
 
     /// Sends pieces of answers, and takes over records.
-    fn run_batch(&mut self, node: usize, clock: Timestamp) {
+    fn run_round(&mut self, node: usize, clock: Timestamp) {
         for _ in 0..ANSWERS_AT_ONCE {
             let Some((to, mut walk)) = self.nodes[node].gossip.next_answer() else { break };
             let records = self.nodes[node].table.next_batch(&mut walk, BATCH_SIZE, BATCH_BYTES, clock);
@@ -246,7 +246,7 @@ impl Network {
                 self.send(node, to, &Message::Records(Rc::new(records)));
             }
             self.nodes[node].gossip.requeue_answer(to, walk);
-            self.arm_batch(node);
+            self.schedule_round(node);
         }
         let Node { table, is_paused, .. } = &mut self.nodes[node];
         if !*is_paused {
@@ -255,7 +255,7 @@ impl Network {
                     return;
                 }
             }
-            self.arm_batch(node);
+            self.schedule_round(node);
         }
     }
 
@@ -286,7 +286,7 @@ impl Network {
 impl Node {
     fn new(number: usize) -> Node {
         let table = Table::of_node(whole(number) + 1);
-        Node { table, gossip: Gossip::default(), is_batch_armed: false, is_paused: false }
+        Node { table, gossip: Gossip::default(), is_round_scheduled: false, is_paused: false }
     }
 }
 
@@ -434,7 +434,7 @@ fn primary_that_never_converges_costs_little() {
     let bytes = network.bytes_a_second(60_000);
     assert!(bytes < digests_a_second(100) * 6 / 5, "{bytes} bytes a second");
     network.nodes[1].is_paused = false;
-    network.arm_batch(1);
+    network.schedule_round(1);
     assert!(network.repair() <= 1_500);
 }
 

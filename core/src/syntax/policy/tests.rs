@@ -217,8 +217,12 @@ fn id_of_the_call_is_the_holder_of_a_policys_lease() {
     let holder = |text: &str| {
         let request = request(text, &policy)?;
         let KeyRequest::Composite(call) = request else { unreachable!() };
-        assert_eq!(call.specs[1].holder, b"");
-        Ok((String::from_utf8_lossy(call.specs[0].holder).into_owned(), call.specs[0].request, call.specs[1].request))
+        assert_eq!(call.specs[1].holder_or_item, b"");
+        Ok((
+            String::from_utf8_lossy(call.specs[0].holder_or_item).into_owned(),
+            call.specs[0].request,
+            call.specs[1].request,
+        ))
     };
     assert_eq!(holder("ONCE req-1 5m COST 7"), Ok(("req-1".to_owned(), take(2), take(7))));
     assert_eq!(holder("SETTLE req-1 7"), Ok(("req-1".to_owned(), take(0), take(0))));

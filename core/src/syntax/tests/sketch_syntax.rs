@@ -5,7 +5,7 @@ use crate::algorithm::count_min::SketchSize;
 
 /// Returns the limit, item and request of a spec.
 fn shown(spec: &Spec) -> (String, Vec<u8>, Request) {
-    (spec.limit.to_string(), spec.holder.to_vec(), spec.request)
+    (spec.limit.to_string(), spec.holder_or_item.to_vec(), spec.request)
 }
 
 fn take(text: &str) -> Result<KeyRequest<'static>, Error> {
@@ -125,11 +125,11 @@ fn call_names_the_item_of_a_policys_sketch() {
         assert_eq!(policy.to_string(), text);
         assert_eq!(policy.composite().map(|_| ()), Err(Error::NoItem), "{text}");
         let KeyRequest::Composite(call) = by_policy(&policy, options).unwrap() else { unreachable!("{text}") };
-        assert_eq!(call.specs.iter().map(|spec| spec.holder).collect::<Vec<_>>(), [b"a"], "{text}");
+        assert_eq!(call.specs.iter().map(|spec| spec.holder_or_item).collect::<Vec<_>>(), [b"a"], "{text}");
     }
     // A policy without a sketch ignores ITEM.
     let bucket = policy("TOKENBUCKET 5 5 1m").unwrap();
-    assert!(matches!(by_policy(&bucket, "ITEM a"), Ok(KeyRequest::One(spec)) if spec.holder.is_empty()));
+    assert!(matches!(by_policy(&bucket, "ITEM a"), Ok(KeyRequest::One(spec)) if spec.holder_or_item.is_empty()));
     // Scaling applies to the items' buckets. A faster refill is recorded with the unscaled limit.
     let scaled = plain.scaled(units(2));
     let KeyRequest::Composite(call) = by_policy(&scaled, "ITEM a").unwrap() else {
@@ -151,7 +151,7 @@ fn item_is_accepted_only_after_a_policy_name() {
     let sketch = policy("SKETCH 5 5 1m").unwrap();
     let items = request.keys.iter().map(|(_, of_key)| match of_key {
         KeyRequest::Policy(by) => match by.request(&sketch).unwrap() {
-            KeyRequest::One(spec) => spec.holder.to_vec(),
+            KeyRequest::One(spec) => spec.holder_or_item.to_vec(),
             other => unreachable!("{other:?}"),
         },
         other => unreachable!("{other:?}"),

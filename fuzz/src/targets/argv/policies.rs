@@ -109,9 +109,9 @@ fn assert_request(by: &PolicyRequest, policy: &Policy) {
         assert!(spec.by_policy);
         match idempotency {
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } if spec.is_held_by_id() => {
-                assert_eq!(spec.holder, id)
+                assert_eq!(spec.holder_or_item, id)
             }
-            _ => assert!(spec.holder.is_empty()),
+            _ => assert!(spec.holder_or_item.is_empty()),
         }
     }
     match by.reject_longer_reply(policy) {
@@ -131,7 +131,7 @@ fn assert_takes_no_unheld_lease(by: &PolicyRequest, policy: &Policy) {
         Ok(KeyRequest::Composite(call)) => call.specs,
         request => return assert!(!matches!(request, Ok(KeyRequest::One(spec)) if spec.is_held_by_id())),
     };
-    let unheld = specs.iter().filter(|spec| spec.is_held_by_id() && spec.holder.is_empty());
+    let unheld = specs.iter().filter(|spec| spec.is_held_by_id() && spec.holder_or_item.is_empty());
     unheld.for_each(|spec| assert_eq!(spec.request, Request::Take(Amount::ZERO)));
 }
 

@@ -39,7 +39,7 @@ impl Model {
                 // A plain key has no record of the id, but may hold its lease.
                 self.move_back(now);
                 for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
-                    self.take_back(spec.holder, now);
+                    self.take_back(spec.holder_or_item, now);
                 }
                 return;
             }
@@ -102,7 +102,7 @@ impl Model {
         }
         if call.purpose == Purpose::Settle {
             for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
-                self.take_back(spec.holder, now);
+                self.take_back(spec.holder_or_item, now);
             }
         }
         self.finish(now);
