@@ -27,6 +27,8 @@ from bench.valkey import Valkey
 from support import binaries
 from support.server import REPOSITORY
 
+pytestmark = pytest.mark.once
+
 TEXT = """\
 server = "Redis 7.0"
 

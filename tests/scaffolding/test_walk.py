@@ -16,6 +16,9 @@ from bench.servers import AOF
 from bench.wire import Pipe
 from support import binaries
 
+# vgdb does not find a server that runs with the libraries of another folder, as in `make matrix`.
+pytestmark = pytest.mark.once
+
 REPOSITORY = Path(__file__).parents[2]
 NOT_COUNTED = re.compile(r"core/src/(number|wire|algorithm)\b")
 BEFORE, COUNTED = 100, 200
