@@ -1,5 +1,5 @@
-//! Response headers: those of draft-ietf-httpapi-ratelimit-headers-10, in the form that the client packages use, too,
-//! or the headers of an older draft, like those of envoyproxy/ratelimit.
+//! Response headers: those of draft-ietf-httpapi-ratelimit-headers-10, in the form that the client packages also use,
+//! or those of an older draft, as in envoyproxy/ratelimit.
 
 use crate::call::LimitDecision;
 use crate::evaluation::{PartDecision, RequestDecision};
@@ -8,7 +8,7 @@ use crate::metrics::Outcome;
 use clap::ValueEnum;
 use std::fmt::{Display, Write as _};
 
-/// `Retry-After` of a request that is denied because the server is away, in seconds.
+/// `Retry-After` of a request that is denied because the server is away (`--on-outage closed`), in seconds.
 const OUTAGE_RETRY_SECONDS: u64 = 1;
 
 /// Names of the headers of the older draft that forward auth adds.
@@ -17,11 +17,11 @@ const LEGACY_NAMES: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "
 /// Format of the response headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HeaderFormat {
-    /// `RateLimit`, `RateLimit-Policy`, and for a denied request `Retry-After`.
+    /// `RateLimit`, `RateLimit-Policy`, and for a denied request that may pass later `Retry-After`.
     Standard,
     /// A header each for the limit, the remaining units and the seconds until the reset, as in envoyproxy/ratelimit.
     Separate,
-    /// No headers.
+    /// No headers, except `Retry-After` in forward auth.
     Off,
 }
 
@@ -47,8 +47,8 @@ impl ResponseHeaders {
         }
     }
 
-    /// Returns the headers of forward auth, which always has `Retry-After` and, with the standard headers, those of the
-    /// older draft.
+    /// Returns the headers of forward auth. A denied request that may pass later has `Retry-After` in every format. The
+    /// standard format also has the headers of the older draft.
     #[must_use]
     pub fn forward_auth_fields(&self, decision: &RequestDecision) -> Vec<(&str, String)> {
         let mut fields = self.fields(decision);
@@ -89,7 +89,8 @@ fn standard_fields(decision: &RequestDecision) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// Returns the header `Retry-After` of a denied request. A request that never passes has none.
+/// Returns the header `Retry-After` of a denied request. A request that never passes has none, nor has one that is
+/// answered with an error while the server is away (`--on-outage error`).
 fn retry_after(decision: &RequestDecision) -> Option<(&'static str, String)> {
     let denying = decision.parts.iter().filter(|part| part.denies && !decision.allowed);
     let waits = denying.map(|part| match (&part.decision, part.outcome) {
@@ -133,7 +134,8 @@ fn described_part(decision: &RequestDecision) -> Option<&PartDecision> {
     })
 }
 
-/// Returns the name, the decision and the window in seconds of each enforced limit of a part.
+/// Returns the label, the decision and the window in seconds of each enforced limit of a part. The label is the name of
+/// the limit, or `default` if there is one limit.
 fn labelled_limits(part: &PartDecision) -> Vec<(&str, LimitDecision, Option<u64>)> {
     let decisions = part.decision.as_ref().map(|decision| decision.each.as_slice()).unwrap_or_default();
     if part.limits.len() == decisions.len() {
@@ -150,8 +152,8 @@ fn labelled_limits(part: &PartDecision) -> Vec<(&str, LimitDecision, Option<u64>
     part.governing().map(|decision| ("default", decision, None)).into_iter().collect()
 }
 
-/// Appends a string of a structured field (RFC 9651) to a list. Characters that would need an escape are dropped; names
-/// of limits have none.
+/// Appends a string of a structured field (RFC 9651) to a list. Drops all but the graphic ASCII characters
+/// that need no escape; names of limits have no others.
 fn push_string(list: &mut String, label: &str) {
     list.push_str(if list.is_empty() { "\"" } else { ", \"" });
     list.extend(label.chars().filter(|letter| letter.is_ascii_graphic() && *letter != '"' && *letter != '\\'));

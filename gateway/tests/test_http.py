@@ -273,8 +273,14 @@ def test_malformed_json_is_refused(gateway: Gateway, malformed: object) -> None:
 @pytest.mark.parametrize(
     ("descriptor", "error"),
     [
-        ({"hits_addend": -1}, "a number must be an integer from 0"),
-        ({"limit": {"unit": True}}, "unit must be such as MINUTE"),
+        ({"hits_addend": -1}, "a number must be a non-negative integer"),
+        ({"hits_addend": "many"}, "hits_addend must be an integer from 0 to 18446744073709551615"),
+        (
+            {"limit": {"requests_per_unit": 4_294_967_296}},
+            "requests_per_unit must be an integer from 0 to 4294967295",
+        ),
+        ({"limit": {"unit": True}}, "unit must be the name or number of a unit, such as MINUTE"),
+        ({"limit": {"unit": "EON"}}, "unit must be the name or number of a unit, such as MINUTE"),
         ("user", "a descriptor must be an object"),
     ],
 )

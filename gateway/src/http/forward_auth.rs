@@ -36,8 +36,8 @@ struct ProxiedRequest<'a> {
     client: String,
 }
 
-/// Returns status 200 if the request is allowed, 429 if it is denied, 503 if it is denied because the server is away,
-/// and 400 if it is malformed.
+/// Returns status 200 if the request is allowed, 429 if it is denied, 400 if it is malformed, and 503 if the server is
+/// away, under `--on-outage closed` or `error`.
 pub async fn respond(rls: &Rls, head: &Parts, peer: IpAddr, caller: Caller) -> Response<Body> {
     let part = match resolve(&rls.config.load(), &rls.settings, head, peer) {
         Ok(part) => part,

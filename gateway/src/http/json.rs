@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::fmt::Display;
 
 /// Rate limit request. Names may be in lowerCamelCase, numbers may be strings, and absent values may be `null`.
 #[derive(Deserialize)]
@@ -49,26 +50,26 @@ struct JsonLimit {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number must be an integer from 0, perhaps as text")]
+#[serde(untagged, expecting = "a number must be a non-negative integer, which may be a string")]
 enum JsonNumber {
     Plain(u64),
     Text(String),
 }
 
 impl JsonNumber {
-    fn parse<N: TryFrom<u64>>(self, name: &str) -> Result<N, String> {
+    fn parse<N: TryFrom<u64> + Copy + Display>(self, name: &str, max: N) -> Result<N, String> {
         let number = match self {
             JsonNumber::Plain(number) => Some(number),
             JsonNumber::Text(text) => text.parse().ok(),
         };
         let number = number.and_then(|number| N::try_from(number).ok());
-        number.ok_or_else(|| format!("{name} must be a number"))
+        number.ok_or_else(|| format!("{name} must be an integer from 0 to {max}"))
     }
 }
 
 /// Name or number of a unit.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "unit must be such as MINUTE")]
+#[serde(untagged, expecting = "unit must be the name or number of a unit, such as MINUTE")]
 enum JsonUnit {
     Named(String),
     Numbered(i32),
@@ -99,7 +100,7 @@ pub async fn respond(rls: &Rls, body: &[u8], caller: Caller) -> Response<Body> {
 fn convert_request(request: Request) -> Result<RateLimitRequest, String> {
     let descriptors =
         request.descriptors.unwrap_or_default().into_iter().map(convert_descriptor).collect::<Result<_, _>>()?;
-    let hits_addend = request.hits_addend.map_or(Ok(0), |hits| hits.parse("hits_addend"))?;
+    let hits_addend = request.hits_addend.map_or(Ok(0), |hits| hits.parse("hits_addend", u32::MAX))?;
     Ok(RateLimitRequest { domain: request.domain.unwrap_or_default(), descriptors, hits_addend })
 }
 
@@ -110,11 +111,11 @@ fn convert_descriptor(json: JsonDescriptor) -> Result<RateLimitDescriptor, Strin
             Some(JsonUnit::Numbered(number)) => Some(number),
             None => Some(RateLimitUnit::Unknown.into()),
         };
-        let requests = limit.requests_per_unit.map_or(Ok(0), |number| number.parse("requests_per_unit"))?;
-        let unit = unit.ok_or("unit must be such as MINUTE")?;
+        let requests = limit.requests_per_unit.map_or(Ok(0), |number| number.parse("requests_per_unit", u32::MAX))?;
+        let unit = unit.ok_or("unit must be the name or number of a unit, such as MINUTE")?;
         Ok::<_, String>(RateLimitOverride { requests_per_unit: requests, unit })
     });
-    let hits = json.hits_addend.map(|hits| hits.parse("hits_addend"));
+    let hits = json.hits_addend.map(|hits| hits.parse("hits_addend", u64::MAX));
     let entry = |entry: JsonEntry| Entry { key: entry.key.unwrap_or_default(), value: entry.value.unwrap_or_default() };
     Ok(RateLimitDescriptor {
         entries: json.entries.unwrap_or_default().into_iter().map(entry).collect(),
@@ -124,7 +125,8 @@ fn convert_descriptor(json: JsonDescriptor) -> Result<RateLimitDescriptor, Strin
     })
 }
 
-/// Returns a response in proto3's JSON, which leaves out fields with their default value.
+/// Returns a response in proto3's JSON, with all lists, codes and limits. Other fields are left out if they are zero or
+/// absent.
 fn response_to_json(response: &RateLimitResponse) -> Value {
     let headers =
         response.response_headers_to_add.iter().map(|header| json!({"key": header.key, "value": header.value}));
