@@ -31,7 +31,7 @@ struct Bounds {
     uncompressed: u64,
     /// Maximum size of all logs together, in bytes.
     all: usize,
-    /// Maximum number of lines and evaluations of one replay.
+    /// Maximum work of one replay: the sum of its lines and its evaluations.
     work: u64,
 }
 
@@ -46,7 +46,7 @@ const BOUNDS: Bounds = Bounds {
     work: 50_000_000,
 };
 
-/// Uploads in progress.
+/// Bounds, and the permits that uploads and replays hold.
 struct Uploads {
     bounds: Bounds,
     /// Permits for the bytes of all logs.
@@ -83,22 +83,25 @@ struct ReplayQuery {
 
 impl ReplayQuery {
     fn parse(self, bounds: Bounds, work: WorkBudget) -> Result<Replay, String> {
-        let trusted = self.trusted.as_deref().filter(|trusted| !trusted.is_empty()).unwrap_or("127.0.0.1,::1");
+        let non_empty = |option: Option<String>| option.filter(|text| !text.is_empty());
+        let or_default = |option, default: &str| non_empty(option).unwrap_or_else(|| default.to_owned());
+        let trusted = or_default(self.trusted, "127.0.0.1,::1");
         let trusted = trusted.split(',').map(|network| super::parse_trusted(network.trim())).collect::<Result<_, _>>();
-        let ipv6_prefix = self.ipv6_prefix.as_deref().unwrap_or("64");
+        let ipv6_prefix = or_default(self.ipv6_prefix, "64").parse();
         Ok(Replay {
+            // No file: errors begin with this name.
             log: PathBuf::from("the log"),
             limit: self.limit,
-            goal: Goal::parse(self.goal.as_deref().unwrap_or("1%")).map_err(|error| format!("goal {error}"))?,
+            goal: Goal::parse(&or_default(self.goal, "1%")).map_err(|error| format!("goal {error}"))?,
             json: true,
             top: 100,
-            late: super::parse_span(self.late.as_deref().unwrap_or("0")).map_err(|error| format!("late {error}"))?,
+            late: super::parse_span(&or_default(self.late, "0")).map_err(|error| format!("late {error}"))?,
             max_keys: 100_000,
-            key: self.key.filter(|field| !field.is_empty()),
-            time: self.time.filter(|field| !field.is_empty()),
-            cost: self.cost.filter(|field| !field.is_empty()),
+            key: non_empty(self.key),
+            time: non_empty(self.time),
+            cost: non_empty(self.cost),
             trusted: trusted.map_err(|error| format!("trusted {error}"))?,
-            ipv6_prefix: ipv6_prefix.parse().map_err(|error| format!("ipv6_prefix {error}"))?,
+            ipv6_prefix: ipv6_prefix.map_err(|error| format!("ipv6_prefix {error}"))?,
             max_bytes: bounds.uncompressed,
             work,
         })
@@ -128,6 +131,7 @@ async fn replay(
     // A blocking thread, because a replay may take seconds.
     let report = tokio::task::spawn_blocking(move || {
         let _held = (permit, bytes);
+        // After the upload: the connection of an earlier error would be closed, and the client might not receive it.
         query.parse(bounds, work)?.replay(&*log).map(|report| report.json())
     });
     match report.await {

@@ -108,6 +108,16 @@ async fn request_without_a_limit_is_rejected_as_json() {
 }
 
 #[tokio::test]
+async fn empty_parameters_mean_the_defaults() {
+    for empty in ["", "&goal=&late=&key=&time=&cost=&trusted=&ipv6_prefix="] {
+        let request =
+            Request::post(format!("/api/replay?limit=FIXED%201%201h{empty}")).body(Body::from(LINES)).unwrap();
+        let (status, text) = body(bounded_routes(BOUNDS).oneshot(request).await.unwrap()).await;
+        assert_eq!(status, StatusCode::OK, "{empty} {text}");
+    }
+}
+
+#[tokio::test]
 async fn work_of_a_replay_is_bounded() {
     // Two lines, two evaluations under the limit, and two more under each candidate.
     for (work, expected) in [(3, StatusCode::BAD_REQUEST), (5, StatusCode::BAD_REQUEST), (1000, StatusCode::OK)] {
