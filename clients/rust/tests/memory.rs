@@ -34,6 +34,17 @@ async fn denied_call_passes_after_its_wait() {
 }
 
 #[tokio::test]
+async fn clock_stops_at_its_latest_time() {
+    let (limiter, clock) = local();
+    let api = limiter.limit("api", [Limit::fixed(1, "1m")]).unwrap();
+    assert!(api.take("alice").await.unwrap().allowed);
+    assert!(!api.take("alice").await.unwrap().allowed);
+    clock.advance(Duration::MAX);
+    clock.advance(Duration::MAX);
+    assert!(api.take("alice").await.unwrap().allowed);
+}
+
+#[tokio::test]
 async fn all_limits_are_charged_or_none() {
     let (limiter, _) = local();
     let limits = [Limit::token_bucket(2, 2, "1s"), Limit::fixed(3, "1d")];

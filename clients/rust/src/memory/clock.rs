@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     micros: Arc<AtomicI64>,
-    /// Time at which the clock started: as an instant of the real clock, and in microseconds since 1970 of this clock.
+    /// Start of the clock: the instant of the real clock, and the time of this clock in microseconds since 1970.
     start: (Instant, i64),
 }
 
@@ -25,9 +25,11 @@ impl ManualClock {
         Self { micros: Arc::new(AtomicI64::new(micros)), start: (Instant::now(), micros) }
     }
 
-    /// Moves the clock forward.
+    /// Moves the clock forward, at most to its latest time.
     pub fn advance(&self, time: Duration) {
-        self.micros.fetch_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX), Ordering::SeqCst);
+        let step = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let advanced = |micros: i64| Some(micros.saturating_add(step));
+        let _ = self.micros.fetch_update(Ordering::SeqCst, Ordering::SeqCst, advanced);
     }
 
     /// Sets the clock to an earlier or later time.
@@ -39,7 +41,7 @@ impl ManualClock {
         self.micros.load(Ordering::SeqCst)
     }
 
-    /// Returns the time of the clock as an instant.
+    /// Returns the time of the clock as an instant, or its start if it has been set to an earlier time.
     pub(crate) fn instant(&self) -> Instant {
         let (instant, micros) = self.start;
         instant + Duration::from_micros(u64::try_from(self.micros() - micros).unwrap_or(0))
