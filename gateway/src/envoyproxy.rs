@@ -171,10 +171,14 @@ impl TranslatedOptions<'_> {
     fn push_listeners(&mut self) -> Result<(), String> {
         let prometheus = if self.environment.flag("USE_PROMETHEUS")? {
             let address = self.environment.text("PROMETHEUS_ADDR").unwrap_or(":9090");
-            let (host, port) = address.rsplit_once(':').ok_or("PROMETHEUS_ADDR: must be such as :9090")?;
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            let port = port.parse().map_err(|_| "PROMETHEUS_ADDR: must be such as :9090")?;
-            Some(SocketAddr::new(ip("PROMETHEUS_ADDR", host)?, port))
+            let malformed = "PROMETHEUS_ADDR: must be such as :9090 or [::1]:9090";
+            let (host, port) = address.rsplit_once(':').ok_or(malformed)?;
+            let host = match host.strip_prefix('[') {
+                Some(rest) => rest.strip_suffix(']').filter(|host| !host.is_empty()),
+                None => Some(host).filter(|host| !host.contains(':')),
+            };
+            let port = port.parse().map_err(|_| malformed)?;
+            Some(SocketAddr::new(ip("PROMETHEUS_ADDR", host.ok_or(malformed)?)?, port))
         } else {
             None
         };

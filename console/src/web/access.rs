@@ -92,7 +92,10 @@ impl Guard {
     pub fn is_own_host(&self, host: &str, local: Option<IpAddr>) -> bool {
         let host = host.to_ascii_lowercase();
         let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
+            Some(rest) => match rest.split_once(']') {
+                Some((name, port)) if port.is_empty() || port.starts_with(':') => name,
+                _ => "",
+            },
             None => host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name),
         };
         if let Ok(address) = name.parse::<IpAddr>() {

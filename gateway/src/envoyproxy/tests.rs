@@ -84,10 +84,11 @@ type Case = (&'static [(&'static str, &'static str)], &'static [&'static str]);
 
 #[test]
 fn each_variable_becomes_an_option() {
-    let cases: [Case; 19] = [
+    let cases: [Case; 20] = [
         (&[("HOST", "127.0.0.1"), ("PORT", "1")], &["--http=127.0.0.1:1"]),
         (&[("GRPC_HOST", "::"), ("DEBUG_PORT", "3")], &["--grpc=[::]:8081", "--debug=0.0.0.0:3"]),
         (&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:4")], &["--debug=0.0.0.0:6070,127.0.0.1:4"]),
+        (&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "[::1]:4")], &["--debug=0.0.0.0:6070,[::1]:4"]),
         (&[("USE_PROMETHEUS", "false"), ("PROMETHEUS_PATH", "/m")], &["--debug=0.0.0.0:6070", "--metrics-path=/m"]),
         (
             &[("GRPC_SERVER_USE_TLS", "1"), ("GRPC_SERVER_TLS_CERT", "c"), ("GRPC_SERVER_TLS_KEY", "k")],
@@ -197,7 +198,10 @@ fn impossible_settings_are_errors_that_name_the_variable() {
         let error = error(&[(variable, value)]);
         assert!(error.starts_with(variable), "{variable}: {error}");
     }
-    assert!(error(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "9090")]).starts_with("PROMETHEUS_ADDR"));
+    for address in ["9090", "::1:9090", "[::1:9090", "::1]:9090", "[[::1]]:9090", "[::1]x:9090", "[]:9090"] {
+        let error = error(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", address)]);
+        assert!(error.starts_with("PROMETHEUS_ADDR"), "{address}: {error}");
+    }
     let secret = error(&[("REDIS_TYPE", "cluster"), ("REDIS_URL", "redis://me:hidden@a:x")]);
     assert!(secret.starts_with("REDIS_URL") && !secret.contains("hidden"), "{secret}");
     let tls = [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "a"), ("REDIS_TLS", "true")];

@@ -35,7 +35,11 @@ impl ControlPlane {
         let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| malformed())?;
         let uri = endpoint.uri();
         let host = uri.host().filter(|host| !host.is_empty() && uri.path() == "/" && uri.query().is_none());
-        let (Some(host), Some(_)) = (host, uri.port_u16()) else { return Err(malformed()) };
+        let (Some(host), Some(port)) = (host, uri.port()) else { return Err(malformed()) };
+        // The parser of URIs also accepts a user, and text between an IPv6 address in brackets and its port.
+        if uri.authority().is_none_or(|authority| *authority != *format!("{host}:{port}")) {
+            return Err(malformed());
+        }
         let host = host.trim_matches(['[', ']']).to_owned();
         let tls = tls.then(|| Tls {
             server_name: server_name.clone().unwrap_or(host),
@@ -82,7 +86,21 @@ mod tests {
         };
         assert_eq!(host("envoy-gateway:18001").as_deref(), Ok("envoy-gateway"));
         assert_eq!(host("[::1]:18001").as_deref(), Ok("::1"));
-        for malformed in ["", "a", "a:", ":1", "a:x", "a:70000", "http://a:1", "a:1/b", "a:1?b", "[::1", "a b:1"] {
+        for malformed in [
+            "",
+            "a",
+            "a:",
+            ":1",
+            "a:x",
+            "a:70000",
+            "http://a:1",
+            "a:1/b",
+            "a:1?b",
+            "[::1",
+            "[::1]x:1",
+            "u@a:1",
+            "a b:1",
+        ] {
             assert_eq!(host(malformed), Err("--xds must be such as localhost:18000".to_owned()), "{malformed}");
         }
     }

@@ -87,7 +87,17 @@ fn only_own_host_names_are_accepted() {
             && guard.is_own_host("OPS.example", local)
             && guard.is_own_host("10.9.9.9", local)
     );
-    for host in ["evil.example", "192.0.2.2", "localhost.evil.example", "", "127.0.0.1.evil.example", "[::2]", "["] {
+    for host in [
+        "evil.example",
+        "192.0.2.2",
+        "localhost.evil.example",
+        "",
+        "127.0.0.1.evil.example",
+        "[::2]",
+        "[",
+        "[::1]8090",
+        "[::1].evil.example",
+    ] {
         assert!(!guard.is_own_host(host, local), "{host}");
     }
 }
