@@ -44,6 +44,7 @@ def maximum_counts(redis: Redis, clock: Clock) -> tuple[int, ...]:
         ("max-log-entries 5 max-leases 3", (5, 3, 20)),
         ("ratelimit.max-log-entries 5 ratelimit.max-leases 3", (5, 3, 20)),
         ("max-leases 3 ratelimit.max-log-entries 5", (5, 3, 20)),
+        ("MAX-LEASES 3 RateLimit.Max-Log-Entries 5", (5, 3, 20)),
         ("MAX-LOG-ENTRIES 1", (1, 20, 20)),
         ("max-leases 1", (20, 1, 20)),
         ("max-ids 4", (20, 20, 4)),

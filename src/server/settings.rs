@@ -71,7 +71,7 @@ impl Setting {
         self.range.contains(&value).then_some(value)
     }
 
-    fn text(&self) -> &'static str {
+    fn name_str(&self) -> &'static str {
         self.name.to_str().unwrap_or_default()
     }
 }
@@ -95,8 +95,8 @@ pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true, false);
 pub static MAX_POLICIES: Setting =
     Setting::number(c"max-policies", 1..=65_536, 4096, MustBe::number("a whole number", " from 1 to 65536", "4096"));
 
-/// Switch that enables policies before Redis 7.2, where every snapshot then contains data of this module, even without
-/// a policy.
+/// Switch that enables policies on Redis before 7.2; other servers always have them. On a server that needs the switch,
+/// every snapshot then contains data of this module, even if there is no policy.
 pub static POLICIES: Setting = Setting::switch(c"policies", true, false);
 
 /// Switch of the exchange of policies between the primaries of a cluster.
@@ -109,7 +109,7 @@ pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false, fal
 pub static TOP_KEYS: Setting =
     Setting::number(c"top-keys", 0..=65_536, 1024, MustBe::number("a whole number", " from 0 to 65536", "1024"));
 
-/// Size in bytes of the cells of a sketch that is created by a call without SIZE.
+/// Size in bytes of all cells together of a sketch that is created by a call without SIZE.
 pub static SKETCH_SIZE: Setting = Setting {
     set_size: Some(SketchSize::set_as_default),
     ..Setting::number(
@@ -138,7 +138,7 @@ pub static ALL: [&Setting; 11] = [
 /// Returns an error if a key with this number of waiters may not have one more.
 pub fn check_blocked(waiting: usize) -> Result<(), Error> {
     let max = usize::try_from(MAX_BLOCKED.get()).unwrap_or(usize::MAX);
-    let setting = MAX_BLOCKED.text();
+    let setting = MAX_BLOCKED.name_str();
     if waiting < max { Ok(()) } else { Err(Error::TooManyEntries { max, setting }) }
 }
 
@@ -150,23 +150,30 @@ pub fn max_entries(kind: UsageKind) -> Option<(usize, &'static str)> {
         UsageKind::Limits => &MAX_IDS,
         _ => return None,
     };
-    Some((usize::try_from(setting.get()).unwrap_or(usize::MAX), setting.text()))
+    Some((usize::try_from(setting.get()).unwrap_or(usize::MAX), setting.name_str()))
 }
 
-const SETTINGS: Syntax = Syntax { word: "name value", arguments: "[name value ...]" };
+const PREFIX: &[u8] = b"ratelimit.";
+const ARGUMENTS_SYNTAX: Syntax = Syntax { word: "name value", arguments: "[name value ...]" };
 
-/// Reads the module's arguments: `name value` pairs, the name with or without `ratelimit.` before it.
+/// Reads the module's arguments: `name value` pairs, the name in any case, with or without the prefix `ratelimit.`.
 pub fn read_arguments(arguments: &[&[u8]]) -> Result<(), Error> {
     for pair in arguments.chunks(2) {
         let [name, rest @ ..] = pair else { continue };
-        let bare = name.strip_prefix(b"ratelimit.").unwrap_or(name);
-        let setting =
-            ALL.into_iter().find(|setting| bare.eq_ignore_ascii_case(setting.text().as_bytes())).ok_or_else(|| {
-                let names = ALL.map(Setting::text).to_vec();
+        let bare = match name.split_at_checked(PREFIX.len()) {
+            Some((prefix, bare)) if prefix.eq_ignore_ascii_case(PREFIX) => bare,
+            _ => name,
+        };
+        let setting = ALL
+            .into_iter()
+            .find(|setting| bare.eq_ignore_ascii_case(setting.name_str().as_bytes()))
+            .ok_or_else(|| {
+                let names = ALL.map(Setting::name_str).to_vec();
                 Error::unexpected(name, Reason::Needed(Needed::instead_of(bare, Expected::Setting, names, Vec::new())))
             })?;
-        let word = rest.first().ok_or(Error::Missing { argument: setting.text(), syntax: &SETTINGS })?;
-        setting.set(setting.parse(word).ok_or_else(|| Error::out_of_range(setting.text(), &setting.must_be, word))?);
+        let word = rest.first().ok_or(Error::Missing { argument: setting.name_str(), syntax: &ARGUMENTS_SYNTAX })?;
+        setting
+            .set(setting.parse(word).ok_or_else(|| Error::out_of_range(setting.name_str(), &setting.must_be, word))?);
     }
     Ok(())
 }
