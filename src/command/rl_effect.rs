@@ -10,9 +10,9 @@ use ratelimit_core::wire::error::Error;
 
 /// `RL.EFFECT key effect [key effect ...]`
 ///
-/// Internal, but safe for any client: all effects are checked before any is applied, and other commands could produce
-/// the same states. Other modules may run when keys are opened and created, and may change a later key after its check.
-/// An effect that no longer applies is skipped, and the reply is an error.
+/// Internal, but safe for any client: all effects are checked before any is applied, and each must lead to a state that
+/// the module would also load from disk. Other modules may run when keys are opened and created, and may change a later
+/// key after its check. An effect that no longer applies is skipped, and the reply is an error.
 pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let effects = read(args)?;

@@ -5,8 +5,8 @@
 //! passed to a thread of the module. There are two exceptions:
 //!
 //! * on any thread other than the server's main one, as that is most likely a background thread already;
-//! * if the server is out of memory. A server that evicts measures the memory that each eviction has freed, and would
-//!   evict further keys in place of one that is freed later.
+//! * if the server is out of memory. While evicting, it measures what each eviction has freed. If a value were freed
+//!   later, it would see no progress and evict more keys than necessary.
 
 use super::api::server_is;
 use ratelimit_core::Usage;
@@ -32,11 +32,11 @@ pub fn record_main_thread() {
 /// Frees a value; a large one in the background.
 #[inline]
 pub fn free<U: Usage>(value: Box<U>) {
-    if value.free_effort() >= MIN_LARGE_ALLOCATIONS && may_wait() { hand_over(value) } else { drop(value) }
+    if value.free_effort() >= MIN_LARGE_ALLOCATIONS && may_free_later() { hand_over(value) } else { drop(value) }
 }
 
 #[cold]
-fn may_wait() -> bool {
+fn may_free_later() -> bool {
     MAIN.get() == Some(&thread::current().id()) && !server_is(raw::REDISMODULE_CTX_FLAGS_OOM)
 }
 
