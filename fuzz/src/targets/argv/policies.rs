@@ -84,7 +84,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
 /// Asserts that a call by a policy is valid with any policy that it may find.
 pub fn assert_valid_request(by: &PolicyRequest) {
     assert!(by.names().all(|name| (1..=MAX_POLICY).contains(&name.len())));
-    let missing = by.missing();
+    let missing = by.no_such_policy();
     assert_wire(&missing);
     assert!(missing.to_string().len() < 300 * by.names().count());
     for text in POLICIES {
