@@ -21,7 +21,8 @@ pub struct Options {
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub enum Command {
     /// Serve the page that shows limits and changes them. Changes need a token of RATELIMIT_CONSOLE_WRITE_TOKEN, or of
-    /// the file that RATELIMIT_CONSOLE_WRITE_TOKEN_FILE names: `token` or `name:token`, several with commas or lines.
+    /// the file that RATELIMIT_CONSOLE_WRITE_TOKEN_FILE names: `token` or `name:token`, several separated by commas or
+    /// line breaks.
     Serve(Box<Serve>),
     /// Show the algorithms side by side under the same traffic, in a browser; no server is needed.
     Playground(Listen),
@@ -43,7 +44,7 @@ pub struct Listen {
     /// Key of the certificate of the listener.
     #[arg(long, env = "RATELIMIT_CONSOLE_KEY", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Further host name of the page, or several with commas.
+    /// Further host name of the page, or several separated by commas.
     #[arg(long = "host", value_name = "HOST", env = "RATELIMIT_CONSOLE_HOST", value_delimiter = ',')]
     pub hosts: Vec<String>,
 }
@@ -52,11 +53,11 @@ pub struct Listen {
 #[derive(Args)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub struct Serve {
-    /// Server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name, unix:///path. A cluster is
-    /// recognized by itself. Passwords belong in the environment.
+    /// Server: redis://host:port, several separated by commas, rediss:// for TLS, redis-sentinel://hosts/name, or
+    /// unix:///path. A cluster is recognized automatically. Passwords belong in the environment.
     #[arg(long, env = "RATELIMIT_CONSOLE_SERVER", hide_env_values = true, default_value = "redis://127.0.0.1:6379")]
     pub server: String,
-    /// User of the server. The password is RATELIMIT_CONSOLE_SERVER_PASSWORD or in the file that
+    /// User of the server. The password is in the variable RATELIMIT_CONSOLE_SERVER_PASSWORD, or in the file that
     /// RATELIMIT_CONSOLE_SERVER_PASSWORD_FILE names.
     #[arg(long, env = "RATELIMIT_CONSOLE_SERVER_USER")]
     pub server_user: Option<String>,
@@ -70,8 +71,8 @@ pub struct Serve {
     #[arg(long, env = "RATELIMIT_CONSOLE_SERVER_KEY", requires = "server_cert")]
     pub server_key: Option<PathBuf>,
     /// Prometheus that reads the servers, for a history longer than the console's: http://host:port, or https://. The
-    /// password of a user in the URL is RATELIMIT_CONSOLE_PROMETHEUS_PASSWORD, and a bearer token is
-    /// RATELIMIT_CONSOLE_PROMETHEUS_TOKEN; each may be in the file that the variable with _FILE names.
+    /// password of a user in the URL is in the variable RATELIMIT_CONSOLE_PROMETHEUS_PASSWORD, and a bearer token in
+    /// RATELIMIT_CONSOLE_PROMETHEUS_TOKEN. Each may be in the file that the variable with _FILE names.
     #[arg(long, value_name = "URL", env = "RATELIMIT_CONSOLE_PROMETHEUS", hide_env_values = true)]
     pub prometheus: Option<String>,
     /// Labels of the server's series, if other servers have the same Prometheus: 'job="redis",cluster="eu"'.
@@ -80,8 +81,8 @@ pub struct Serve {
     /// File with the certificates that Prometheus's is verified by, instead of the system's.
     #[arg(long, env = "RATELIMIT_CONSOLE_PROMETHEUS_CA", requires = "prometheus")]
     pub prometheus_ca: Option<PathBuf>,
-    /// Gateway whose metrics the page shows: http://host:8080, or with the path of its metrics; several with commas. A user
-    /// may be in the URL, with the password in RATELIMIT_CONSOLE_GATEWAY_PASSWORD; a token is in
+    /// Gateway whose metrics the page shows: http://host:8080, or with the path of its metrics; several separated by
+    /// commas. A user may be in the URL, with the password in RATELIMIT_CONSOLE_GATEWAY_PASSWORD; a token is in
     /// RATELIMIT_CONSOLE_GATEWAY_TOKEN. Each secret may be in the file that the variable with _FILE names.
     #[arg(
         long = "gateway",

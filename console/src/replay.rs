@@ -65,7 +65,7 @@ pub struct Replay {
     /// Field of JSON lines with the cost.
     #[arg(long)]
     pub cost: Option<String>,
-    /// Proxy or network of proxies whose X-Forwarded-For is trusted, or several with commas.
+    /// Proxy or network of proxies whose X-Forwarded-For is trusted, or several separated by commas.
     #[arg(long, value_parser = parse_trusted, value_delimiter = ',', default_value = "127.0.0.1,::1")]
     pub trusted: Vec<IpNet>,
     /// Length of the IPv6 networks that count as one client, 48 to 128.

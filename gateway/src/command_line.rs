@@ -35,10 +35,10 @@ impl Options {
         if let Some(ignored) = envoyproxy::ignored_arguments(std::env::args_os(), is_option) {
             return Options::from_environment_or_exit(ignored);
         }
-        exit_if_console_setting(console_word(std::env::args_os().skip(1)));
+        exit_if_moved_to_console(moved_word(std::env::args_os().skip(1)));
         let options: Options = command_line::parse();
         if let Command::Serve(_) = options.command {
-            exit_if_console_setting(console_variable(std::env::vars_os()));
+            exit_if_moved_to_console(moved_variable(std::env::vars_os()));
         }
         options
     }
@@ -73,27 +73,28 @@ fn is_option(name: &str) -> bool {
         || serve.get_arguments().any(|option| is_named(option.get_long()))
 }
 
-/// Ends the process with an error if there is a setting that belongs to `ratelimit-console`.
-fn exit_if_console_setting(setting: Option<String>) {
+/// Ends the process with an error if a setting has moved to `ratelimit-console`.
+fn exit_if_moved_to_console(setting: Option<String>) {
     if let Some(setting) = setting {
-        eprintln!("error: {setting} is a setting of the console, a program of its own: see ratelimit-console --help");
+        eprintln!("error: {setting} has moved to ratelimit-console: see ratelimit-console --help");
         std::process::exit(2);
     }
 }
 
-/// Returns the first command or option that only `ratelimit-console` has.
-fn console_word(words: impl Iterator<Item = OsString>) -> Option<String> {
+/// Returns the first command or option that has moved to `ratelimit-console`, where an option may have another name.
+fn moved_word(words: impl Iterator<Item = OsString>) -> Option<String> {
     let mut words = words.map(|word| word.to_string_lossy().into_owned()).enumerate();
-    let is_of_console = |(index, word): &(usize, String)| match word.as_str() {
+    let has_moved = |(index, word): &(usize, String)| match word.as_str() {
         "replay" | "playground" => *index == 0,
         option => option == "--console" || ["--console-", "--console="].iter().any(|start| option.starts_with(start)),
     };
-    let (_, word) = words.find(is_of_console)?;
+    let (_, word) = words.find(has_moved)?;
     Some(word.split_once('=').map_or(word.as_str(), |(option, _)| option).to_owned())
 }
 
-/// Returns the first variable that only `ratelimit-console` has. An empty one counts as unset.
-fn console_variable(variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
+/// Returns the first variable that has moved to `ratelimit-console`, where it has another name. An empty one counts as
+/// unset.
+fn moved_variable(variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
     let mut names =
         variables.filter(|(_, value)| !value.is_empty()).map(|(name, _)| name.to_string_lossy().into_owned());
     names.find(|name| name == "RATELIMIT_GATEWAY_CONSOLE" || name.starts_with("RATELIMIT_GATEWAY_CONSOLE_"))
@@ -114,8 +115,8 @@ pub enum Command {
         #[arg(long, env = "RATELIMIT_GATEWAY_MERGE_DOMAINS")]
         merge_domains: bool,
     },
-    /// Print the commands that create the limits of a file as policies, and on stderr the rules that only a file can
-    /// have.
+    /// Print the commands that create the limits of a file as policies, and on stderr the rules that a policy cannot
+    /// express.
     Import {
         /// A file, or a directory of files.
         file: PathBuf,
@@ -129,11 +130,11 @@ pub enum Command {
 #[derive(Args)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub struct Serve {
-    /// Server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name, or
-    /// unix:///path. A cluster is recognized by itself. Passwords belong in the environment.
+    /// Server: redis://host:port, several separated by commas, rediss:// for TLS, redis-sentinel://hosts/name, or
+    /// unix:///path. A cluster is recognized automatically. Passwords belong in the environment.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER", hide_env_values = true, default_value = "redis://127.0.0.1:6379")]
     pub server: String,
-    /// User of the server. The password is RATELIMIT_GATEWAY_SERVER_PASSWORD or in the file that
+    /// User of the server. The password is in the variable RATELIMIT_GATEWAY_SERVER_PASSWORD, or in the file that
     /// RATELIMIT_GATEWAY_SERVER_PASSWORD_FILE names.
     #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_USER")]
     pub server_user: Option<String>,
@@ -170,7 +171,8 @@ pub struct Serve {
     /// Authority that must have signed the certificate of a client of the HTTP listener.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_CLIENT_CA", requires = "http_cert")]
     pub http_client_ca: Option<PathBuf>,
-    /// Addresses of listeners for operators, with commas: health, metrics, and /rlconfig, the limits of the configuration.
+    /// Addresses of listeners for operators, separated by commas. They serve health, metrics and, at /rlconfig, the
+    /// limits of the configuration.
     #[arg(long, env = "RATELIMIT_GATEWAY_DEBUG", value_delimiter = ',')]
     pub debug: Vec<SocketAddr>,
     /// Certificate of the listeners for operators, with --debug-key.
@@ -197,15 +199,15 @@ pub struct Serve {
     /// masked_remote_address of Envoy, and for /check unless a file has an ipv6_prefix.
     #[arg(long, env = "RATELIMIT_GATEWAY_IPV6_PREFIX", default_value = "64")]
     pub ipv6_prefix: Ipv6Prefix,
-    /// Answer while the server is away: open, closed, error, with which the proxy decides, or local=0.25, with which the
-    /// gateway itself grants that share of each limit.
+    /// Answer while the server is away: open, closed, error (the proxy decides), or local=0.25 (the gateway itself
+    /// grants that share of each limit).
     #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", value_parser = outage_mode, default_value = "open")]
     pub on_outage: OutageMode,
-    /// Timeout of calls to the server. If a caller has a shorter timeout, three quarters of that apply.
+    /// Timeout of calls to the server. At most three quarters of the proxy's own timeout apply.
     #[arg(long, env = "RATELIMIT_GATEWAY_TIMEOUT", value_parser = duration, default_value = "100ms")]
     pub timeout: Duration,
-    /// Charging mode of rules without one (`charge:`). By default, rules with a unit are charged always, all others and
-    /// policies all or none.
+    /// Charging mode of rules without one (`charge:`). By default, it is always for rules with a unit, and all-or-none
+    /// for other rules and for policies.
     #[arg(long, env = "RATELIMIT_GATEWAY_CHARGE", value_enum)]
     pub charge: Option<ChargingMode>,
     /// Add dynamic metadata to responses to Envoy: the request, and the `metadata` of rules.
@@ -243,7 +245,7 @@ pub struct Serve {
     /// Names of the metrics of limits.
     #[arg(long, env = "RATELIMIT_GATEWAY_METRICS_FORMAT", value_enum, default_value = "gateway")]
     pub metrics_format: MetricsFormat,
-    /// Share of a limit from which on metrics count decisions as near it.
+    /// Share of a limit that makes a decision count as near the limit in the metrics, once it is used.
     #[arg(long, env = "RATELIMIT_GATEWAY_NEAR_LIMIT_RATIO", default_value = "0.8")]
     pub near_limit_ratio: NearLimitRatio,
     /// Time for which /metrics is cached.
@@ -335,9 +337,9 @@ fn tls_files([certificate, key, client_authority]: [&Option<PathBuf>; 3]) -> Opt
 
 /// Parses the path of the metrics, which must differ from all other routes.
 fn metrics_path(text: &str) -> Result<String, String> {
-    // `{}` and `*` would be parameters of the route.
     let is_path = text.len() > 1 && text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
     let other_routes = ["/check", "/json", "/healthz", "/readyz", "/healthcheck", "/rlconfig"];
+    // Braces and `*` would be parameters of the route.
     if !is_path || text.contains(['{', '}', '*', '?', '#']) || other_routes.contains(&text) {
         return Err("must be a path of its own, such as /metrics".to_owned());
     }
@@ -381,7 +383,7 @@ fn duration_text(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{console_variable, console_word, is_option};
+    use super::{is_option, moved_variable, moved_word};
     use std::ffi::OsString;
 
     #[test]
@@ -391,14 +393,14 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_the_console_are_found() {
-        let word = |text: &str| console_word(text.split(' ').map(OsString::from));
+    fn settings_that_have_moved_to_the_console_are_found() {
+        let word = |text: &str| moved_word(text.split(' ').map(OsString::from));
         assert_eq!(word("replay log --limit x").as_deref(), Some("replay"));
         assert_eq!(word("playground").as_deref(), Some("playground"));
         assert_eq!(word("serve --console off").as_deref(), Some("--console"));
         assert_eq!(word("serve --shadow --console-host=a").as_deref(), Some("--console-host"));
         assert_eq!(["serve --config replay", "check playground", "--help"].map(word), [None, None, None]);
-        let variable = |name: &str, value: &str| console_variable([(name.into(), value.into())].into_iter());
+        let variable = |name: &str, value: &str| moved_variable([(name.into(), value.into())].into_iter());
         for name in ["RATELIMIT_GATEWAY_CONSOLE", "RATELIMIT_GATEWAY_CONSOLE_TOKEN_FILE"] {
             assert_eq!([variable(name, "x").as_deref(), variable(name, "").as_deref()], [Some(name), None]);
         }

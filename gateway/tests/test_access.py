@@ -90,11 +90,11 @@ def test_rotated_password_is_read_at_the_next_connection(
 
     secret.write_text("another\n")
     reconnects("another")
-    # A file that cannot be read again must not cost the connection.
+    # A file that can no longer be read must not cost the connection.
     secret.write_text("\n")
     reconnects("another")
     gateway.end()
-    assert gateway.log.count("a secret cannot be read again") == 1
+    assert gateway.log.count("a secret can no longer be read") == 1
     assert str(secret) in gateway.log
     assert "another" not in gateway.log
 

@@ -116,7 +116,7 @@ impl Address {
 fn parse_credentials(text: &str) -> Result<Credentials, String> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let (user, password) = (percent_decode(user)?, percent_decode(password)?);
-    let password = (!password.is_empty()).then(|| Secret::from(password));
+    let password = Secret::from_text(password);
     Ok(Credentials { user: (!user.is_empty()).then_some(user), password })
 }
 

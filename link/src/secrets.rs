@@ -46,20 +46,26 @@ impl Secret {
         Secret::from_variables(name, std::env::var_os(name), std::env::var_os(format!("{name}_FILE")))
     }
 
+    /// Creates a secret; `None` if the text is empty.
+    #[must_use]
+    pub fn from_text(text: String) -> Option<Secret> {
+        (!text.is_empty()).then_some(Secret(Source::Text(text)))
+    }
+
     fn from_variables(name: &str, text: Option<OsString>, file: Option<OsString>) -> Result<Option<Secret>, String> {
         let is_set = |value: &OsString| !value.is_empty();
         match (text.filter(is_set), file.filter(is_set)) {
             (None, None) => Ok(None),
             (Some(_), Some(_)) => Err(format!("{name} and {name}_FILE are both set; one must be unset")),
             (Some(text), None) => match text.into_string() {
-                Ok(text) => Ok(Some(Secret::from(text))),
+                Ok(text) => Ok(Secret::from_text(text)),
                 Err(_) => Err(format!("{name} must be UTF-8")),
             },
             (None, Some(path)) => Secret::from_file(name, PathBuf::from(path)).map(Some),
         }
     }
 
-    /// Reads the secret in a file that the variable `{name}_FILE` names.
+    /// Creates the secret in the file at `path`. Errors and the log call the file `{name}_FILE`.
     ///
     /// # Errors
     /// Those of [`Secret::read`].
@@ -103,17 +109,11 @@ impl Secret {
             Ok(secret) => *last = LastSecret { secret, is_stale: false },
             Err(why) if !last.is_stale => {
                 last.is_stale = true;
-                tracing::error!(why, "a secret cannot be read again, and the last one is used");
+                tracing::error!(why, "a secret can no longer be read; the last one is used");
             }
             Err(_) => {}
         }
         last.secret.clone()
-    }
-}
-
-impl From<String> for Secret {
-    fn from(text: String) -> Secret {
-        Secret(Source::Text(text))
     }
 }
 
@@ -144,6 +144,11 @@ mod tests {
 
     fn find(text: &str, file: &Path) -> Result<Option<Secret>, String> {
         Secret::from_variables("NAME", Some(text.into()), Some(file.into()))
+    }
+
+    #[test]
+    fn empty_text_is_no_secret() {
+        assert!(Secret::from_text(String::new()).is_none());
     }
 
     #[test]

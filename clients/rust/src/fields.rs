@@ -11,8 +11,8 @@ const NO_LIMIT: i64 = 1_000_000_000_000;
 
 /// Returns the header fields of a response: `X-RateLimit-*`, the IETF's `RateLimit` and `RateLimit-Policy`
 /// (draft-ietf-httpapi-ratelimit-headers-10), and `Retry-After` for a denial. `limits` are the limits of the call; the
-/// fields describe the governing limit. `name` is the name in the fields, such as [`Bound::name`](crate::Bound::name);
-/// if the call has a single limit, the name of that takes precedence.
+/// fields describe the governing limit. They have the name of the limit if the call has a single limit with a name, and
+/// otherwise `name`, such as [`Bound::name`](crate::Bound::name).
 pub fn header_fields(decision: &Decision, limits: &[Limit], name: &str) -> HeaderMap {
     let mut fields = HeaderMap::new();
     let mut add = |name: &'static str, value: String| {
@@ -20,8 +20,8 @@ pub fn header_fields(decision: &Decision, limits: &[Limit], name: &str) -> Heade
             fields.insert(HeaderName::from_static(name), value);
         }
     };
-    let usage = (decision.limit, decision.remaining, decision.reset);
-    if let (Source::Server, (Some(limit), Some(remaining), Some(reset))) = (decision.source, usage)
+    let state = (decision.limit, decision.remaining, decision.reset);
+    if let (Source::Server, (Some(limit), Some(remaining), Some(reset))) = (decision.source, state)
         && limit != NO_LIMIT
     {
         // Among several limits, the governing limit is unknown here.

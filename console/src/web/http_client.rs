@@ -83,7 +83,7 @@ impl HttpTarget {
             (Some((_, Some(_))), None) if is_on_command_line() => {
                 return Err(format!("{option}: the password belongs in {password}"));
             }
-            (Some((user, Some(secret))), None) => Some(Credentials::Basic(user, Secret::from(secret))),
+            (Some((user, Some(secret))), None) => Some(Credentials::Basic(user, secret)),
             (Some((user, None)), None) => {
                 let secret = Secret::find(&password)?;
                 Some(Credentials::Basic(user, secret.ok_or_else(|| format!("{option} has a user without {password}"))?))
@@ -144,9 +144,10 @@ impl Credentials {
 }
 
 type Location = (Scheme, Authority, String);
-type User = (String, Option<String>);
+type User = (String, Option<Secret>);
 
-/// Parses a URL into its parts without the user, and the user with the password if it has one.
+/// Parses a URL into its parts without the user, and the user with the password. An empty password
+/// counts as none.
 fn parse_url(url: &str) -> Result<(Location, Option<User>), String> {
     let malformed = || "the URL must be http://host:port or https://host:port".to_owned();
     let uri: Uri = url.parse().map_err(|_| malformed())?;
@@ -158,7 +159,7 @@ fn parse_url(url: &str) -> Result<(Location, Option<User>), String> {
     let (user, host) = match authority.as_str().rsplit_once('@') {
         Some((user, host)) => {
             let (user, password) = user.split_once(':').map_or((user, None), |(user, password)| (user, Some(password)));
-            (Some((decoded(user)?, password.map(decoded).transpose()?)), host)
+            (Some((decoded(user)?, password.map(decoded).transpose()?.and_then(Secret::from_text))), host)
         }
         None => (None, authority.as_str()),
     };
@@ -220,7 +221,8 @@ mod tests {
     fn url_is_split_into_location_and_user() {
         let ((scheme, authority, base), user) = parse_url("https://an%40na:p%3Aw@[::1]:9090/prom/").expect("a URL");
         assert_eq!((scheme.as_str(), authority.as_str(), base.as_str()), ("https", "[::1]:9090", "/prom"));
-        assert_eq!(user, Some(("an@na".to_owned(), Some("p:w".to_owned()))));
+        let (user, password) = user.expect("a user");
+        assert_eq!((user.as_str(), password.expect("a password").read()), ("an@na", Ok("p:w".to_owned())));
         for malformed in ["prometheus:9090", "/metrics", "ftp://host", "http://host/?a=1", "http://user@:1", ""] {
             assert!(parse_url(malformed).is_err(), "{malformed}");
         }
@@ -228,8 +230,10 @@ mod tests {
 
     #[test]
     fn user_without_password_is_rejected() {
-        let error = target("http://anna@host").err().expect("an error");
-        assert_eq!(error, "--target has a user without UNSET_TARGET_PASSWORD");
+        for url in ["http://anna@host", "http://anna:@host"] {
+            let error = target(url).err().expect("an error");
+            assert_eq!(error, "--target has a user without UNSET_TARGET_PASSWORD");
+        }
     }
 
     #[tokio::test]

@@ -106,6 +106,6 @@ fn set_tls(environment: &Environment, address: &mut Address) -> Result<(), Strin
 /// Parses `user:password`, or a password alone.
 fn credentials(text: &str) -> Credentials {
     let (user, password) = text.split_once(':').unwrap_or(("", text));
-    let password = (!password.is_empty()).then(|| Secret::from(password.to_owned()));
+    let password = Secret::from_text(password.to_owned());
     Credentials { user: (!user.is_empty()).then(|| user.to_owned()), password }
 }

@@ -25,7 +25,7 @@ pub struct XdsOptions {
         value_name = "ID"
     )]
     pub node_id: String,
-    /// Metadata of the node for the control plane: key=value, several with commas.
+    /// Metadata of the node for the control plane: key=value, several separated by commas.
     #[arg(
         id = "xds_node_metadata",
         long = "xds-node-metadata",
@@ -35,7 +35,8 @@ pub struct XdsOptions {
         value_name = "KEY=VALUE"
     )]
     pub node_metadata: Vec<(String, String)>,
-    /// Headers of the stream to the control plane: name:value, several with commas. Secrets belong in the environment.
+    /// Headers of the stream to the control plane: name:value, several separated by commas. Secrets belong in the
+    /// environment.
     #[arg(
         id = "xds_headers",
         long = "xds-headers",

@@ -44,7 +44,7 @@ const FORWARDED: [&str; 7] = [
     "request.headers.X-Forwarded-For",
     "request_X-Forwarded-For",
 ];
-/// Usual names of keys that may be any text.
+/// Usual names of fields whose value is the key, whatever text it is.
 const KEYS: [&str; 3] = ["key", "client", "user"];
 /// Usual name of the cost.
 const COST: &str = "cost";
@@ -55,7 +55,8 @@ pub fn docker_line(value: &Value) -> Option<&str> {
     value.get("log")?.as_str()
 }
 
-/// Parses a line of LTSV, `time:...<tab>host:...`. Returns `None` if a value has no label.
+/// Parses a line of LTSV, `time:...<tab>host:...`. Returns `None` unless the line has two or more
+/// values, each with a label.
 pub fn ltsv(line: &str) -> Option<Value> {
     let pair = |field: &str| {
         let (label, value) = field.split_once(':')?;
@@ -69,8 +70,12 @@ pub fn ltsv(line: &str) -> Option<Value> {
 
 /// Returns the call of a line with these values.
 pub fn line<'a>(value: &Value, fields: &Fields, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
-    let time = find_field(value, fields.time.as_deref(), &TIMES).and_then(text)?;
-    let cost = match find_field(value, fields.cost.as_deref(), &[COST]) {
+    let at = match &fields.time {
+        Some(name) => times.parse(&text(field(value, name)?)?)?,
+        // Fields with another value, such as null or an object, are skipped.
+        None => TIMES.iter().find_map(|name| times.parse(&text(field(value, name)?)?))?,
+    };
+    let cost = match field(value, fields.cost.as_deref().unwrap_or(COST)) {
         None | Some(Value::Null) => Amount::ONE,
         Some(cost) => parse_cost(&text(cost)?)?,
     };
@@ -78,12 +83,16 @@ pub fn line<'a>(value: &Value, fields: &Fields, times: &mut Times, clients: &Cli
         Some(name) => clients.key(&text(field(value, name)?)?).into_owned(),
         None => key(value, clients)?,
     };
-    (!key.is_empty()).then_some(Line { at: times.parse(&time)?, key: key.into(), cost })
+    (!key.is_empty()).then_some(Line { at, key: key.into(), cost })
 }
 
-/// Returns the key by the usual names: a field `key`, the client of an address, or the name of a client or user.
+/// Returns the key by the usual names of fields, in this order: `key`, the fields with an address of the client,
+/// `client` and `user`.
 fn key(value: &Value, clients: &Clients) -> Option<String> {
-    let by_name = |name: &str| field(value, name).and_then(text).map(|text| clients.key(&text).into_owned());
+    let by_name = |name: &str| {
+        let text = text(field(value, name)?).filter(|text| !text.is_empty())?;
+        Some(clients.key(&text).into_owned())
+    };
     let chain = || FORWARDED.iter().find_map(|name| field(value, name).and_then(joined));
     let address = |name: &&str| {
         let peer = field(value, name).and_then(text)?;
@@ -94,14 +103,9 @@ fn key(value: &Value, clients: &Clients) -> Option<String> {
     by_name(first).or_else(|| ADDRESSES.iter().find_map(address)).or_else(|| others.into_iter().find_map(by_name))
 }
 
-/// Returns the value of a field. A field may itself have a dot in its name.
+/// Returns the value of a field. A dot in the name leads into a nested value, unless a field has the whole name.
 pub fn field<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     value.get(name).or_else(|| name.split('.').try_fold(value, |value, part| value.get(part)))
-}
-
-/// Returns the value of the field `given`, or without one, of the first of the `usual` fields that exists.
-fn find_field<'v>(value: &'v Value, given: Option<&str>, usual: &[&str]) -> Option<&'v Value> {
-    given.as_ref().map_or(usual, std::slice::from_ref).iter().find_map(|name| field(value, name))
 }
 
 fn text(value: &Value) -> Option<Cow<'_, str>> {

@@ -87,6 +87,20 @@ fn json_lines_are_parsed_by_the_usual_names() {
 }
 
 #[test]
+fn unusable_value_of_a_usual_field_is_skipped() {
+    for time in ["null", "{}", r#""""#, r#""yesterday""#] {
+        let line = format!(r#"{{"time":{time},"ts":971211336,"key":"k"}}"#);
+        assert_eq!(parse(&line), Some(call(AT, "k", "1")), "{line}");
+    }
+    for key in ["null", "{}", r#""""#] {
+        let line = format!(r#"{{"ts":971211336,"key":{key},"client":{key},"user":"u"}}"#);
+        assert_eq!(parse(&line), Some(call(AT, "u", "1")), "{line}");
+    }
+    let fields = Fields { time: Some("time".into()), ..Fields::default() };
+    assert_eq!(parse_with(fields, r#"{"time":null,"ts":971211336,"key":"k"}"#), None);
+}
+
+#[test]
 fn incomplete_lines_are_malformed() {
     for line in [
         "",

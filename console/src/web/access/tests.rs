@@ -7,7 +7,7 @@ use std::sync::Arc;
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn tokens(look: Option<&str>, change: Option<&str>) -> Arc<Tokens> {
-    let secret = |text: &str| Secret::from(format!("{text}-0123456789"));
+    let secret = |text: &str| Secret::from_text(format!("{text}-0123456789")).expect("a secret");
     Arc::new(Tokens::new(look.map(secret), change.map(secret)).expect("valid tokens"))
 }
 
