@@ -26,7 +26,8 @@ fn check_plain<U: PlainUsage>(data: &[u8]) {
     let mut usage = U::default();
     let mut texts = data.split(|byte| *byte == b'\n');
     while let Some(text) = texts.next() {
-        let Some(Effect::Conversion { version, expires_at, plain_expiry, mut fields }) = Effect::decode::<U>(text) else {
+        let Some(Effect::Conversion { version, expires_at, plain_expiry, mut fields }) = Effect::decode::<U>(text)
+        else {
             follow(&mut usage, text);
             continue;
         };
