@@ -11,7 +11,7 @@ from running import OK, Gateway, descriptor
 from support import poll
 from support.binaries import Binary
 from support.clock import Clock
-from support.cluster import PROMPT, Cluster
+from support.cluster import SHORT_NODE_TIMEOUT_MS, Cluster
 from support.cluster_fixtures import cluster, running_clock, set_policy
 from support.server import Server
 
@@ -139,7 +139,7 @@ def test_failover_of_a_shard_does_not_affect_other_shards(
         with ExitStack() as running:
             load = running.enter_context(Load(gateway, healthy).running())
             lost_load = running.enter_context(Load(gateway, users[lost]).running(callers=6))
-            running.enter_context(cluster.node_timeout(PROMPT))
+            running.enter_context(cluster.node_timeout(SHORT_NODE_TIMEOUT_MS))
             lost.stop("kill")
             poll.until(lambda: not is_decided(gateway, user), "the shard is unavailable")
             cluster.wait_for_takeover(lost, replica)
