@@ -74,10 +74,9 @@ class PrometheusStub(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handler of a request to the stub."""
+    """Handler of a request to the stub. Closes each connection, so that none outlives the stub."""
 
     server: PrometheusStub
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)

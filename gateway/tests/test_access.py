@@ -181,5 +181,4 @@ def test_settings_of_the_console_are_refused(
         [BINARY, *words], env=variables, capture_output=True, text=True, check=False, timeout=20
     )
     assert started.returncode == 2
-    assert started.stderr.startswith(f"error: {setting} is ")
-    assert "ratelimit-console" in started.stderr
+    assert started.stderr.startswith(f"error: {setting} has moved to ratelimit-console: ")
