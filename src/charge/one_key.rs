@@ -108,7 +108,7 @@ pub fn charge_one(
     })?;
     if let Some(policy) = policy {
         match composite_outcome {
-            Some(outcome) => count_composite(policy, &outcome),
+            Some(outcome) => count_composite(policy, outcome),
             None => policy.counts.count(&CountedOutcome::of(&decision, Purpose::of(spec.request))),
         }
     }
@@ -120,8 +120,8 @@ pub fn charge_one(
 /// Not inlined: the compiler would merge the two outcomes of [`charge_one`] bit by bit, in 180 instructions.
 #[cold]
 #[inline(never)]
-fn count_composite(policy: &EffectivePolicy, outcome: &CountedOutcome) {
-    policy.counts.count(outcome);
+fn count_composite(policy: &EffectivePolicy, outcome: CountedOutcome) {
+    policy.counts.count(&outcome);
 }
 
 /// Charges a spec, with its limit as the concrete type `L`.
