@@ -3,11 +3,12 @@
 use crate::file_stamp::FileStamp;
 use crate::reload::{self, ReloadCounter, Reloadable};
 use arc_swap::ArcSwap;
+use hyper_rustls::ConfigBuilderExt as _;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl Reloadable for ReloadedTls {
 ///
 /// # Errors
 /// If the file cannot be read, is malformed or has no certificate.
-pub fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
+fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
         roots.add(certificate).map_err(|error| file_error(path, &error))?;
@@ -94,11 +95,37 @@ pub fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
+/// Returns the TLS settings of a client: its peer is verified by the certificates in the file `authority`, or else by
+/// those of the system, which are read only if `is_https`, because an image may have none. `identity` names the files of
+/// the client's certificate and key.
+///
+/// # Errors
+/// If a file cannot be read or is malformed, or if the key does not belong to the certificate.
+pub fn client_config(
+    authority: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+    is_https: bool,
+) -> Result<ClientConfig, String> {
+    let versions =
+        ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
+    let versions = versions.map_err(|error| error.to_string())?;
+    let builder = match authority {
+        Some(path) => versions.with_root_certificates(read_authorities(path)?),
+        None if is_https => {
+            versions.with_native_roots().map_err(|error| format!("the system's certificates: {error}"))?
+        }
+        None => versions.with_root_certificates(RootCertStore::empty()),
+    };
+    let Some((certificate, key)) = identity else { return Ok(builder.with_no_client_auth()) };
+    let config = builder.with_client_auth_cert(read_certificates(certificate)?, read_key(key)?);
+    config.map_err(|error| file_error(certificate, &error))
+}
+
 /// Reads a private key.
 ///
 /// # Errors
 /// If the file cannot be read, or is malformed. The error names the file.
-pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| file_error(path, &error))
 }
 
@@ -106,7 +133,7 @@ pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
 ///
 /// # Errors
 /// If the file cannot be read, or is malformed. The error names the file.
-pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| file_error(path, &error))?;
     if certificates.is_empty() {

@@ -5,18 +5,15 @@ use axum::http::uri::{Authority, Scheme};
 use axum::http::{HeaderValue, Request, StatusCode, Uri, header};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use percent_encoding::percent_decode_str;
-use ratelimit_link::certificate::read_authorities;
+use ratelimit_link::certificate::client_config;
 use ratelimit_link::secrets::Secret;
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
 use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -92,7 +89,7 @@ impl HttpTarget {
         };
         let (scheme, authority_of_url, base) = location;
         let is_https = scheme == Scheme::HTTPS;
-        let tls = tls_config(authority, is_https).map_err(|why| format!("{option}: {why}"))?;
+        let tls = client_config(authority, None, is_https).map_err(|why| format!("{option}: {why}"))?;
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build(connector);
         Ok(HttpTarget { scheme, authority: authority_of_url, base, credentials, limits, client })
@@ -165,20 +162,6 @@ fn parse_url(url: &str) -> Result<(Location, Option<User>), String> {
     };
     let authority = host.parse().map_err(|_| malformed())?;
     Ok(((scheme.clone(), authority, uri.path().trim_end_matches('/').to_owned()), user))
-}
-
-/// Returns the TLS settings. The system's certificates are read only for a server with TLS, because an image may have
-/// none.
-fn tls_config(authority: Option<&Path>, is_https: bool) -> Result<ClientConfig, String> {
-    let versions = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let builder = match authority {
-        Some(path) => versions.with_root_certificates(read_authorities(path)?),
-        None if is_https => versions.with_native_roots().map_err(|error| error.to_string())?,
-        None => versions.with_root_certificates(RootCertStore::empty()),
-    };
-    Ok(builder.with_no_client_auth())
 }
 
 /// Returns the message of the error that caused all others.

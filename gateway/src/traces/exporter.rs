@@ -3,15 +3,14 @@
 use super::settings::{Protocol, TraceSettings};
 use crate::grpc_client::{self, chain};
 use axum::http::Uri;
-use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
-use ratelimit_link::certificate::{read_authorities, read_certificates, read_key};
-use rustls::{ClientConfig, RootCertStore};
+use ratelimit_link::certificate::client_config;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -116,24 +115,8 @@ fn is_tls(endpoint: &Uri) -> bool {
 }
 
 fn https_connector(settings: &TraceSettings) -> Result<HttpsConnector<HttpConnector>, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?;
-    let builder = match &settings.authority {
-        Some(authority) => builder.with_root_certificates(read_authorities(authority)?),
-        None if is_tls(&settings.endpoint) => {
-            builder.with_native_roots().map_err(|error| format!("the system's certificates: {error}"))?
-        }
-        None => builder.with_root_certificates(RootCertStore::empty()),
-    };
-    let config = match &settings.identity {
-        Some((certificate, key)) => {
-            let (chain, key) = (read_certificates(certificate)?, read_key(key)?);
-            let config = builder.with_client_auth_cert(chain, key);
-            config.map_err(|error| format!("{}: {error}", certificate.display()))?
-        }
-        None => builder.with_no_client_auth(),
-    };
+    let identity = settings.identity.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+    let config = client_config(settings.authority.as_deref(), identity, is_tls(&settings.endpoint))?;
     let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
     Ok(builder.wrap_connector(grpc_client::connector()))
 }
