@@ -16,6 +16,7 @@ mod call;
 mod charge;
 mod command_line;
 mod configuration;
+mod cut;
 mod denied_keys;
 mod envoyproxy;
 mod evaluation;

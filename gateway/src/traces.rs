@@ -5,6 +5,7 @@ mod exporter;
 mod propagation;
 mod settings;
 
+use crate::cut::cut;
 use crate::envoyproxy::Environment;
 use crate::listener::Endpoints;
 use axum::extract::ConnectInfo;
@@ -25,8 +26,6 @@ use tonic::{Code, Status};
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
 /// Maximum time to export the last spans at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum length of a text that a caller sent, in bytes.
-const MAX_TEXT: usize = 256;
 
 /// Source of spans, whose export runs in a thread of its own.
 pub struct Traces {
@@ -135,7 +134,7 @@ impl RequestSpan {
 
     /// Sets an attribute to a text that a caller may have sent, cut to a bounded length.
     pub fn set_text(&self, name: &'static str, text: &str) {
-        self.set(name, text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default().to_owned());
+        self.set(name, cut(text).to_owned());
     }
 
     /// Ends the span of a request over gRPC. `failure` is its status, unless that is OK.

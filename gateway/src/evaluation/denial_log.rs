@@ -1,14 +1,13 @@
 //! Log of denied requests: a bounded number of lines a second.
 
 use super::{RequestDecision, RequestPart};
+use crate::cut::cut;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time in which the number of lines is bounded.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Maximum length of a value in a line, in bytes.
-const MAX_VALUE: usize = 256;
 
 /// Log of denied requests. Each line describes one request, and has the number of earlier ones without a line.
 pub struct DenialLog {
@@ -80,14 +79,9 @@ impl DenialLog {
     }
 }
 
-/// Returns the beginning of a value, up to the maximum length.
-fn cut(value: &str) -> &str {
-    value.get(..value.floor_char_boundary(MAX_VALUE)).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{DenialLog, MAX_VALUE, PERIOD, cut};
+    use super::{DenialLog, PERIOD};
     use std::time::Duration;
     use tokio::time::advance;
 
@@ -121,12 +115,5 @@ mod tests {
         log.log_suppressed(true);
         advance(PERIOD).await;
         assert_eq!(log.begin_line(), Some(0));
-    }
-
-    #[test]
-    fn value_is_cut_at_a_character() {
-        assert_eq!(cut("short"), "short");
-        assert_eq!(cut(&"é".repeat(MAX_VALUE)).len(), MAX_VALUE);
-        assert_eq!(cut(&format!("a{}", "é".repeat(MAX_VALUE))).len(), MAX_VALUE - 1);
     }
 }
