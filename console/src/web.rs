@@ -13,6 +13,7 @@ mod assets;
 mod audit;
 mod bans;
 mod changes;
+mod clock;
 mod denied_minutes;
 mod failure;
 mod gateways;

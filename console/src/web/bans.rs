@@ -18,8 +18,6 @@ use std::sync::Arc;
 const DENIED: usize = 200;
 /// Time for which viewers share the list, the interval of the page, in milliseconds.
 const LIFETIME: u64 = 5000;
-/// Length from which on RL.TOP stores only the beginning of a key.
-const CUT: usize = 512;
 
 /// Returns the routes.
 pub fn routes() -> Router<Arc<Console>> {
@@ -37,7 +35,7 @@ async fn read(console: &Console) -> Result<Json_, Failure> {
     let mut keys: BTreeMap<Vec<u8>, Option<&changes::Change>> = BTreeMap::new();
     for since in [Some("1h"), None] {
         let rows = console.top.list(&server, since, DENIED).await?;
-        let rows = rows.iter().take(DENIED).filter(|row| row.item.is_none() && row.key.len() < CUT);
+        let rows = rows.iter().take(DENIED).filter(|row| row.is_whole_key());
         keys.extend(rows.map(|row| (row.key.clone(), None)));
     }
     // The newest ban of a key replaces older ones.

@@ -9,6 +9,7 @@ use super::upstream::Server;
 use redis::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use std::fmt;
 
 /// Key of the stream.
 const KEY: &str = "ratelimit:console:changes";
@@ -45,17 +46,10 @@ pub enum Kind {
     UsageGivenBack,
 }
 
-impl Kind {
-    fn word(self) -> &'static str {
-        match self {
-            Kind::PolicySet => "policy set",
-            Kind::PolicyDeleted => "policy deleted",
-            Kind::PolicyScaled => "policy scaled",
-            Kind::KeyBanned => "key banned",
-            Kind::BanLifted => "ban lifted",
-            Kind::KeyReset => "key reset",
-            Kind::UsageGivenBack => "usage given back",
-        }
+impl fmt::Display for Kind {
+    /// Writes the same word as in JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -167,7 +161,7 @@ impl Change {
         let json = |values: &Option<Values>| serde_json::to_string(values).unwrap_or_default();
         tracing::info!(
             target: "ratelimit_console::audit", user = self.user, who = %self.who, role = actor.role.word(),
-            change = self.what.word(), name = self.policy, key = self.key, before = %json(&self.before),
+            change = self.what.to_string(), name = self.policy, key = self.key, before = %json(&self.before),
             after = %json(&self.after), why = self.why, undoes = self.undoes
         );
         self.key = self.key.filter(|key| key.len() <= MAX_KEY);
@@ -233,10 +227,10 @@ mod tests {
     #[test]
     fn word_of_a_kind_is_its_json() {
         for kind in [Kind::PolicySet, Kind::PolicyDeleted, Kind::PolicyScaled, Kind::KeyBanned, Kind::BanLifted] {
-            assert_eq!(serde_json::to_value(kind).expect("serializable"), kind.word());
+            assert_eq!(serde_json::to_value(kind).expect("serializable"), kind.to_string());
         }
         for kind in [Kind::KeyReset, Kind::UsageGivenBack] {
-            assert_eq!(serde_json::to_value(kind).expect("serializable"), kind.word());
+            assert_eq!(serde_json::to_value(kind).expect("serializable"), kind.to_string());
         }
     }
 

@@ -1,10 +1,10 @@
 //! Denials by key of each recent minute. Minutes that are over do not change, so they are read once; later only the
 //! running minute is.
 
+use super::clock::now_ms;
 use super::failure::Failure;
 use super::history::MINUTE;
 use super::info::ServerState;
-use super::live::now_ms;
 use super::most_denied::{DeniedKey, Id, top_command};
 use super::reply_json::items;
 use super::upstream::{Node, Server};

@@ -6,8 +6,8 @@ mod metrics_text;
 mod sample;
 
 use super::Console;
+use super::clock::now_ms;
 use super::http_client::{HttpLimits, HttpTarget, NamedTarget};
-use super::live::now_ms;
 use super::problem::Problem;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -3,8 +3,10 @@
 use super::Console;
 use super::audit::Actor;
 use super::changes::{Change, Kind, Values, Why};
+use super::clock;
 use super::failure::Failure;
 use super::info;
+use super::most_denied::stored_name;
 use super::reply_json::{int, items, object, text_of};
 use super::text;
 use super::upstream::Server;
@@ -93,7 +95,7 @@ pub async fn now_ms(server: &Server) -> u64 {
     let mut command = redis::cmd("INFO");
     command.arg("server");
     let info = server.send_any(&command).await.ok().and_then(|reply| redis::from_redis_value::<String>(reply).ok());
-    info.and_then(|info| info::ServerState::parse(&info).time_ms).unwrap_or_else(super::live::now_ms)
+    info.and_then(|info| info::ServerState::parse(&info).time_ms).unwrap_or_else(clock::now_ms)
 }
 
 /// Returns the decision of each limit as JSON.
@@ -112,8 +114,7 @@ fn decision_json(reply: &Value) -> Json_ {
 /// Returns the policy that probably applies to a key: the one that last denied it, or else, for a key of the gateway,
 /// the first existing policy of its descriptor.
 async fn likely_policy(console: &Console, server: &Server, key: &[u8]) -> Option<Vec<u8>> {
-    // RL.TOP stores the first 512 bytes of a key.
-    let prefix = key.get(..512).unwrap_or(key);
+    let prefix = stored_name(key);
     let top = console.top.list(server, None, MAX_SEARCHED).await;
     let last = top.ok().and_then(|top| top.iter().find(|row| row.key == prefix)?.policy.clone());
     let names = EscapedDescriptor::from_key(key).map(|descriptor| descriptor.policy_names()).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 mod problems;
 
+use super::clock::now_ms;
 use super::failure::Failure;
 use super::history::{History, MAX_MINUTES, MINUTE, Past};
 use super::info::{Counts, ServerState};
@@ -11,7 +12,7 @@ use super::upstream::{Node, Server, Upstream};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -360,10 +361,4 @@ async fn read_state(node: &Node) -> Result<ServerState, Failure> {
         }
         _ => Ok(state),
     }
-}
-
-/// Returns the time in milliseconds since the Unix epoch.
-pub fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,9 +6,12 @@ use super::upstream::Server;
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
+/// Number of bytes of a key that the server stores.
+const STORED_BYTES: usize = 512;
+
 /// Key with its number of denials.
 pub struct DeniedKey {
-    /// Name of the key, of which the server stores the first 512 bytes.
+    /// Name of the key, or its first bytes if it is long ([`stored_name`]).
     pub key: Vec<u8>,
     /// Number of denials.
     pub count: i64,
@@ -32,6 +35,12 @@ impl DeniedKey {
         (self.key.clone(), self.item.clone())
     }
 
+    /// Returns `true` for a key with its whole name, and `false` for the beginning of one, or for an item of a sketch.
+    #[must_use]
+    pub fn is_whole_key(&self) -> bool {
+        self.item.is_none() && self.key.len() < STORED_BYTES
+    }
+
     /// Parses a row of a reply to RL.TOP by a node.
     #[must_use]
     pub fn parse(row: &Value, node: &str) -> Option<DeniedKey> {
@@ -46,6 +55,12 @@ impl DeniedKey {
             node: node.to_owned(),
         })
     }
+}
+
+/// Returns the part of the name of a key that the server stores.
+#[must_use]
+pub fn stored_name(key: &[u8]) -> &[u8] {
+    key.get(..STORED_BYTES).unwrap_or(key)
 }
 
 /// Returns the command that lists the most denied keys.

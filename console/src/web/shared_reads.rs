@@ -1,7 +1,7 @@
 //! Results of reads that all viewers share, so that the calls to the servers do not grow with the number of viewers.
 
+use super::clock::now_ms;
 use super::failure::Failure;
-use super::live::now_ms;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};

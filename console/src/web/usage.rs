@@ -26,8 +26,6 @@ const ENOUGH: usize = 200;
 const MAX_SCANS: usize = 10;
 /// Maximum number of denied keys that are looked up.
 const MAX_DENIED: usize = 1000;
-/// Length from which on RL.TOP stores only the beginning of a key.
-const CUT: usize = 512;
 /// Type of a sketch.
 const SKETCH: &str = "rl-sketch";
 
@@ -86,7 +84,7 @@ impl Used {
 async fn find(console: &Console, server: &Server, policy: &[u8]) -> Result<(Vec<Used>, bool), Failure> {
     let denied = console.top.list(server, Some("5m"), MAX_DENIED).await?;
     let is_own = |row: &&DeniedKey| row.policy.as_deref() == Some(policy);
-    let is_whole = |row: &&DeniedKey| row.item.is_none() && row.key.len() < CUT;
+    let is_whole = |row: &&DeniedKey| row.is_whole_key();
     let own = denied.iter().filter(is_whole).filter(is_own).take(ENOUGH).map(|row| row.key.clone());
     // Keys that another policy denied are left out.
     let mut seen: HashSet<Vec<u8>> = denied.iter().filter(is_whole).map(|row| row.key.clone()).collect();
