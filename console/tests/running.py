@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from support import poll
 from support.ports import reserve_port
@@ -19,6 +19,13 @@ REPOSITORY = Path(__file__).parents[2]
 BINARY = Path(
     os.environ.get("RATELIMIT_CONSOLE", REPOSITORY / "target/gateway/debug/ratelimit-console")
 ).absolute()
+
+
+def run_console(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a console that ends by itself, and returns it with its output."""
+    return subprocess.run(
+        [BINARY, *words], capture_output=True, text=True, check=False, timeout=60, **options
+    )
 
 
 class Answer(NamedTuple):

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from asking import READS, TOKENS, WRITES, Console
 from console_fixtures import Start, console, process
 from redis import Redis
-from running import BINARY, ConsoleProcess
+from running import ConsoleProcess, run_console
 
 from support import poll
 from support.server import Server
@@ -45,9 +44,7 @@ def test_console_without_a_write_token_is_read_only(server: Server, start: Start
 
 def test_address_off_loopback_requires_a_token(server: Server) -> None:
     words = ["--server", f"redis://127.0.0.1:{server.port}", "--listen", "0.0.0.0:0"]
-    started = subprocess.run(
-        [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=60
-    )
+    started = run_console("serve", *words)
     assert started.returncode == 1
     assert "RATELIMIT_CONSOLE_TOKEN" in started.stderr
 
@@ -68,14 +65,7 @@ def test_empty_or_short_token_is_refused_at_start(
     (tmp_path / "token").write_text(token)
     variable = "RATELIMIT_CONSOLE_WRITE_TOKEN"
     words = ["--server", f"redis://127.0.0.1:{server.port}", "--listen", "127.0.0.1:0"]
-    started = subprocess.run(
-        [BINARY, "serve", *words],
-        env={f"{variable}_FILE": str(tmp_path / "token")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    started = run_console("serve", *words, env={f"{variable}_FILE": str(tmp_path / "token")})
     assert started.returncode == 1
     assert started.stderr.startswith(variable)
 
@@ -85,23 +75,14 @@ def test_empty_secret_file_is_refused_at_start(name: str, tmp_path: Path) -> Non
     secret = tmp_path / "secret"
     secret.write_text("\n")
     variable = f"RATELIMIT_CONSOLE_{name}_FILE"
-    started = subprocess.run(
-        [BINARY, "serve", "--listen", "127.0.0.1:0"],
-        env={variable: str(secret)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=20,
-    )
+    started = run_console("serve", "--listen", "127.0.0.1:0", env={variable: str(secret)})
     assert started.returncode == 1
     assert f"{variable}: {secret}: the file is empty" in started.stderr
 
 
 def test_password_on_the_command_line_is_refused() -> None:
     words = ["serve", "--server", "redis://user:secret@127.0.0.1"]
-    started = subprocess.run(
-        [BINARY, *words], capture_output=True, text=True, check=False, timeout=20
-    )
+    started = run_console(*words)
     assert started.returncode == 1
     assert "RATELIMIT_CONSOLE_SERVER_PASSWORD" in started.stderr
     assert "secret@" not in started.stderr

@@ -1,13 +1,12 @@
 """Gateways in the API of the console: GET /api/gateways, and the problems of GET /api/state."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 from asking import Console
 from console_fixtures import Start
 from gateways import HEALTHY, FakeGateway, GatewayProcess
-from running import BINARY
+from running import run_console
 
 from support import poll
 from support.binaries import Binary
@@ -149,9 +148,7 @@ def test_credentials_are_sent_and_never_shown(
 )
 def test_malformed_gateway_is_refused_at_start(urls: list[str], error: str) -> None:
     words = [word for url in urls for word in ("--gateway", url)]
-    started = subprocess.run(
-        [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=60
-    )
+    started = run_console("serve", *words)
     assert started.returncode != 0
     assert error in started.stderr
 

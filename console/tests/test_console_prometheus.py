@@ -13,7 +13,7 @@ from asking import TOKENS, Console
 from console_fixtures import Start
 from prometheus_stub import PrometheusStub, prometheus_stub
 from redis import Redis
-from running import BINARY
+from running import run_console
 
 from support import poll
 from support.certificates import certificates
@@ -247,13 +247,7 @@ def test_certificate_of_prometheus_is_verified(
     ],
 )
 def test_wrong_option_is_refused_at_the_start(words: list[str], error: str) -> None:
-    started = subprocess.run(
-        [BINARY, "serve", "--listen", "127.0.0.1:0", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    started = run_console("serve", "--listen", "127.0.0.1:0", *words)
     assert started.returncode != 0
     assert error in started.stderr
     assert "s3cret" not in started.stderr

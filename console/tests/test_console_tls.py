@@ -4,14 +4,13 @@ import http.client
 import shutil
 import socket
 import ssl
-import subprocess
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from asking import Console
 from console_fixtures import Start
-from running import BINARY
+from running import run_console
 
 from support import poll
 from support.binaries import Binary
@@ -57,14 +56,7 @@ def test_console_listens_with_tls(server: Server, start: Start, certificates: Pa
 def test_certificate_without_a_valid_key_is_refused(
     words: list[str], error: str, certificates: Path
 ) -> None:
-    started = subprocess.run(
-        [BINARY, "serve", "--listen", "127.0.0.1:0", *words],
-        cwd=certificates,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    started = run_console("serve", "--listen", "127.0.0.1:0", *words, cwd=certificates)
     assert started.returncode != 0
     assert error in started.stderr
 
