@@ -107,7 +107,7 @@ impl Serve {
     /// Returns the address of the server, with the credentials for it.
     ///
     /// # Errors
-    /// Those of [`ServerOptions::address`].
+    /// Returns the errors of [`ServerOptions::address`].
     pub fn address(&self) -> Result<Address, String> {
         let options = ServerOptions {
             prefix: "RATELIMIT_CONSOLE",

@@ -148,7 +148,7 @@ impl Replay {
     /// Replays a log, which may be compressed by gzip.
     ///
     /// # Errors
-    /// Those of [`Replay::run`].
+    /// Returns the errors of [`Replay::run`].
     pub fn replay(&self, mut from: impl BufRead) -> Result<Report, String> {
         let head = from.fill_buf().map_err(|error| format!("{}: {error}", self.log.display()))?;
         if head.starts_with(&GZIP) {

@@ -27,7 +27,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
 /// Serves the views that need no server until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// Those of [`serve`].
+/// Returns the errors of [`serve`].
 pub async fn playground(options: Listen) -> Result<(), String> {
     let scheme = if options.cert.is_some() { "https" } else { "http" };
     let announce = move |at: SocketAddr| println!("The playground is at {scheme}://{at}/ (Ctrl-C ends it)");

@@ -314,7 +314,7 @@ impl Serve {
     /// Returns the address of the server, with the credentials for it.
     ///
     /// # Errors
-    /// Those of [`ServerOptions::address`].
+    /// Returns the errors of [`ServerOptions::address`].
     pub fn address(&self) -> Result<Address, String> {
         if let Some(address) = &self.translated_address {
             return Ok(address.clone());

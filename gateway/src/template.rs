@@ -58,7 +58,7 @@ impl Template {
     /// Parses a template of keys, in which different values of fields always make different keys.
     ///
     /// # Errors
-    /// Those of [`Template::parse`] and [`check_separators`].
+    /// Returns the errors of [`Template::parse`] and [`check_separators`].
     pub fn parse_key(text: &str) -> Result<Template, String> {
         check_separators(text)?;
         Template::parse(text)

@@ -40,7 +40,7 @@ pub async fn send(mut connection: MultiplexedConnection, command: &Cmd) -> Redis
 /// Sends ASKING and then a command, to a node that imports the slot of the command's key.
 ///
 /// # Errors
-/// Those of [`send`].
+/// Returns the errors of [`send`].
 pub async fn send_asking(mut connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("ASKING").ignore().add_command(command);
@@ -112,7 +112,7 @@ pub async fn connect_to_node(address: &Address, host: &HostPort) -> RedisResult<
 /// receives the server's push messages, and a message about the disconnection when the connection ends.
 ///
 /// # Errors
-/// Those of [`connect`].
+/// Returns the errors of [`connect`].
 pub async fn connect_for_pushes(
     address: &Address,
     node: Option<&HostPort>,

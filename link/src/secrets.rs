@@ -68,7 +68,7 @@ impl Secret {
     /// Creates the secret in the file at `path`. Errors and the log call the file `{name}_FILE`.
     ///
     /// # Errors
-    /// Those of [`Secret::read`].
+    /// Returns the errors of [`Secret::read`].
     pub fn from_file(name: &str, path: PathBuf) -> Result<Secret, String> {
         let variable = format!("{name}_FILE");
         let last = LastSecret { secret: read_file(&variable, &path)?, is_stale: false };

@@ -97,7 +97,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Takes one unit.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn take(&self, who: &str) -> Result<Decision, Error> {
         self.take_with(who, &Take::default()).await
     }
@@ -105,7 +105,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Charges the limits, with the cost and the options of `take`.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn take_with(&self, who: &str, take: &Take) -> Result<Decision, Error> {
         self.take_at(&self.key_of(who), take).await
     }
@@ -113,7 +113,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Returns the decision that [`Bound::take`] would make, and charges nothing.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn peek(&self, who: &str) -> Result<Decision, Error> {
         self.limiter.peek(&self.key_of(who), &self.limits, 1).await
     }
@@ -121,7 +121,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Corrects a charge by its idempotency key.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn settle(&self, who: &str, id: &str, cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
         self.limiter.settle(&self.key_of(who), &self.limits, id, cost).await
     }
@@ -129,7 +129,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Subtracts units from the current usage, whichever call charged them.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn give_back(&self, who: &str, cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
         self.limiter.give_back(&self.key_of(who), &self.limits, cost).await
     }
@@ -137,7 +137,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Deletes the usage of a caller. Returns `true` if there was any.
     ///
     /// # Errors
-    /// Those of [`Limiter::reset`].
+    /// Returns the errors of [`Limiter::reset`].
     pub async fn reset(&self, who: &str) -> Result<bool, Error> {
         refuse_sketches(&self.limits)?;
         self.limiter.reset(&self.key_of(who)).await
@@ -146,7 +146,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Acquires a lease of a concurrency limit, which must be the only limit.
     ///
     /// # Errors
-    /// Those of [`Limiter::lease`].
+    /// Returns the errors of [`Limiter::lease`].
     pub async fn lease(&self, who: &str) -> Result<Lease<C>, Error> {
         self.lease_within(who, Duration::ZERO).await
     }
@@ -154,7 +154,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// Acquires a lease, and waits for it for up to `wait`.
     ///
     /// # Errors
-    /// Those of [`Limiter::lease_within`].
+    /// Returns the errors of [`Limiter::lease_within`].
     pub async fn lease_within(&self, who: &str, wait: Duration) -> Result<Lease<C>, Error> {
         self.lease_at(&self.key_of(who), wait).await
     }

@@ -83,7 +83,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// a common hash tag: `{acme}:user:42` and `{acme}:all`. [`Decision::each`] is in the order of the keys.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn take_all(&self, keyed: &[(&str, Limit)], take: &Take) -> Result<Decision, Error> {
         self.take_with_wait(&self.charge_of_keys(keyed), take).await
     }
@@ -91,7 +91,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// Returns the decision that [`Limiter::take`] would make, and charges nothing.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn peek(&self, key: &str, limits: &[Limit], cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
         self.peek_charge(&self.charge_of_key(key, limits), cost.into()).await
     }
@@ -99,7 +99,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// Returns the decision that [`Limiter::take_all`] would make, and charges nothing.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn peek_all(&self, keyed: &[(&str, Limit)], cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
         self.peek_charge(&self.charge_of_keys(keyed), cost.into()).await
     }
@@ -108,7 +108,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// idempotency key, or no longer. A charge over several keys is corrected on each of them.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn settle(
         &self,
         key: &str,
@@ -125,7 +125,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// lost.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`].
+    /// Returns the errors of [`Limiter::take`].
     pub async fn give_back(
         &self,
         key: &str,
@@ -151,7 +151,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// server's queue, first come first served. Without one it retries every 100 ms, out of order.
     ///
     /// # Errors
-    /// Those of [`Limiter::lease`].
+    /// Returns the errors of [`Limiter::lease`].
     pub async fn lease_within(&self, key: &str, limit: &Limit, wait: Duration) -> Result<Lease<C>, Error> {
         let holder = LeaseHolder::new(self.sender.clone(), self.sender.key_of(key), limit)?;
         Lease::acquired(holder, wait).await

@@ -94,7 +94,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
     /// Spends units, mostly without a call.
     ///
     /// # Errors
-    /// Those of [`Limiter::take`](crate::Limiter::take).
+    /// Returns the errors of [`Limiter::take`](crate::Limiter::take).
     pub async fn take(&self, cost: u32) -> Result<Decision, Error> {
         let Shared { sender, charge, .. } = &*self.shared;
         charge.check(cost.into())?;

@@ -53,7 +53,7 @@ impl ConfigSource {
     /// Reads several paths as one configuration, as if all their files were in one directory.
     ///
     /// # Errors
-    /// Those of [`ConfigSource::read`].
+    /// Returns the errors of [`ConfigSource::read`].
     pub fn read_together(paths: Vec<PathBuf>, merges_domains: bool) -> Result<Config, String> {
         let mut config = Config::new(merges_domains);
         paths.into_iter().try_for_each(|path| ConfigSource::new(path, merges_domains).read_into(&mut config))?;
@@ -67,7 +67,7 @@ impl ConfigSource {
     /// Converts the configuration to policies.
     ///
     /// # Errors
-    /// Those of [`ConfigSource::read`].
+    /// Returns the errors of [`ConfigSource::read`].
     pub fn import(&self) -> Result<ImportedPolicies, String> {
         // Reports conflicts between files, such as a domain in two files.
         self.read()?;
