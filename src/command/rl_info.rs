@@ -1,4 +1,4 @@
-//! Descriptions for humans: the state of a key, `RL.INFO`, and the keys that are denied most, `RL.TOP`.
+//! Descriptions for humans: the state of a key, `RL.INFO`, and the most denied keys, `RL.TOP`.
 
 use super::usage_kinds::KINDS;
 use crate::redis::key::Stored;
@@ -25,14 +25,15 @@ pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(with_queue(redis, index, Reply::facts(row.kind, facts), now))
 }
 
-/// Adds the calls that wait for a lease of the key to a reply.
+/// Adds to a reply the calls that wait for a lease of the key.
 fn with_queue(redis: &Redis, index: KeyIndex, reply: Reply, now: Timestamp) -> Reply {
-    const SHOWN: usize = 100;
+    const MAX_SHOWN: usize = 100;
     let (queues, db, key) = (&redis.state.queues, redis.db(), redis.key_bytes(index));
     match (queues.waiter_count(db, key), reply) {
         (waiting @ 1.., Reply::Map(mut pairs)) => {
-            let waiters = queues.first_waiters(db, key, SHOWN, now).into_iter();
-            let queue = waiters.map(|waiter| Reply::waiter(waiter.holder, waiter.cost, waiter.waited, waiter.left));
+            let waiters = queues.first_waiters(db, key, MAX_SHOWN, now).into_iter();
+            let queue =
+                waiters.map(|waiter| Reply::waiter(waiter.holder, waiter.cost, waiter.time_waited, waiter.time_left));
             let queue = queue.collect();
             pairs.extend([("waiting", Reply::count(waiting)), ("queue", Reply::Array(queue))]);
             Reply::Map(pairs)

@@ -10,7 +10,7 @@ use super::dispatch::Replies;
 use super::server_entry::ServerEntry;
 use super::waiting_callbacks::{call_waiting, callbacks};
 use super::{Redis, guard, permissions};
-use crate::server::queues::{Answer, BlockedClient, Caller, ClientId, WaitingClient};
+use crate::server::queues::{BlockedClient, CallOrigin, ClientId, WaiterAnswer, WaitingClient};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
@@ -43,8 +43,8 @@ pub fn may_block(redis: &Redis) -> bool {
     has_functions.into_iter().all(|exists| exists) && !PREVENTING_FLAGS.into_iter().any(|flag| has_flag(flags, flag))
 }
 
-/// Blocks the client of a call. Only for a call that [`may_block`]; the call must not reply after that. Returns `None`
-/// if the server lacks a needed function.
+/// Blocks the client of a call. The caller has checked [`may_block`], and must not reply afterwards. Returns `None` if
+/// the server lacks a needed function.
 pub fn block(redis: &Redis) -> Option<WaitingClient> {
     let (block_client, unblock_client) = (api!(RedisModule_BlockClient)?, api!(RedisModule_UnblockClient)?);
     let set_disconnect_callback = api!(RedisModule_SetDisconnectCallback)?;
@@ -54,16 +54,16 @@ pub fn block(redis: &Redis) -> Option<WaitingClient> {
         if allows_client_unblock(redis.entry()) { Some(on_client_unblock) } else { None };
     // SAFETY: `ctx` is that of the current call, which may block; the callbacks are plain functions. 0: the server sets
     // no timeout.
-    let raw_client = unsafe { block_client(redis.ctx, Some(send_answer), timeout_callback, Some(free), 0) };
+    let raw_client = unsafe { block_client(redis.ctx, Some(send_answer), timeout_callback, Some(free_answer), 0) };
     // SAFETY: the client has just been blocked.
     unsafe { set_disconnect_callback(raw_client, Some(on_disconnect)) };
-    let hand_back = move |answer: Option<Box<Answer>>| {
+    let hand_back = move |answer: Option<Box<WaiterAnswer>>| {
         let answer = answer.map_or(null_mut(), |answer| Box::into_raw(answer).cast());
         // SAFETY: the client has been blocked, and is handed back once: the closure is consumed.
         unsafe { unblock_client(raw_client, answer) };
     };
     let blocked = BlockedClient::new(ClientId(raw_client.addr()), hand_back);
-    Some(WaitingClient { blocked, caller: Caller { stats: redis.stats, user } })
+    Some(WaitingClient { blocked, origin: CallOrigin { stats: redis.stats, user } })
 }
 
 type ReplyCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
@@ -71,9 +71,9 @@ type ReplyCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut ra
 /// Returns `true` if CLIENT UNBLOCK is offered for waiting clients.
 ///
 /// Redis 7.4, Valkey 8 and later ignore CLIENT UNBLOCK for a client that has been handed back. Older servers would
-/// leave that client without a reply. There it is safe only if the server reads no command between the timer's run,
-/// which hands clients back, and their replies. Threads that read (`io-threads-do-reads`), or TLS, which buffers input,
-/// can break that. With them, CLIENT UNBLOCK is not offered.
+/// leave that client without a reply, if they read the command between the timer's run, which hands clients back, and
+/// the replies. That can happen with threads that read (`io-threads-do-reads`), and with TLS, which buffers input. So
+/// CLIENT UNBLOCK is not offered with them on older servers.
 fn allows_client_unblock(entry: ServerEntry) -> bool {
     // Only Redis 7.4, Valkey 8 and later have this function: it tells the version.
     if api!(RedisModule_AddACLCategory).is_some() {
@@ -82,7 +82,7 @@ fn allows_client_unblock(entry: ServerEntry) -> bool {
     let cached = &entry.state.schedule.allows_client_unblock;
     let allows = cached.get().unwrap_or_else(|| {
         // SAFETY: the entry's own context.
-        let is_or_absent = |name, value: &str| unsafe { config(entry.ctx, name) }.is_none_or(|found| found == value);
+        let is_or_absent = |name, value: &str| unsafe { config(entry.ctx, name) }.is_none_or(|actual| actual == value);
         (is_or_absent("io-threads-do-reads", "no") || is_or_absent("io-threads", "1")) && is_or_absent("tls-port", "0")
     });
     cached.set(Some(allows));
@@ -98,10 +98,10 @@ guard::entry_point! {
     ) -> c_int, or OK => {
         let Some(data) = api!(RedisModule_GetBlockedClientPrivateData) else { return OK };
         // SAFETY: `ctx` is that of a callback of a blocked client, whose private data is an answer or null.
-        let Some(answer) = (unsafe { data(ctx).cast::<Answer>().as_ref() }) else { return OK };
+        let Some(answer) = (unsafe { data(ctx).cast::<WaiterAnswer>().as_ref() }) else { return OK };
         // SAFETY: `ctx` is that of the callback; there are no words.
         let redis = unsafe { Redis::new(ctx, &[], answer.stats) };
-        // After a panic, `sent` stays `false`, so `free` has the lease released.
+        // After a panic, `sent` stays `false`, so `free_answer` has the lease released.
         let may_send = guard::catch_panic(false, || {
             guard::panic_test_point();
             answer.sent.set(true);
@@ -117,13 +117,13 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Frees an answer, whether it was sent or not.
-    unsafe fn free(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
+    /// Frees an answer, and reports one that was not sent.
+    unsafe fn free_answer(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
         if answer.is_null() {
             return;
         }
         // SAFETY: `hand_back` has created the answer, and it is freed once.
-        let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
+        let answer = unsafe { Box::from_raw(answer.cast::<WaiterAnswer>()) };
         if !answer.sent.get() {
             // SAFETY: the server frees the data of blocked clients with its lock held.
             unsafe { call_waiting(ctx, |callbacks, entry| (callbacks.answer_lost)(entry, *answer)) };

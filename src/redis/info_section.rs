@@ -37,21 +37,22 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Comman
 const KIND_NAME_SIZE: usize = 10;
 
 guard::entry_point! {
-    /// Adds the sections. The server also calls it for the report of a crash: then it allocates nothing, and omits
-    /// queues and policies.
+    /// Adds the sections. The server also calls this function for a crash report, in which nothing may be allocated:
+    /// the report omits queues and policies.
     unsafe fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
         let info = Info { ctx };
         if info.section(c"module") {
             info.constant(c"version", version::TEXT);
         }
         if info.section(c"stats") {
-            let of_commands = |field: fn(&CommandStats) -> &Counter| sum(commands().map(|row| field(row.stats)));
-            let of_kinds = |field: fn(&KindStats) -> &Counter| sum(stats::all_kinds().map(|(_, stats)| field(stats)));
-            info.field(c"calls", of_commands(|stats| &stats.calls));
-            info.field(c"admitted", of_commands(|stats| &stats.admitted));
-            info.field(c"denied", of_commands(|stats| &stats.denied));
-            info.field(c"errors", of_commands(|stats| &stats.errors));
-            info.field(c"keys_made", of_kinds(|stats| &stats.keys_created));
+            let sum_of_commands = |field: fn(&CommandStats) -> &Counter| sum(commands().map(|row| field(row.stats)));
+            let sum_of_kinds =
+                |field: fn(&KindStats) -> &Counter| sum(stats::all_kinds().map(|(_, stats)| field(stats)));
+            info.field(c"calls", sum_of_commands(|stats| &stats.calls));
+            info.field(c"admitted", sum_of_commands(|stats| &stats.admitted));
+            info.field(c"denied", sum_of_commands(|stats| &stats.denied));
+            info.field(c"errors", sum_of_commands(|stats| &stats.errors));
+            info.field(c"keys_made", sum_of_kinds(|stats| &stats.keys_created));
             info.field(c"effects_propagated", stats::EFFECTS_PROPAGATED.get());
             info.field(c"effects_applied", stats::EFFECTS_APPLIED.get());
         }
@@ -67,7 +68,7 @@ guard::entry_point! {
         if info.section(c"kinds") {
             for (kind, KindStats { admitted, denied, keys_created }) in stats::all_kinds() {
                 let mut name = [0; KIND_NAME_SIZE];
-                name.iter_mut().zip(kind.name().bytes()).for_each(|(to, letter)| *to = letter);
+                name.iter_mut().zip(kind.name().bytes()).for_each(|(byte, letter)| *byte = letter);
                 let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
                 info.dict(name, &[(c"admitted", admitted), (c"denied", denied), (c"keys_made", keys_created)]);
             }
@@ -141,13 +142,13 @@ impl Info {
 
     /// Adds the number of calls that wait for leases, the outcomes of waits, and the longest queues.
     fn waiting(&self, state: &ModuleState) {
-        const SHOWN: usize = 16;
+        const MAX_SHOWN: usize = 16;
         let millis = |span: Span| span.ceil_millis();
-        let queues = state.queues.longest(SHOWN, now());
+        let queues = state.queues.longest_waiting(MAX_SHOWN, now());
         let (clients, keys) = state.queues.counts();
         self.field(c"blocked_clients", count(clients));
         self.field(c"blocked_keys", count(keys));
-        self.field(c"longest_blocked_ms", queues.first().map_or(0, |queue| millis(queue.longest)));
+        self.field(c"longest_blocked_ms", queues.first().map_or(0, |queue| millis(queue.longest_wait)));
         self.field(c"served", state.queues.served.get());
         self.field(c"timed_out", state.queues.timed_out.get());
         self.field(c"looks", state.queues.evaluations.get());
@@ -157,18 +158,18 @@ impl Info {
             self.dict_of(&field, || {
                 self.text(c"key", &escaped(&queue.key.name));
                 self.field(c"db", u64::try_from(queue.key.db).unwrap_or(0));
-                self.field(c"waiting", count(queue.waiting));
-                self.field(c"longest_ms", millis(queue.longest));
+                self.field(c"waiting", count(queue.waiter_count));
+                self.field(c"longest_ms", millis(queue.longest_wait));
             });
         }
     }
 
     /// Adds the number of policies, the comparison with other nodes, and the counts of the most used policies.
     fn policies(&self, state: &ModuleState) {
-        const SHOWN: usize = 100;
+        const MAX_SHOWN: usize = 100;
         let (policies, digest, refused, shown) = state
             .policies
-            .with(|table| (table.len(), table.digest(), table.stamps_refused(), table.busiest(SHOWN, now())));
+            .with(|table| (table.len(), table.digest(), table.stamps_refused(), table.busiest(MAX_SHOWN, now())));
         self.field(c"policies", count(policies));
         self.text(c"policies_digest", &format!("{digest:016x}"));
         self.field(c"policy_peers_differ", count(state.peers.with(|gossip, now| gossip.differing(digest, now))));

@@ -9,8 +9,8 @@ use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
-/// Classes of keyspace events that can make room, on servers that do not announce the end of keys: all that can delete
-/// or replace a key, and those of this module.
+/// Classes of keyspace events that can make room, on servers that do not announce the end of keys: the classes of all
+/// events that can delete or replace a key, and that of this module.
 const EVENTS: c_int = OWN_EVENTS
     | raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_STRING
@@ -29,15 +29,15 @@ const OWN_EVENTS: c_int = raw::REDISMODULE_NOTIFY_MODULE;
 /// Subscribing has a side effect on Valkey before 9.1: a client that runs MOVE, or COPY with DB, is left in the other
 /// database.
 pub fn subscribe(entry: ServerEntry) {
-    if entry.state.schedule.subscribed.replace(true) {
+    if entry.state.schedule.is_subscribed.replace(true) {
         return;
     }
     // SAFETY: the entry's own context.
-    let ends = api!(RedisModule_GetKeyNameFromModuleKey).is_some()
+    let announces_key_ends = api!(RedisModule_GetKeyNameFromModuleKey).is_some()
         && unsafe { api::subscribe(entry.ctx, raw::REDISMODULE_EVENT_KEY, on_key_end) };
     if let Some(subscribe) = api!(RedisModule_SubscribeToKeyspaceEvents) {
         // SAFETY: the entry's own context; the callback is a plain function.
-        unsafe { subscribe(entry.ctx, if ends { OWN_EVENTS } else { EVENTS }, Some(on_keyspace_event)) };
+        unsafe { subscribe(entry.ctx, if announces_key_ends { OWN_EVENTS } else { EVENTS }, Some(on_keyspace_event)) };
     }
 }
 
@@ -73,7 +73,7 @@ guard::entry_point! {
             if module_state().queues.has_waiters() {
                 let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };
                 let db = api!(RedisModule_GetDbIdFromModuleKey).map(|db| db(info.key));
-                let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |of| of(info.key).cast_mut());
+                let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |get| get(info.key).cast_mut());
                 mark_changed(ctx, db, name);
             }
         }

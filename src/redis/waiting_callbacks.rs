@@ -6,7 +6,7 @@ use super::guard;
 use super::server_entry::{ServerEntry, module_state};
 use crate::reply::Reply;
 use crate::server::queues::schedule::TimerId;
-use crate::server::queues::{Answer, BlockedClient, ClientId};
+use crate::server::queues::{BlockedClient, ClientId, WaiterAnswer};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
@@ -31,7 +31,7 @@ pub struct WaitingCallbacks {
     /// before the client is handed back; `None` if the client has been handed back already.
     pub client_unblocked: fn(&mut Redis, ClientId) -> Option<UnblockedClient>,
     /// Called when an answer could not be sent.
-    pub answer_lost: fn(ServerEntry, Answer),
+    pub answer_lost: fn(ServerEntry, WaiterAnswer),
 }
 
 /// Client that CLIENT UNBLOCK unblocks, and its reply.

@@ -6,7 +6,7 @@ use crate::redis::server_entry::ServerEntry;
 use crate::redis::waiting_callbacks::UnblockedClient;
 use crate::redis::{self, Redis, blocked, guard, key_events};
 use crate::reply::Reply;
-use crate::server::queues::{Answer, BlockedClient, ClientId, QueueKey, WaitingCall};
+use crate::server::queues::{BlockedClient, ClientId, QueueKey, WaiterAnswer, WaitingCall};
 use crate::server::{ModuleState, settings};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{Block, KeyRequest};
@@ -69,7 +69,7 @@ pub fn holders_waiting_without_lease<'h>(
     waiting
 }
 
-/// Denies the call of a holder that waits for a lease of a key, if one does.
+/// Denies the waiting call of a holder at a key; does nothing if the holder does not wait.
 pub fn deny(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Timestamp) {
     if let Some((call, client)) = redis.state.queues.remove_holder(redis.db(), redis.key_bytes(index), holder) {
         let denial = denial(redis, index, &call, now);
@@ -81,7 +81,7 @@ pub fn deny(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Timestamp) {
 /// State of a wait that a client has ended.
 enum EndedWait {
     Waiting(WaitingCall),
-    Answered(Box<Answer>),
+    Answered(Box<WaiterAnswer>),
 }
 
 /// Removes a client from the queues, or from the outbox. Returns `None` if it has been handed back already.
@@ -108,7 +108,7 @@ pub fn client_disconnected(entry: ServerEntry, id: ClientId) {
 pub fn client_unblocked(redis: &mut Redis, id: ClientId) -> Option<UnblockedClient> {
     let (blocked, ended) = remove_client(redis.state, id)?;
     redis.stats = match &ended {
-        EndedWait::Waiting(call) => call.caller.stats,
+        EndedWait::Waiting(call) => call.origin.stats,
         EndedWait::Answered(answer) => answer.stats,
     };
     let reply = guard::catch_panic(None, || {
@@ -128,7 +128,7 @@ pub fn client_unblocked(redis: &mut Redis, id: ClientId) -> Option<UnblockedClie
 }
 
 /// Queues the release of the lease that an answer grants, as the answer was not sent.
-pub fn answer_lost(entry: ServerEntry, answer: Answer) {
+pub fn answer_lost(entry: ServerEntry, answer: WaiterAnswer) {
     if let Some(grant) = answer.grant {
         entry.state.queues.queue_release(grant);
         timer::arm(entry);
@@ -138,6 +138,6 @@ pub fn answer_lost(entry: ServerEntry, answer: Answer) {
 /// Returns the reply to a call that was taken out of its queue and is granted nothing.
 fn denial(redis: &mut Redis, index: KeyIndex, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
     let denial = catch_unwind(AssertUnwindSafe(|| serve::deny_call(redis, index, call, now)));
-    call.caller.stats.count_decision(false);
+    call.origin.stats.count_decision(false);
     denial.unwrap_or(Err(Error::Internal)).map(|decision| serve::denial_reply(call, &decision))
 }

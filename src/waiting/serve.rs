@@ -1,8 +1,8 @@
 //! Serving a queue: its head is evaluated like a new call. If there is room, it is charged and answered, and the next
 //! call becomes the head, until one has to keep waiting.
 //!
-//! The evaluation of a denied head returns the wait after which it may be granted. The timer is armed for then, unless
-//! an event of the key comes first. A call whose BLOCK timeout has passed is evaluated and answered like a new call.
+//! The evaluation of a denied head returns the wait after which it may be granted. The timer is armed for that instant;
+//! an event of the key may come first. A call whose BLOCK timeout has passed is evaluated and answered like a new call.
 
 use super::queue_order;
 use super::timer::TimerRun;
@@ -25,19 +25,19 @@ pub fn serve(redis: &mut Redis, index: KeyIndex, key: &QueueKey, run: &mut Timer
         // The event of the shift is announced now, not after the evaluation: it marks the key as changed, and other
         // modules may run.
         redis.finish();
-        queues.followed_clock(key);
+        queues.mark_clock_followed(key);
     }
     while run.has_budget() {
         // A call whose holder has called again is answered first: if the later call were granted first, the earlier one
         // would count as a renewal.
-        if let Some(call) = queues.replaced(key) {
+        if let Some(call) = queues.replaced_call(key) {
             decide(redis, index, key, &call, AnswerReason::WaitEnded, run);
         } else if let Some(head) = queues.head(key)
             && let Some(reason) = evaluate_head(redis, index, key, &head, run)
         {
             decide(redis, index, key, &head, reason, run);
-        } else if let Some(call) = queues.overdue(key, now) {
-            // One at a time: if the call is the head, its denial may make room for the next.
+        } else if let Some(call) = queues.overdue_call(key, now) {
+            // One at a time: if the call is the head, the next call becomes the head and may be granted.
             queues.timed_out.count();
             decide(redis, index, key, &call, AnswerReason::WaitEnded, run);
         } else {
@@ -95,9 +95,9 @@ fn decide(
     run: &mut TimerRun,
 ) {
     let now = run.now;
-    redis.stats = call.caller.stats;
+    redis.stats = call.origin.stats;
     let mut request = call.claim.request(call.limit, call.has_waiters_ahead);
-    let passes = match reason {
+    let has_room = match reason {
         AnswerReason::Room => true,
         AnswerReason::Never => false,
         AnswerReason::WaitEnded => {
@@ -105,51 +105,52 @@ fn decide(
         }
     };
     let may_acquire = |user: &Arc<[u8]>| permissions::may_acquire(redis, user, index);
-    if passes && !call.caller.user.as_ref().is_none_or(may_acquire) {
-        return end_wait(redis.state, key, call, Err(Error::NoPermission), None, true, now);
+    if has_room && !call.origin.user.as_ref().is_none_or(may_acquire) {
+        return end_wait(redis.state, key, call, Err(Error::NoPermission), None, false, now);
     }
     // A denial writes too if it shifts timestamps after the clock moved backwards.
-    let writes = passes || redis.state.queues.has_to_follow_clock(key);
+    let writes = has_room || redis.state.queues.has_to_follow_clock(key);
     if !(if writes { run.may_grant() } else { permissions::may_propagate_now() }) {
         redis.stats.count_decision(false);
         let denied = deny_call(redis, index, call, now);
-        return end_wait(redis.state, key, call, denied, None, true, now);
+        return end_wait(redis.state, key, call, denied, None, false, now);
     }
     if call.claim.is_fenced {
         assign_token(redis, &mut request, now);
     }
-    let renews = charge::lease_until(redis, index, call.claim.holder(), now).is_some();
-    let decided = charge::charge(redis, index, &request, None, now).map(|answer| answer.decision);
+    let is_new_lease = charge::lease_until(redis, index, call.claim.holder(), now).is_none();
+    let outcome = charge::charge(redis, index, &request, None, now).map(|answer| answer.decision);
     redis.finish();
     // Other modules, notified of an expired key, may have taken the free room: then the call stays in the queue.
-    let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
+    let has_to_wait = matches!(outcome, Ok(Decision { verdict: Verdict::After(_), .. }));
     if reason == AnswerReason::WaitEnded || !has_to_wait {
-        let reply = decided.as_ref().ok().map(|decision| reply_with_token(redis, index, &request, decision, now));
-        end_wait(redis.state, key, call, decided, reply, renews, now);
+        let reply = outcome.as_ref().ok().map(|decision| reply_with_token(redis, index, &request, decision, now));
+        end_wait(redis.state, key, call, outcome, reply, is_new_lease, now);
     }
 }
 
-/// Answers a waiting call and removes it from its queue.
+/// Answers a waiting call and removes it from its queue. `is_new_lease` is `false` if the call is granted no lease, or
+/// renews one.
 fn end_wait(
     state: &ModuleState,
     key: &QueueKey,
     call: &WaitingCall,
-    decided: Result<Decision, Error>,
+    outcome: Result<Decision, Error>,
     reply: Option<Reply>,
-    renews: bool,
+    is_new_lease: bool,
     now: Timestamp,
 ) {
-    let allowed = decided.as_ref().is_ok_and(|decision| decision.verdict.allowed());
+    let allowed = outcome.as_ref().is_ok_and(|decision| decision.verdict.allowed());
     if allowed {
         state.queues.served.count();
     }
     // A lease that was only renewed must not be released if the answer is lost: the holder had it before.
-    let grant = (allowed && !renews).then(|| Grant {
+    let grant = (allowed && is_new_lease).then(|| Grant {
         key: key.clone(),
         holder: call.claim.holder().into(),
         expires_at: call.claim.expires_at(now),
     });
-    let reply = decided.map(|decision| reply.unwrap_or_else(|| denial_reply(call, &decision)));
+    let reply = outcome.map(|decision| reply.unwrap_or_else(|| denial_reply(call, &decision)));
     match (state.queues.leave(key, call.place), grant) {
         (Some(waiter), grant) => state.outbox.answer(waiter.client, reply, grant),
         // The client has disconnected while other modules ran.

@@ -33,7 +33,7 @@ pub fn arm(entry: ServerEntry) {
     }
 }
 
-/// Arms the timer again if there is work at `now`, as an armed timer still waits by the clock before it was set.
+/// Arms the timer again if there is work at `now`: an armed timer does not notice that the clock was set.
 pub fn rearm(entry: ServerEntry, now: Timestamp) {
     if due(entry.state).is_some_and(|due| due <= now) {
         disarm(entry);
@@ -42,13 +42,13 @@ pub fn rearm(entry: ServerEntry, now: Timestamp) {
 }
 
 /// Records that the timer has fired and is no longer armed.
-pub fn fired(entry: ServerEntry) {
+pub fn mark_fired(entry: ServerEntry) {
     entry.state.schedule.armed.set(None);
 }
 
 /// Returns the delay for which to arm the timer, in whole milliseconds and at most a minute. A timer for a later
-/// instant is armed again when it fires, because Redis 6.2 and 7.0 compute microseconds in 32 bits: a timer beyond them
-/// fires without pause.
+/// instant is armed again when it fires, because Redis 6.2 and 7.0 compute microseconds in 32 bits: a timer whose delay
+/// exceeds them fires without pause.
 fn delay_until(due: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(due.since(now).ceil_millis()).min(MAX_DELAY)
 }

@@ -13,27 +13,27 @@ use crate::server::ModuleState;
 use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
 
-/// Effort of finding the node that owns a key.
+/// Work of finding the node that owns a key, in the units of [`MAX_WORK`].
 const REDIRECTION_WORK: usize = 25;
 
 /// Does the work of one run of the timer. A panic ends only the item of work that caused it.
 pub fn run(entry: ServerEntry) {
     let ModuleState { queues, .. } = entry.state;
-    timer::fired(entry);
+    timer::mark_fired(entry);
     let run = &mut TimerRun::new(entry);
     while run.has_budget()
         && let Some(work) = guard::catch_panic(None, || queues.next_work(run.now))
     {
-        let before = run.work_done();
+        let work_before = run.work_done();
         guard::catch_panic((), || match work {
             Work::Evaluation(key) => evaluate_queue(run, &key),
             Work::LeaseRelease(grant) => release_undelivered(run, grant),
         });
         // Answers have been counted; an evaluation without an answer counts as one.
-        run.raise_work_to(before.saturating_add(1));
+        run.raise_work_to(work_before.saturating_add(1));
     }
-    let done = u64::try_from(run.work_done().max(hand_back_answered(entry.state))).unwrap_or(u64::MAX);
-    queues.max_work.set(queues.max_work.get().max(done));
+    let work_done = u64::try_from(run.work_done().max(hand_back_answered(entry.state))).unwrap_or(u64::MAX);
+    queues.max_work.set(queues.max_work.get().max(work_done));
     guard::catch_panic((), || timer::arm(entry));
 }
 
@@ -48,9 +48,9 @@ fn hand_back_answered(state: &ModuleState) -> usize {
 fn release_undelivered(run: &mut TimerRun, grant: Grant) {
     let Grant { key, holder, expires_at } = &grant;
     if run.may_grant() {
-        Redis::in_background(run.entry, key.db, &key.name, |redis, name| {
+        Redis::in_background(run.entry, key.db, &key.name, |redis, index| {
             // An error means that the key now holds another type, without this lease.
-            drop(charge::release(redis, name, &[holder], Some(*expires_at), run.now));
+            drop(charge::release(redis, index, &[holder], Some(*expires_at), run.now));
         });
     } else {
         let queues = &run.entry.state.queues;
@@ -64,15 +64,15 @@ fn evaluate_queue(run: &mut TimerRun, key: &QueueKey) {
     let (entry, mut redirection) = (run.entry, None);
     let queues = &entry.state.queues;
     queues.evaluations.count();
-    let served = Redis::in_background(entry, key.db, &key.name, |redis, name| {
-        redirection = cluster_slots::redirection(redis, name);
+    let completed = Redis::in_background(entry, key.db, &key.name, |redis, index| {
+        redirection = cluster_slots::redirection(redis, index);
         if redirection.is_none() {
-            serve::serve(redis, name, key, run);
+            serve::serve(redis, index, key, run);
         }
     });
     if let Some(error) = redirection {
         run.add_work(REDIRECTION_WORK);
-        while let Some(call) = queues.head(key).or_else(|| queues.replaced(key)) {
+        while let Some(call) = queues.head(key).or_else(|| queues.replaced_call(key)) {
             if !run.has_budget() {
                 // Other keys are served first.
                 queues.mark_changed(key.db, &key.name);
@@ -81,7 +81,7 @@ fn evaluate_queue(run: &mut TimerRun, key: &QueueKey) {
             run.add_work(1);
             reject(entry.state, key, &call, error.clone());
         }
-    } else if let (false, Some(call)) = (served, queues.replaced(key).or_else(|| queues.head(key))) {
+    } else if let (false, Some(call)) = (completed, queues.replaced_call(key).or_else(|| queues.head(key))) {
         // A panic has interrupted the evaluation. Its call is answered, so that it does not wait forever.
         reject(entry.state, key, &call, Error::Internal);
     }

@@ -21,7 +21,9 @@ use ratelimit_core::queue::{Claim, Queue, QueuePlace, Waiter};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-pub use waiting_call::{Answer, BlockedClient, Caller, ClientId, Grant, QueueKey, WaitingCall, WaitingClient};
+pub use waiting_call::{
+    BlockedClient, CallOrigin, ClientId, Grant, QueueKey, WaiterAnswer, WaitingCall, WaitingClient,
+};
 
 /// Queues of this server, and counters of their outcomes.
 #[derive(Default)]
@@ -42,14 +44,14 @@ pub struct Queues {
 
 /// Waiting call, for RL.INFO.
 pub struct WaiterFacts {
-    /// The holder that the lease is for.
+    /// Holder that requests the lease.
     pub holder: Box<[u8]>,
-    /// Units that it requests.
+    /// Units that the call requests.
     pub cost: Amount,
     /// Time waited.
-    pub waited: Span,
-    /// Time until its timeout; `None` if it has none.
-    pub left: Option<Span>,
+    pub time_waited: Span,
+    /// Time until the timeout of the call; `None` if it has none.
+    pub time_left: Option<Span>,
 }
 
 /// Queue of a key, for INFO.
@@ -57,9 +59,9 @@ pub struct QueueFacts {
     /// Key of the leases.
     pub key: QueueKey,
     /// Number of waiters.
-    pub waiting: usize,
+    pub waiter_count: usize,
     /// Time that the first waiter has waited.
-    pub longest: Span,
+    pub longest_wait: Span,
 }
 
 impl Queues {
@@ -91,19 +93,19 @@ impl Queues {
         (true, changed)
     }
 
-    /// Adds a claim that waits from now on, until the timeout `block` or without one.
+    /// Adds a waiter with a claim. The waiter waits forever if `timeout` is `None`.
     pub fn join(
         &self,
         key: &QueueKey,
         limit: Amount,
         claim: Claim,
-        block: Option<Span>,
+        timeout: Option<Span>,
         client: WaitingClient,
         now: Timestamp,
     ) {
         let table = &mut *self.table.borrow_mut();
         let (since, id) = (table.read_clock(now), client.blocked.id);
-        let until = block.map(|block| since.plus(block));
+        let until = timeout.map(|timeout| since.plus(timeout));
         let place = table.entry_or_new(key, limit).queue.join(Waiter { claim, since, until, client });
         table.by_client.insert(id, (key.clone(), place));
         table.mark_changed(key);
@@ -115,7 +117,7 @@ impl Queues {
         self.table.borrow_mut().leave(key, place)
     }
 
-    /// Removes the call of a client that has disconnected, or that is answered otherwise.
+    /// Removes the call of a client that has disconnected, or that CLIENT UNBLOCK unblocks.
     pub fn remove_client(&self, id: ClientId) -> Option<(WaitingCall, WaitingClient)> {
         let (key, place) = self.table.borrow().by_client.get(&id).cloned()?;
         self.remove_call(&key, |_| Some(place))
@@ -130,8 +132,8 @@ impl Queues {
         let table = &mut *self.table.borrow_mut();
         let queue = &table.entry_mut(key)?.queue;
         let (place, waiter) = select(queue)?;
-        let (has_waiters_ahead, caller) = (queue.others_wait_before(place), waiter.client.caller.clone());
-        Some(WaitingCall { place, claim: waiter.claim.clone(), caller, limit: queue.limit(), has_waiters_ahead })
+        let (has_waiters_ahead, origin) = (queue.others_wait_before(place), waiter.client.origin.clone());
+        Some(WaitingCall { place, claim: waiter.claim.clone(), origin, limit: queue.limit(), has_waiters_ahead })
     }
 
     /// Removes the call of a holder that waits for a lease of a key.
@@ -146,12 +148,12 @@ impl Queues {
         key: &QueueKey,
         place: impl FnOnce(&Queue<WaitingClient>) -> Option<QueuePlace>,
     ) -> Option<(WaitingCall, WaitingClient)> {
-        let taken = self.copy_call(key, |queue| {
+        let call = self.copy_call(key, |queue| {
             let place = place(queue)?;
             Some((place, queue.at(place)?))
         })?;
-        let waiter = self.leave(key, taken.place)?;
-        Some((taken, waiter.client))
+        let waiter = self.leave(key, call.place)?;
+        Some((call, waiter.client))
     }
 
     /// Returns the head of the queue of a key.
@@ -160,12 +162,12 @@ impl Queues {
     }
 
     /// Returns a call whose holder has called again.
-    pub fn replaced(&self, key: &QueueKey) -> Option<WaitingCall> {
+    pub fn replaced_call(&self, key: &QueueKey) -> Option<WaitingCall> {
         self.copy_call(key, Queue::replaced)
     }
 
     /// Returns a call whose timeout has passed.
-    pub fn overdue(&self, key: &QueueKey, now: Timestamp) -> Option<WaitingCall> {
+    pub fn overdue_call(&self, key: &QueueKey, now: Timestamp) -> Option<WaitingCall> {
         let now = self.table.borrow().clock.at(now);
         self.copy_call(key, |queue| queue.overdue(now))
     }
@@ -216,7 +218,7 @@ impl Queues {
     }
 
     /// Records that the leases of a key have been shifted to the clock.
-    pub fn followed_clock(&self, key: &QueueKey) {
+    pub fn mark_clock_followed(&self, key: &QueueKey) {
         let table = &mut *self.table.borrow_mut();
         let steps = table.clock.steps();
         if let Some(entry) = table.entry_mut(key) {
@@ -239,17 +241,17 @@ impl Queues {
     /// Returns at most `max_keys` keys with waiters. The next call resumes after them, and starts again after the last
     /// key.
     pub fn next_keys(&self, max_keys: usize) -> Vec<QueueKey> {
-        let QueueTable { slots, by_number, .. } = &mut *self.table.borrow_mut();
-        slots.left = max_keys;
-        std::iter::from_fn(|| slots.next(by_number)).collect()
+        let QueueTable { slot_round, by_number, .. } = &mut *self.table.borrow_mut();
+        slot_round.keys_left = max_keys;
+        std::iter::from_fn(|| slot_round.next(by_number)).collect()
     }
 
     /// Returns the instant of the next work; `None` if none is scheduled, the epoch if there is work now.
     pub fn due(&self) -> Option<Timestamp> {
         let table = self.table.borrow();
         let has_releases = !table.undelivered.is_empty() && !self.granting_paused.get();
-        let goes_round = table.round.left > 0 && !table.by_number.is_empty();
-        if !table.changed.is_empty() || has_releases || goes_round {
+        let is_round_unfinished = table.round.keys_left > 0 && !table.by_number.is_empty();
+        if !table.changed.is_empty() || has_releases || is_round_unfinished {
             return Some(Timestamp::EPOCH);
         }
         table.by_due.first().map(|(due, _)| table.clock.shows(*due))
@@ -270,8 +272,8 @@ impl Queues {
             .map(|Waiter { claim, since, until, .. }| WaiterFacts {
                 holder: claim.holder().into(),
                 cost: claim.cost,
-                waited: now.since(*since),
-                left: until.map(|until| until.since(now)),
+                time_waited: now.since(*since),
+                time_left: until.map(|until| until.since(now)),
             })
             .collect()
     }
@@ -283,14 +285,14 @@ impl Queues {
     }
 
     /// Returns the queues with the longest wait, longest first and at most `max_queues`.
-    pub fn longest(&self, max_queues: usize, now: Timestamp) -> Vec<QueueFacts> {
+    pub fn longest_waiting(&self, max_queues: usize, now: Timestamp) -> Vec<QueueFacts> {
         let table = self.table.borrow();
         let now = table.clock.at(now);
         let oldest = table.by_age.iter().take(max_queues);
         oldest
             .map(|(since, key)| {
-                let waiting = table.at(key.db, &key.name).map_or(0, |entry| entry.queue.len());
-                QueueFacts { key: key.clone(), waiting, longest: now.since(*since) }
+                let waiter_count = table.at(key.db, &key.name).map_or(0, |entry| entry.queue.len());
+                QueueFacts { key: key.clone(), waiter_count, longest_wait: now.since(*since) }
             })
             .collect()
     }

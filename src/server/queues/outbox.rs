@@ -5,7 +5,7 @@
 //! handed back only at the end of the timer's run, after which the server sends replies before it reads another call.
 //! Until then, any other event that ends the wait finds the answer here.
 
-use super::waiting_call::{Answer, BlockedClient, ClientId, Grant, WaitingClient};
+use super::waiting_call::{BlockedClient, ClientId, Grant, WaiterAnswer, WaitingClient};
 use crate::reply::Reply;
 use ratelimit_core::wire::error::Error;
 use std::cell::{Cell, RefCell};
@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, HashMap};
 /// Answers and their clients, in the order in which they were decided.
 #[derive(Default)]
 struct Answers {
-    in_order: BTreeMap<u64, (BlockedClient, Box<Answer>)>,
+    in_order: BTreeMap<u64, (BlockedClient, Box<WaiterAnswer>)>,
     by_client: HashMap<ClientId, u64>,
-    decided: u64,
+    last_number: u64,
 }
 
 /// Answers that are to be handed back.
@@ -26,25 +26,25 @@ pub struct Outbox(RefCell<Answers>);
 impl Outbox {
     /// Adds the answer of a call whose wait has ended. It is sent when the timer hands the client back.
     pub fn answer(&self, client: WaitingClient, reply: Result<Reply, Error>, grant: Option<Grant>) {
-        let WaitingClient { blocked, caller } = client;
+        let WaitingClient { blocked, origin } = client;
         if reply.is_err() {
-            caller.stats.errors.count();
+            origin.stats.errors.count();
         }
-        let answer = Box::new(Answer { reply, stats: caller.stats, grant, sent: Cell::new(false) });
-        let Answers { in_order, by_client, decided } = &mut *self.0.borrow_mut();
-        *decided = decided.saturating_add(1);
-        by_client.insert(blocked.id, *decided);
-        in_order.insert(*decided, (blocked, answer));
+        let answer = Box::new(WaiterAnswer { reply, stats: origin.stats, grant, sent: Cell::new(false) });
+        let Answers { in_order, by_client, last_number } = &mut *self.0.borrow_mut();
+        *last_number = last_number.saturating_add(1);
+        by_client.insert(blocked.id, *last_number);
+        in_order.insert(*last_number, (blocked, answer));
     }
 
     /// Removes a client and its answer, as another event has ended its wait.
-    pub fn take(&self, id: ClientId) -> Option<(BlockedClient, Box<Answer>)> {
+    pub fn take(&self, id: ClientId) -> Option<(BlockedClient, Box<WaiterAnswer>)> {
         let Answers { in_order, by_client, .. } = &mut *self.0.borrow_mut();
         in_order.remove(&by_client.remove(&id)?)
     }
 
     /// Removes the client with the oldest answer, to be handed back.
-    pub fn next(&self) -> Option<(BlockedClient, Box<Answer>)> {
+    pub fn next(&self) -> Option<(BlockedClient, Box<WaiterAnswer>)> {
         let Answers { in_order, by_client, .. } = &mut *self.0.borrow_mut();
         let (_, (blocked, answer)) = in_order.pop_first()?;
         by_client.remove(&blocked.id);

@@ -15,11 +15,11 @@ pub struct QueueEntry {
     pub number: u64,
     /// Earliest instant at which the head may be granted, if known.
     pub head_due: Option<Steady>,
-    /// Key in the list of queues by deadline.
+    /// Instant at which the queue is listed in `by_due`.
     pub due: Option<Steady>,
-    /// Key in the list of queues with events.
+    /// Number under which the queue is listed in `changed`.
     pub changed: Option<u64>,
-    /// Key in the list of queues by age.
+    /// Instant at which the queue is listed in `by_age`.
     pub oldest: Option<Steady>,
     /// Number of backward steps of the clock that have been applied to the leases of the key.
     pub clock_steps: u64,
@@ -47,7 +47,7 @@ pub struct QueueTable {
     /// Round over all keys.
     pub round: Round,
     /// Round that checks for keys that may have moved to another node.
-    pub slots: Round,
+    pub slot_round: Round,
     /// Leases that were granted to clients that had disconnected.
     pub undelivered: VecDeque<Grant>,
     /// Index of the source of work that is tried first.
@@ -61,14 +61,14 @@ pub struct QueueTable {
 pub struct Round {
     /// Lower bound of the number of the next queue.
     pub next: u64,
-    /// Number of keys left.
-    pub left: usize,
+    /// Number of keys that the round has still to visit.
+    pub keys_left: usize,
 }
 
 impl Round {
     /// Returns the next key. Starts again from the first key after the last one.
     pub fn next(&mut self, keys: &BTreeMap<u64, QueueKey>) -> Option<QueueKey> {
-        self.left = self.left.min(keys.len()).checked_sub(1)?;
+        self.keys_left = self.keys_left.min(keys.len()).checked_sub(1)?;
         let (number, key) = keys.range(self.next..).next().or_else(|| keys.first_key_value())?;
         self.next = number.saturating_add(1);
         Some(key.clone())
@@ -89,7 +89,7 @@ impl QueueTable {
         self.by_key.get(&db)?.get(name)
     }
 
-    /// Returns a key with waiters, with its name from the table.
+    /// Returns a key with waiters; its name is shared with the table.
     pub fn key(&self, db: c_int, name: &[u8]) -> Option<QueueKey> {
         let (name, _) = self.by_key.get(&db)?.get_key_value(name)?;
         Some(QueueKey { db, name: Arc::clone(name) })
@@ -107,7 +107,7 @@ impl QueueTable {
             *last_number = last_number.saturating_add(1);
             by_number.insert(*last_number, key.clone());
             // The new queue comes last in a round that is in progress, which still visits all others.
-            round.left = round.left.saturating_add(usize::from(round.left > 0));
+            round.keys_left = round.keys_left.saturating_add(usize::from(round.keys_left > 0));
             QueueEntry {
                 queue: Queue::new(limit),
                 number: *last_number,
@@ -145,10 +145,10 @@ impl QueueTable {
         let due = [entry.queue.deadline(), entry.head_due].into_iter().flatten().min().filter(|_| !is_empty);
         let was_due = std::mem::replace(&mut entry.due, due);
         let was_oldest = std::mem::replace(&mut entry.oldest, oldest);
-        for (listed, was, is) in [(&mut self.by_due, was_due, due), (&mut self.by_age, was_oldest, oldest)] {
-            if was != is {
-                was.map(|was| listed.remove(&(was, key.clone())));
-                listed.extend(is.map(|is| (is, key.clone())));
+        for (list, old, new) in [(&mut self.by_due, was_due, due), (&mut self.by_age, was_oldest, oldest)] {
+            if old != new {
+                old.map(|old| list.remove(&(old, key.clone())));
+                list.extend(new.map(|new| (new, key.clone())));
             }
         }
         if is_empty {
@@ -189,10 +189,11 @@ impl QueueTable {
 
     /// Marks all keys as changed, by starting a round.
     pub fn mark_all_changed(&mut self) {
-        self.round.left = self.by_number.len();
+        self.round.keys_left = self.by_number.len();
     }
 
-    /// Returns the next work of one source, if it has any.
+    /// Returns the next work of a source, if it has any: undelivered leases (0), changed keys (1), deadlines (2), or
+    /// the round over all keys (3).
     pub fn work_of(&mut self, source: usize, now: Steady, may_release: bool) -> Option<Work> {
         let key = match source {
             0 if may_release => return self.undelivered.pop_front().map(Work::LeaseRelease),

@@ -10,7 +10,7 @@ pub type TimerId = u64;
 #[derive(Debug, Default)]
 pub struct Schedule {
     /// `true` if the module is subscribed to keyspace events.
-    pub subscribed: Cell<bool>,
+    pub is_subscribed: Cell<bool>,
     /// Armed timer and its instant.
     pub armed: Cell<Option<(TimerId, Timestamp)>>,
     /// `true` if CLIENT UNBLOCK is offered for waiting clients; `None` if not queried since the last cron event.

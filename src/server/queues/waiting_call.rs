@@ -16,19 +16,19 @@ pub struct WaitingCall {
     /// Lease that the call requests.
     pub claim: Claim,
     /// Origin of the call.
-    pub caller: Caller,
+    pub origin: CallOrigin,
     /// Limit of the key.
     pub limit: Amount,
-    /// `true` if other waiters precede it.
+    /// `true` if other waiters precede the call.
     pub has_waiters_ahead: bool,
 }
 
 /// Origin of a waiting call.
 #[derive(Clone, Debug)]
-pub struct Caller {
-    /// Counters of its command.
+pub struct CallOrigin {
+    /// Counters of the command.
     pub stats: &'static CommandStats,
-    /// Name of its user; `None` if the server does not report it.
+    /// Name of the user; `None` if the server does not report it.
     pub user: Option<Arc<[u8]>>,
 }
 
@@ -36,23 +36,23 @@ pub struct Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(pub usize);
 
-/// Client that the server has blocked. Consumed when it is handed back, because the server would free a client twice
-/// that is handed back twice.
+/// Client that the server has blocked. Consumed when it is handed back: the server would free a client twice if it were
+/// handed back twice.
 #[must_use = "a client that is not handed back is never answered"]
 pub struct BlockedClient {
     /// Identity of the client.
     pub id: ClientId,
-    hand_back: Box<dyn FnOnce(Option<Box<Answer>>)>,
+    hand_back: Box<dyn FnOnce(Option<Box<WaiterAnswer>>)>,
 }
 
 impl BlockedClient {
     /// Creates a client that `hand_back` hands back to the server.
-    pub fn new(id: ClientId, hand_back: impl FnOnce(Option<Box<Answer>>) + 'static) -> BlockedClient {
+    pub fn new(id: ClientId, hand_back: impl FnOnce(Option<Box<WaiterAnswer>>) + 'static) -> BlockedClient {
         BlockedClient { id, hand_back: Box::new(hand_back) }
     }
 
     /// Hands the client back to the server, with its answer unless that has been sent already.
-    pub fn hand_back(self, answer: Option<Box<Answer>>) {
+    pub fn hand_back(self, answer: Option<Box<WaiterAnswer>>) {
         (self.hand_back)(answer);
     }
 }
@@ -62,14 +62,14 @@ pub struct WaitingClient {
     /// Blocked client.
     pub blocked: BlockedClient,
     /// Origin of its call.
-    pub caller: Caller,
+    pub origin: CallOrigin,
 }
 
 /// Answer to a client that has waited.
-pub struct Answer {
-    /// Reply to its call.
+pub struct WaiterAnswer {
+    /// Reply to the call.
     pub reply: Result<Reply, Error>,
-    /// Counters of its command.
+    /// Counters of the command.
     pub stats: &'static CommandStats,
     /// Lease that was granted to the client; `None` if the call was not granted, or has renewed a lease.
     pub grant: Option<Grant>,
@@ -77,7 +77,7 @@ pub struct Answer {
     pub sent: Cell<bool>,
 }
 
-/// Key for a lease of which calls wait.
+/// Key whose leases calls wait for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueKey {
     /// Database of the key.
