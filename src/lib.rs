@@ -1,6 +1,6 @@
 //! redis-ratelimit: rate limiting as native commands of Redis and Valkey.
 //!
-//! Everything that does not need a server is in the crate `ratelimit-core`. Modules in reading order:
+//! Everything that does not need a server is in the crate `ratelimit-core`.
 
 // Tests may panic to report a failure.
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
@@ -8,7 +8,7 @@
 /// The module's version.
 mod version;
 
-/// State of the module outside of keys: policies, queues, the keys that are denied most, counters, settings.
+/// State of the module outside of keys: policies, queues, most denied keys, counters, settings.
 mod server;
 
 /// Commands, with a file per family: grammar, one call of the charge path, reply.

@@ -57,7 +57,7 @@ impl Row {
 
     /// Creates `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
     pub fn decision(decision: &Decision) -> Row {
-        let [allowed, limit, remaining, wait_ms, reset_ms] = Row::five(decision);
+        let [allowed, limit, remaining, wait_ms, reset_ms] = Row::decision_integers(decision);
         let granted = integer(decision.granted.unwrap_or_default().whole_units());
         Row {
             integers: [allowed, limit, remaining, wait_ms, reset_ms, granted],
@@ -67,7 +67,7 @@ impl Row {
 
     /// Returns `[allowed, limit, remaining, wait_ms, reset_ms]`.
     #[inline(always)]
-    pub fn five(decision: &Decision) -> [i64; 5] {
+    pub fn decision_integers(decision: &Decision) -> [i64; 5] {
         [
             i64::from(decision.verdict.allowed()),
             integer(decision.limit.whole_units()),
@@ -86,7 +86,7 @@ impl Reply {
 
     /// Creates `[allowed, limit, remaining, wait_ms, reset_ms, token]`.
     pub fn fenced(decision: &Decision, token: u64) -> Reply {
-        let [allowed, limit, remaining, wait_ms, reset_ms] = Row::five(decision);
+        let [allowed, limit, remaining, wait_ms, reset_ms] = Row::decision_integers(decision);
         Reply::Row(Row { integers: [allowed, limit, remaining, wait_ms, reset_ms, integer(token)], length: 6 })
     }
 
@@ -128,8 +128,8 @@ impl Reply {
     /// Creates `[name, version, specs, factor, milliseconds left or -1]`.
     pub fn listed_policy(facts: PolicyFacts) -> Reply {
         let (version, factor) = (Reply::version(facts.version), Reply::text(&facts.scale.to_string()));
-        let left = Reply::Integer(scale_ms(&facts));
-        Reply::Array(vec![Reply::Bytes(facts.name), version, Reply::Bytes(facts.specs), factor, left])
+        let scale_ms = Reply::Integer(scale_ms(&facts));
+        Reply::Array(vec![Reply::Bytes(facts.name), version, Reply::Bytes(facts.specs), factor, scale_ms])
     }
 
     /// Creates the description of a policy.
@@ -145,7 +145,7 @@ impl Reply {
         ])
     }
 
-    /// Creates 0 if the call is granted, else the milliseconds after which it may be, or -1 if never. Does not contain
+    /// Creates 0 if the call is granted, else the milliseconds until it would be, or -1 if it never can be. Leaves out
     /// the hold of a granted call, because clients interpret a positive number as a denial.
     #[inline(always)]
     pub fn delay(verdict: Verdict) -> Reply {
@@ -191,12 +191,12 @@ impl Reply {
 
     /// Creates `[holder, cost, waited_ms, left_ms]` of a call that waits for a lease; `left_ms` is -1 if it waits
     /// without a timeout.
-    pub fn waiter(holder: Box<[u8]>, cost: Amount, waited: Span, left: Option<Span>) -> Reply {
+    pub fn waiter(holder: Box<[u8]>, cost: Amount, waited: Span, time_left: Option<Span>) -> Reply {
         Reply::Array(vec![
             Reply::Bytes(holder),
             Reply::text(&cost.to_string()),
             Reply::millis(waited),
-            Reply::Integer(left.map_or(-1, millis)),
+            Reply::Integer(time_left.map_or(-1, millis)),
         ])
     }
 
@@ -242,7 +242,7 @@ impl Reply {
     }
 }
 
-/// Returns the milliseconds to wait before acting on the decision; -1 if that is never possible.
+/// Returns the hold of a granted call or the wait of a denied one, in milliseconds; -1 for a call that never fits.
 fn wait_ms(verdict: Verdict) -> i64 {
     match verdict {
         Verdict::Allowed(wait) | Verdict::After(wait) => millis(wait),
@@ -263,7 +263,7 @@ fn millis(span: Span) -> i64 {
     integer(span.ceil_millis())
 }
 
-/// Converts an amount, which is at most 2^63-1, or a time, which is much smaller. So no value is truncated.
+/// Converts an amount or a time. Both are at most 2^63-1, so no value is truncated.
 fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -20,7 +20,7 @@ pub trait KeyEvaluation {
         !self.denies()
     }
 
-    /// Returns `true` if the key has recorded the idempotency key of a call that settles it.
+    /// Returns `true` if the key has a record of the call's idempotency key.
     fn has_record(&self) -> bool {
         false
     }
@@ -34,8 +34,8 @@ pub trait KeyEvaluation {
     /// Returns `true` if the charge creates a key, a component or an entry.
     fn grows(&self) -> bool;
 
-    /// Returns `true` if the commit changes the key. `allowed` is `true` if the call as a whole is granted;
-    /// a denied call may be a strike.
+    /// Returns `true` if the commit changes the key. `allowed` is `true` if the call as a whole is granted; a denied
+    /// call may still add a strike.
     fn changes_key(&self, allowed: bool) -> bool;
 
     /// Counts the limits of this key, by kind. `allowed` is `true` if the call as a whole is granted.
@@ -108,8 +108,8 @@ pub fn count_limit(kind: UsageKind, denies: bool, admitted: bool, creates: bool)
     }
 }
 
-/// Counts the limits of a call at a composite key, each with its kind and `true` if it denies the call. Also counts the
-/// key itself, like [`count_limit`].
+/// Counts the limits of a call at a composite key: `limits` has the kind of each, and `true` if it denies the call.
+/// Also counts the key itself, like [`count_limit`].
 pub fn count_limits(limits: impl Iterator<Item = (UsageKind, bool)>, denies: bool, admitted: bool, creates: bool) {
     limits.for_each(|(kind, denies)| count_limit(kind, denies, admitted, false));
     count_limit(UsageKind::Limits, denies, admitted, creates);
@@ -157,7 +157,7 @@ pub fn commit<K: Writable, C: Apply<Usage = K::Usage>>(
         guard::panic_test_point();
         if let Some(Applied { answer, reset }) = applied {
             let (expiry, moved) = (Expiry::of(now, reset), step.is_some());
-            key.commit(|present| expiry.after_charge(present, moved), now);
+            key.commit(|current| expiry.after_charge(current, moved), now);
             return answer;
         }
     }
@@ -172,8 +172,8 @@ pub fn commit<K: Writable, C: Apply<Usage = K::Usage>>(
 #[cold]
 #[inline(never)]
 fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, back: Span, now: Timestamp) -> StepBack {
-    let then = now.plus(back);
-    let before = Expiry::of(then, call.reset(usage, then));
+    let clock_before = now.plus(back);
+    let before = Expiry::of(clock_before, call.reset(usage, clock_before));
     usage.move_back(now);
     let after = Expiry::of(now, call.reset(usage, now));
     StepBack { now, back, recovery: usage.recovery_source(), before, after }
@@ -183,7 +183,7 @@ fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, back: Span, now: Timestam
 #[cold]
 #[inline(never)]
 fn commit_step(key: impl Writable, step: &StepBack, now: Timestamp) {
-    key.commit(|present| step.expiry(present), now);
+    key.commit(|current| step.expiry(current), now);
 }
 
 /// Commits an evaluated call to its key, like [`commit`]. Changes nothing if other modules have replaced the key since.

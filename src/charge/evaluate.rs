@@ -84,23 +84,23 @@ fn evaluate_several<'s, 'a>(
     ))))
 }
 
-/// Returns the request of one spec as a composite one, for a key of another kind. A key that an earlier definition of
-/// its policy left is accepted.
+/// Returns the request of one spec as a composite one, for a key that holds another type. Accepts a plain key of
+/// another kind if the spec comes from a policy, whose earlier definition may have left the key.
 ///
 /// # Errors
 /// Returns an error if the key holds a type that the spec cannot use.
 pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Result<CompositeRequest<'a>, Error> {
-    let alone = spec.limit.kind().stands_alone();
+    let stands_alone = spec.limit.kind().stands_alone();
     match key.stored() {
-        Stored::Composite if !alone => {}
-        Stored::Plain(kind) if spec.by_policy && !alone && !kind.stands_alone() => {}
+        Stored::Composite if !stands_alone => {}
+        Stored::Plain(kind) if spec.by_policy && !stands_alone && !kind.stands_alone() => {}
         stored => return Err(stored.wrong_type(spec.limit.kind().name())),
     }
     Ok(composite_request(spec, purpose))
 }
 
-/// Returns the contents of a key for a composite request; `empty` if the key is missing. A plain key becomes composite
-/// only if the call changes what a plain key cannot store; a denied call or a peek never does.
+/// Returns the contents of a key for a composite request; `empty` if the key is missing. A plain key is returned as it
+/// is: only a commit converts it.
 ///
 /// # Errors
 /// Returns an error if the key holds a type that the request cannot use.
@@ -109,21 +109,24 @@ pub fn stored_usage<'k>(
     request: &CompositeRequest,
     empty: &'k CompositeUsage,
 ) -> Result<StoredUsage<'k>, Error> {
-    let alone = request.specs.iter().map(|spec| spec.limit.kind()).find(|kind| kind.stands_alone());
-    if let (None, Some(usage)) = (alone, key.present()) {
+    let standalone_kind = request.specs.iter().map(|spec| spec.limit.kind()).find(|kind| kind.stands_alone());
+    if let (None, Some(usage)) = (standalone_kind, key.existing_usage()) {
         return Ok(StoredUsage::Composite(usage));
     }
     match (key.stored(), request.specs.as_slice()) {
-        (stored @ Stored::Plain(kind), _) if (alone.is_some() || kind.stands_alone()) && alone != Some(kind) => {
-            Err(stored.wrong_type(alone.unwrap_or(UsageKind::Limits).name()))
+        (stored @ Stored::Plain(kind), _)
+            if (standalone_kind.is_some() || kind.stands_alone()) && standalone_kind != Some(kind) =>
+        {
+            Err(stored.wrong_type(standalone_kind.unwrap_or(UsageKind::Limits).name()))
         }
-        (stored @ Stored::Composite, _) => Err(stored.wrong_type(alone.unwrap_or(UsageKind::Limits).name())),
-        (Stored::Missing, _) => Ok(alone.map_or(StoredUsage::Composite(empty), StoredUsage::missing)),
+        (stored @ Stored::Composite, _) => Err(stored.wrong_type(standalone_kind.unwrap_or(UsageKind::Limits).name())),
+        (Stored::Missing, _) => Ok(standalone_kind.map_or(StoredUsage::Composite(empty), StoredUsage::missing)),
         (stored @ Stored::Plain(kind), [Spec { limit, by_policy: false, .. }]) if limit.kind() != kind => {
             Err(stored.wrong_type(limit.kind().name()))
         }
         (Stored::Plain(kind), _) => {
-            with_usage_type!(kind, Plain => key.present::<Plain>().map(StoredUsage::plain), None).ok_or(Error::Internal)
+            with_usage_type!(kind, Plain => key.existing_usage::<Plain>().map(StoredUsage::plain), None)
+                .ok_or(Error::Internal)
         }
         (stored, _) => Err(stored.wrong_type(UsageKind::Limits.name())),
     }
@@ -187,7 +190,7 @@ impl EvaluatedRequest<'_, '_> {
     }
 }
 
-/// Commits a call of one limit. Only decides the call if other modules have replaced the key since.
+/// Commits a call of one limit. If other modules have replaced the key since, decides the call and changes nothing.
 #[inline(always)]
 fn commit_one<'r, 'c: 'r, L: Limit<Usage: PlainUsage>>(
     target: impl Target<'r, 'c>,
@@ -256,7 +259,7 @@ pub fn counted_outcome(answer: &Answer, purpose: Purpose) -> CountedOutcome {
     CountedOutcome { shadow_denied, banned, repeated, ..CountedOutcome::of(decision, purpose) }
 }
 
-/// Returns the composite request of one spec, for a call whose purpose is `purpose`.
+/// Returns the composite request of one spec. Unless `purpose` is `Charge`, it replaces the purpose of the spec.
 fn composite_request<'a>(spec: &Spec<'a>, purpose: Purpose) -> CompositeRequest<'a> {
     let request = CompositeRequest::of_one(*spec);
     let purpose = if purpose == Purpose::Charge { request.purpose } else { purpose };

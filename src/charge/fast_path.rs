@@ -10,7 +10,7 @@ use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Span, Timestamp, UsageKind};
 
 /// Limits whose usage has a fixed size (no log, no leases), evaluated at a composite key that has a component for each.
-/// The charge adds no component, and nothing else but an idempotency key.
+/// The charge adds an idempotency key at most.
 pub struct FastPath<'s, 'a> {
     /// Request of the call.
     pub request: &'s CompositeRequest<'a>,
@@ -21,7 +21,7 @@ impl<'s, 'a> FastPath<'s, 'a> {
     /// Evaluates a request at a key; `None` if it needs the general evaluation.
     #[inline(always)]
     pub fn evaluate(key: &Contents, request: &'s CompositeRequest<'a>, now: Timestamp) -> Option<FastPath<'s, 'a>> {
-        let evaluation = key.present::<CompositeUsage>()?.evaluate_fast(request, now)?;
+        let evaluation = key.existing_usage::<CompositeUsage>()?.evaluate_fast(request, now)?;
         Some(FastPath { request, evaluation })
     }
 }

@@ -9,8 +9,8 @@ use ratelimit_core::wire::args::KeyIndex;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Span, Timestamp, Usage, UsageKind, with_usage_type};
 
-/// Bans a key for a duration, whatever the kind of its limiter; creates a missing key, which then holds only the ban.
-/// Never shortens a ban; a duration of 0 lifts it. Returns the remaining duration of the ban.
+/// Bans a key for a duration; creates a missing key, which then holds only the ban. Never shortens a ban; a duration of
+/// 0 lifts it. Returns the remaining duration of the ban.
 pub fn ban(redis: &mut Redis, index: KeyIndex, duration: Span, now: Timestamp) -> Result<Span, Error> {
     let (key, ban) = (redis.open(index)?, Ban { duration });
     let key = match key.typed::<CompositeUsage>() {
@@ -57,8 +57,8 @@ impl Apply for Ban {
     }
 }
 
-/// Releases the leases of holders in a key of any type. If `expires_at` is given, releases none unless each of them has
-/// that expiry. Returns the number of released leases.
+/// Releases the leases of holders in a plain or composite key. If `expires_at` is `Some`, releases nothing unless every
+/// holder has a lease with that expiry. Returns the number of released leases.
 pub fn release(
     redis: &mut Redis,
     index: KeyIndex,
@@ -125,7 +125,7 @@ pub fn follow_clock(redis: &mut Redis, index: KeyIndex, now: Timestamp) {
     drop(release(redis, index, &[], None, now));
 }
 
-/// Returns the expiry of a holder's lease of a key; `None` if it has none.
+/// Returns the expiry of a holder's lease in a key; `None` if the holder has none.
 pub fn lease_until(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
     let key = redis.peek(index).ok()?;
     if let Ok(usage) = key.usage::<ConcurrencyUsage>() {
@@ -134,7 +134,7 @@ pub fn lease_until(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Times
     key.usage::<CompositeUsage>().ok()?.leases()?.lease_until(holder, now)
 }
 
-/// Returns the fencing token of a holder's lease of a key; 0 if it has none.
+/// Returns the fencing token of a holder's lease in a key; 0 if there is none.
 pub fn lease_token(redis: &mut Redis, index: KeyIndex, holder: &[u8], now: Timestamp) -> u64 {
     let Ok(key) = redis.peek(index) else { return 0 };
     let token = match key.usage::<ConcurrencyUsage>() {

@@ -1,6 +1,6 @@
 //! Calls on several keys: all are charged or none is.
 //!
-//! Every key is evaluated before any is charged, all at the same time, and the changes are propagated as one effect.
+//! Every key is evaluated before any is charged, all with the same `now`, and the changes are propagated as one effect.
 //! Keys are opened one after another: other modules may run when a later one is opened, and change an earlier one. If
 //! that may have happened, all keys are evaluated again.
 
@@ -35,8 +35,8 @@ impl KeysAnswer {
         KeysAnswer { allowed, longest: None, rows: Vec::with_capacity(request.keys.len()) }
     }
 
-    /// Adds the decision of a key. A refund is never denied and never waits, not even at a key that it only
-    /// evaluates, because the limit of the key has a cost of its own or counts leases.
+    /// Adds the decision of a key. A refund is reported as granted without a hold, also at a key that it leaves
+    /// unchanged because the limit has a cost of its own or counts leases.
     #[inline(always)]
     fn push(&mut self, request: &ManyKeysRequest, denies: bool, decision: Decision) {
         let decision = match request.purpose {
@@ -182,7 +182,7 @@ fn evaluate_key<'s, 'a, 'c>(
 }
 
 /// Evaluates the keys again, after other modules may have run. Expired keys have been deleted by now. Missing keys are
-/// opened first, because opening one lets other modules run. The keys that exist cannot change after that.
+/// opened first, because opening a missing key lets other modules run. The keys that exist cannot change after that.
 #[cold]
 #[inline(never)]
 fn evaluate_again<'s, 'a, 'c>(

@@ -13,7 +13,7 @@ use ratelimit_core::{
 /// Outcome of a request under one limit. Nothing has been changed yet.
 pub struct OneLimit {
     kind: UsageKind,
-    /// The charge creates the key.
+    /// `true` if the charge creates the key.
     creates: bool,
     outcome: Outcome,
 }
@@ -26,11 +26,11 @@ enum Outcome {
     /// Not decided in one step ([`Limit::take`]).
     Evaluated {
         evaluation: Evaluation,
-        /// Number of entries after the charge, if it adds one.
+        /// Number of entries after the charge; `None` if the charge adds none.
         entries: Option<usize>,
-        /// The charge makes the usage larger.
+        /// `true` if there are more entries after the charge than before.
         grows: bool,
-        /// The usage is ahead of the clock and moves back with it.
+        /// `true` if the usage is ahead of the clock and moves back with it.
         moves_back: bool,
     },
 }
@@ -97,7 +97,7 @@ impl OneLimit {
                 }
                 guard::panic_test_point();
                 let expiry = Expiry::of(now, decision.reset);
-                key.commit(|present| expiry.after_charge(present, false), now);
+                key.commit(|current| expiry.after_charge(current, false), now);
                 decision
             }
             Outcome::Denied(decision) if !key.may_have_changed() => decision,
