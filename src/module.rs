@@ -1,6 +1,6 @@
 //! Load of the module: the table of commands, and the order of registrations.
 
-#![allow(unsafe_code, reason = "the server loads it by pointers")]
+#![allow(unsafe_code, reason = "the server passes pointers to the load function")]
 
 use crate::command::usage_kinds::KINDS;
 use crate::command::{
@@ -25,8 +25,8 @@ static ALLOCATOR: redis::memory::ServerAllocator = redis::memory::ServerAllocato
 /// Name of the module, which prefixes its settings: `ratelimit.*`.
 const NAME: &CStr = c"ratelimit";
 
-/// Row of the table of commands: name and handler, access to which keys, arity, arguments, and the summary and
-/// complexity for COMMAND DOCS.
+/// Row of the table of commands: name and handler, access to the keys and their position, arity, arguments, and the
+/// summary and complexity for COMMAND DOCS.
 macro_rules! command {
     (
         $name:literal = $handler:path, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
@@ -45,7 +45,7 @@ macro_rules! command {
                 argv: *mut *mut raw::RedisModuleString,
                 length: c_int,
             ) -> c_int, or api::OK => {
-                // SAFETY: called by the server, with what `enter` asks for.
+                // SAFETY: the server calls this function, with the pointers that `enter` requires.
                 unsafe { dispatch::enter(ctx, argv, length, PROPERTIES, $handler) }
             }
         }
@@ -70,11 +70,11 @@ fn commands() -> impl Iterator<Item = &'static Command> + Clone {
 }
 
 macro_rules! commands {
-    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
+    ({} $($parser:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
         $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         &[$($(command! {
-            $command = rl_take::$read, Take on First, arity $arity, $read, $summary, $complexity
+            $command = rl_take::$parser, Take on First, arity $arity, $parser, $summary, $complexity
         },)?)+]
     };
 }
@@ -193,7 +193,7 @@ static CL_THROTTLE: Command = command! {
     c"O(1)"
 };
 
-/// Commands of debug builds, for tests of the guard and of allocations.
+/// Commands of debug builds, for tests of panics and of allocations.
 #[cfg(debug_assertions)]
 static FOR_TESTS: &[Command] = &[
     command! {
@@ -221,7 +221,7 @@ fn panic(
 }
 
 #[cfg(debug_assertions)]
-#[allow(clippy::unnecessary_wraps, reason = "a handler's type")]
+#[allow(clippy::unnecessary_wraps, reason = "signature of a command handler")]
 fn allocations(
     _redis: &mut Redis,
     _args: ratelimit_core::wire::args::Args,
@@ -250,19 +250,19 @@ guard::entry_point! {
 /// `ctx`, `argv` and `length` are those of the module's load.
 unsafe fn start(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleString, length: c_int) -> c_int {
     // SAFETY: the caller guarantees the context. Before the table of functions is filled nothing may be allocated.
-    let (started, filled) = unsafe {
+    let (init_status, table) = unsafe {
         let (name, version) = (NAME.as_ptr(), raw::REDISMODULE_APIVER_1.cast_signed());
         (raw::Export_RedisModule_Init(ctx, name, version::NUMBER, version), api::fill())
     };
-    if let Err(function) = filled {
+    if let Err(missing_function) = table {
         let text = c"module ratelimit not loaded: this server is too old, it lacks %s; Redis 6.2 or Valkey 8 is needed";
         if let Some(log) = api::api!(RedisModule_Log) {
             // SAFETY: the caller guarantees the context; the format has one string.
-            unsafe { log(ctx, c"warning".as_ptr(), text.as_ptr(), function.as_ptr()) };
+            unsafe { log(ctx, c"warning".as_ptr(), text.as_ptr(), missing_function.as_ptr()) };
         }
         return api::ERR;
     }
-    let loaded = if started == api::OK {
+    let loaded = if init_status == api::OK {
         guard::log_panics();
         lazy_free::record_main_thread();
         // SAFETY: the caller guarantees that all three are those of the load.
@@ -323,7 +323,7 @@ unsafe fn load(
         // Must stay last: older servers unload the library of a module whose load fails, and keep its subscriptions.
         redis::info_section::register(ctx, commands().collect());
         redis::waiting_callbacks::register(waiting::CALLBACKS);
-        redis::server_events::watch(ctx);
+        redis::server_events::register(ctx);
         redis::bus::join(ctx);
         log_missing_features(ctx);
     }

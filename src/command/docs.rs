@@ -18,7 +18,7 @@ const ALIGNED: Arg =
 const STRICT: Arg = Arg::literal(c"strict", c"STRICT").optional();
 const TTL: Arg = Arg::new(c"ttl", ArgType::Word);
 const HOLDER: Arg = Arg::new(c"holder", ArgType::Word);
-/// Any bytes.
+/// Item of a sketch: any bytes.
 const ITEM: Arg = Arg::new(c"item", ArgType::Word);
 const SIZE: Arg = Arg::new(c"size", ArgType::Word).after(c"SIZE").optional();
 /// Item for the sketch of a policy.
@@ -30,7 +30,7 @@ const MAXWAIT: Arg = Arg::new(c"maxwait", ArgType::Word).after(c"MAXWAIT");
 const MODE: Arg = Arg::new(c"mode", ArgType::OneOf(&[UPTO, FORCE])).optional();
 const MODE_OR_WAIT: Arg = Arg::new(c"mode", ArgType::OneOf(&[UPTO, FORCE, MAXWAIT])).optional();
 const FORCE_OR_WAIT: Arg = Arg::new(c"mode", ArgType::OneOf(&[FORCE, MAXWAIT])).optional();
-/// An amount, or a percentage.
+/// Amount or percentage that a call must leave.
 const KEEP: Arg = Arg::new(c"keep", ArgType::Word).after(c"KEEP").optional();
 const AS: Arg = Arg::new(c"name", ArgType::Word).after(c"AS").optional();
 const NX: Arg = Arg::literal(c"nx", c"NX").optional();
@@ -39,7 +39,7 @@ const FENCE: Arg = Arg::literal(c"fence", c"FENCE").optional();
 const ID: Arg = Arg::new(c"id", ArgType::Word);
 const ONCE: Arg = Arg::new(c"once", ArgType::Block(&[ID, TTL])).after(c"ONCE");
 const SETTLE: Arg = Arg::new(c"settle", ArgType::Block(&[ID, Arg::new(c"amount", ArgType::Number)])).after(c"SETTLE");
-const COUNTS: Arg = Arg::new(c"counts", ArgType::OneOf(&[ONCE, SETTLE])).optional();
+const ONCE_OR_SETTLE: Arg = Arg::new(c"counts", ArgType::OneOf(&[ONCE, SETTLE])).optional();
 const EACH: Arg = Arg::literal(c"each", c"EACH").optional();
 const BAN_RULE: Arg = Arg::new(
     c"ban",
@@ -53,19 +53,19 @@ const BAN_RULE: Arg = Arg::new(
 .after(c"BAN")
 .optional();
 
-/// Arguments and options of an algorithm: in a call, with the mode `$mode`, or `$waiting` if the algorithm supports
-/// MAXWAIT, and optionally `$counts`; or in a policy.
+/// Arguments and options of an algorithm: in a policy, or in a call. A call has `$mode`, or `$mode_or_wait` if the
+/// algorithm supports MAXWAIT.
 macro_rules! spec_arguments {
-    (rate [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
-        &[$first, $($argument,)+ COST, $mode, KEEP, AS, $($counts)?]
+    (rate [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $idempotency:expr)?)) => {
+        &[$first, $($argument,)+ COST, $mode, KEEP, AS, $($idempotency)?]
     };
-    (waits $first:tt $arguments:tt ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
-        spec_arguments!(rate $first $arguments ($waiting, $waiting $(, $counts)?))
+    (waits $first:tt $arguments:tt ($mode:expr, $mode_or_wait:expr $(, $idempotency:expr)?)) => {
+        spec_arguments!(rate $first $arguments ($mode_or_wait, $mode_or_wait $(, $idempotency)?))
     };
-    (lease [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
+    (lease [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $idempotency:expr)?)) => {
         &[$first, $($argument,)+ HOLDER, COST, KEEP, AS, NX]
     };
-    (item [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
+    (item [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $idempotency:expr)?)) => {
         &[$first, $($argument,)+ ITEM, SIZE, COST, $mode, KEEP]
     };
     (item [$first:expr] [$($argument:ident),+] policy) => {
@@ -82,8 +82,8 @@ macro_rules! spec_arguments {
 /// Specs of all algorithms, and further alternatives.
 macro_rules! specs {
     (
-        {$place:tt $($or:expr)?}
-        $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, $command:tt;)+
+        {$place:tt $($alternative:expr)?}
+        $($parser:ident = $name:literal $word:literal, $arguments:tt $options:ident, $command:tt;)+
     ) => {
         Arg::new(
             c"spec",
@@ -92,7 +92,7 @@ macro_rules! specs {
                     $name,
                     ArgType::Block(spec_arguments!($options [Arg::literal(c"algorithm", $word)] $arguments $place)),
                 ),)+
-                $($or)?
+                $($alternative)?
             ]),
         )
     };
@@ -100,9 +100,9 @@ macro_rules! specs {
 
 const POLICY_NAME: Arg = Arg::new(c"name", ArgType::Word).after(c"POLICY");
 const OR_NAME: Arg = Arg::new(c"other", ArgType::Word).after(c"OR").optional().multiple();
-const SPEC: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, COUNTS) });
+const SPEC: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, ONCE_OR_SETTLE) });
 const PEEK_SPEC: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, ONCE.optional()) });
-/// Spec of one of several keys, which are charged all or none: it has no UPTO, and no idempotency key of its own.
+/// Spec of RL.MTAKE or RL.MPEEK, for one of the keys: without UPTO, and without an idempotency key of its own.
 const SPEC_OF_KEYS: Arg = command_lines!(specs, {
     (FORCE.optional(), FORCE_OR_WAIT)
     Arg::new(c"policy", ArgType::Block(&[POLICY_NAME, OR_NAME, COST, FORCE_OR_WAIT, KEEP, ITEM_OF_POLICY]))
@@ -110,34 +110,43 @@ const SPEC_OF_KEYS: Arg = command_lines!(specs, {
 
 /// Limits of one key: specs, or a single policy.
 macro_rules! limits {
-    ($spec:expr, $counts:expr) => {
+    ($spec:expr, $idempotency:expr) => {
         Arg::new(
             c"limits",
             ArgType::OneOf(&[
                 Arg::new(c"specs", ArgType::Block(&[$spec.multiple(), BAN_RULE])),
                 Arg::new(
                     c"policy",
-                    ArgType::Block(&[POLICY_NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, $counts, EACH, ITEM_OF_POLICY]),
+                    ArgType::Block(&[
+                        POLICY_NAME,
+                        OR_NAME,
+                        COST,
+                        MODE_OR_WAIT,
+                        KEEP,
+                        $idempotency,
+                        EACH,
+                        ITEM_OF_POLICY,
+                    ]),
                 ),
             ]),
         )
     };
 }
-const LIMITS: Arg = limits!(SPEC, COUNTS);
+const LIMITS: Arg = limits!(SPEC, ONCE_OR_SETTLE);
 const PEEK_LIMITS: Arg = limits!(PEEK_SPEC, ONCE.optional());
 
-macro_rules! of_commands {
-    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
+macro_rules! command_arguments {
+    ({} $($parser:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
         $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         $($(
             $(#[doc = $syntax])+
-            #[allow(non_upper_case_globals, reason = "it has the name of its algorithm")]
-            pub const $read: &[Arg] = spec_arguments!($options [KEY] $arguments (MODE, MODE_OR_WAIT, COUNTS));
+            #[allow(non_upper_case_globals, reason = "named like the parser of the algorithm")]
+            pub const $parser: &[Arg] = spec_arguments!($options [KEY] $arguments (MODE, MODE_OR_WAIT, ONCE_OR_SETTLE));
         )?)+
     };
 }
-command_lines!(of_commands, {});
+command_lines!(command_arguments, {});
 
 /// The arguments of RL.ACQUIRE.
 pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX, BLOCK, FENCE];
@@ -146,7 +155,8 @@ pub const SKETCH: &[Arg] = &[KEY, ITEM, CAPACITY, REFILL, PERIOD, COST, MODE, KE
 /// The arguments of RL.RELEASE.
 pub const RELEASE: &[Arg] = &[KEY, HOLDER.multiple()];
 /// The arguments of RL.MTAKE.
-pub const MULTI: &[Arg] = &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, COUNTS, SPEC_OF_KEYS.multiple()];
+pub const MULTI: &[Arg] =
+    &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, ONCE_OR_SETTLE, SPEC_OF_KEYS.multiple()];
 /// The arguments of RL.MPEEK.
 pub const MULTI_PEEK: &[Arg] =
     &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, ONCE.optional(), SPEC_OF_KEYS.multiple()];
@@ -169,7 +179,7 @@ pub const TOP: &[Arg] = &[
     Arg::literal(c"reset", c"RESET").optional(),
 ];
 /// The arguments of RL.TAKE.
-pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, LIMITS];
+pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE_OR_SETTLE, EACH, LIMITS];
 /// The arguments of RL.PEEK.
 pub const PEEK: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, PEEK_LIMITS];
 const NAME: Arg = Arg::new(c"name", ArgType::Word);
@@ -178,9 +188,9 @@ const FORCE_OR_SHADOW: Arg =
     Arg::new(c"enforcement", ArgType::OneOf(&[FORCE, Arg::literal(c"shadow", c"SHADOW")])).optional();
 const LIMIT_OF_POLICY: Arg = command_lines!(specs, { policy });
 /// The arguments of RL.LIMIT.
-pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, ITEM_OF_POLICY];
+pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, ONCE_OR_SETTLE, EACH, ITEM_OF_POLICY];
 /// The arguments of RL.DELAY.
-pub const DELAY: &[Arg] = &[KEY, NAME, OR_NAME, COST, FORCE.optional(), KEEP, COUNTS, ITEM_OF_POLICY];
+pub const DELAY: &[Arg] = &[KEY, NAME, OR_NAME, COST, FORCE.optional(), KEEP, ONCE_OR_SETTLE, ITEM_OF_POLICY];
 /// The arguments of RL.POLICYSET.
 pub const POLICY_SET: &[Arg] = &[
     NAME,
@@ -192,7 +202,7 @@ pub const POLICY_SET: &[Arg] = &[
     LIMIT_OF_POLICY.multiple(),
     BAN_RULE,
 ];
-const LASTS: Arg = Arg::new(c"duration", ArgType::Word).after(c"FOR").optional();
+const FOR_DURATION: Arg = Arg::new(c"duration", ArgType::Word).after(c"FOR").optional();
 const EVERY: Arg = Arg::new(c"interval", ArgType::Word).after(c"EVERY").optional();
 /// The arguments of RL.POLICYSCALE.
 pub const POLICY_SCALE: &[Arg] = &[
@@ -221,7 +231,7 @@ pub const POLICY_SCALE: &[Arg] = &[
             .after(c"ADD"),
         ]),
     ),
-    LASTS,
+    FOR_DURATION,
 ];
 /// The arguments of RL.POLICYGET.
 pub const POLICY_GET: &[Arg] = &[NAME];

@@ -1,7 +1,7 @@
 //! Limits defined by a policy: `RL.LIMIT`, `RL.DELAY`, and the option `POLICY` of other calls.
 //!
-//! A policy that a plain key can store is evaluated like the same spec. Any other is a composite call over the limits
-//! of the policy, on one key.
+//! If a plain key can store the usage of a policy, a call is evaluated like one with the same spec. Otherwise it is a
+//! composite call over the limits of the policy, on one key.
 
 use super::reply;
 use crate::charge::{self, charge_one, charge_several};
@@ -20,8 +20,8 @@ pub fn limit(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let now = redis::now();
     if args.is_empty() {
-        let policy = redis.state.policies.named(name, now)?;
-        return charge_named(redis, key, &policy, now).map(|decision| Reply::decision(&decision));
+        let policy = redis.state.policies.find_by_name(name, now)?;
+        return charge_without_options(redis, key, &policy, now).map(|decision| Reply::decision(&decision));
     }
     charge_by_policy(redis, key, &PolicyRequest::after_first_name(name, &mut args)?, now)
 }
@@ -32,12 +32,12 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let now = redis::now();
     if args.is_empty() {
-        let policy = redis.state.policies.named(name, now)?;
+        let policy = redis.state.policies.find_by_name(name, now)?;
         policy.limits.reject_longer_reply()?;
-        return charge_named(redis, key, &policy, now).map(|decision| Reply::delay(decision.verdict));
+        return charge_without_options(redis, key, &policy, now).map(|decision| Reply::delay(decision.verdict));
     }
     let policy_request = PolicyRequest::after_first_name(name, &mut args)?;
-    let policy = redis.state.policies.find(&policy_request, now)?;
+    let policy = redis.state.policies.find_first(&policy_request, now)?;
     policy_request.reject_longer_reply(&policy.limits)?;
     let mut request = policy_request.request(&policy.limits)?;
     queue_order::put_behind_waiters(redis, key, &mut request);
@@ -45,14 +45,14 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(Reply::delay(answer.decision.verdict))
 }
 
-/// Charges a call under a policy if that permits; returns the reply.
+/// Charges a call under a policy if its limits grant it; returns the reply.
 pub fn charge_by_policy(
     redis: &mut Redis,
     key: KeyIndex,
     policy_request: &PolicyRequest,
     now: Timestamp,
 ) -> Result<Reply, Error> {
-    let policy = redis.state.policies.find(policy_request, now)?;
+    let policy = redis.state.policies.find_first(policy_request, now)?;
     let mut request = policy_request.request(&policy.limits)?;
     queue_order::put_behind_waiters(redis, key, &mut request);
     let answer = charge::charge(redis, key, &request, Some(&policy), now)?;
@@ -66,16 +66,21 @@ pub fn peek_by_policy(
     policy_request: &PolicyRequest,
     now: Timestamp,
 ) -> Result<Reply, Error> {
-    let policy = redis.state.policies.find(policy_request, now)?;
+    let policy = redis.state.policies.find_first(policy_request, now)?;
     let mut request = policy_request.request(&policy.limits)?;
     queue_order::put_peek_behind_waiters(redis, key, &mut request);
     let answer = charge::peek(redis, key, &request, now)?;
     Ok(reply(&request, &answer, Some(&policy)))
 }
 
-/// Returns the decision on a call with no options but the name of a policy.
+/// Charges a call that has the name of a policy and no options, if the limits grant it.
 #[inline(always)]
-fn charge_named(redis: &mut Redis, key: KeyIndex, policy: &EffectivePolicy, now: Timestamp) -> Result<Decision, Error> {
+fn charge_without_options(
+    redis: &mut Redis,
+    key: KeyIndex,
+    policy: &EffectivePolicy,
+    now: Timestamp,
+) -> Result<Decision, Error> {
     if let Some(spec) = policy.limits.plain() {
         return charge_one(redis, key, spec, Some(policy), now);
     }

@@ -107,10 +107,10 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (policies, now, origin) = (&redis.state.policies, redis::now(), redis.origin());
     // The record of the last fencing token is propagated with policies, but is not a policy.
     let token_before = redis.state.fencing.record();
-    for token in records.iter().filter_map(|record| Fencing::read(record)) {
+    for token in records.iter().filter_map(|record| Fencing::parse(record)) {
         redis.state.fencing.observe(token, origin != Origin::Peer, now);
     }
-    records.retain(|record| Fencing::read(record).is_none());
+    records.retain(|record| Fencing::parse(record).is_none());
     if origin == Origin::Peer {
         policies.with(|table| records.iter().try_for_each(|record| table.check(record, now)))?;
     } else if !records.iter().all(|record| Table::name_in(record).is_some()) {

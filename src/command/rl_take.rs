@@ -61,7 +61,7 @@ macro_rules! command_lines {
 pub(crate) use command_lines;
 
 macro_rules! commands {
-    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
+    ({} $($parser:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
         $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         const _: () = assert!([$($word),+].len() == Spec::ALGORITHMS.len());
@@ -69,8 +69,8 @@ macro_rules! commands {
         $($(
             $(#[doc = $syntax])+
             #[inline(always)]
-            pub fn $read<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
-                parse_and_charge(redis, args, Spec::$read)
+            pub fn $parser<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
+                parse_and_charge(redis, args, Spec::$parser)
             }
         )?)+
     };
@@ -110,10 +110,10 @@ pub fn peek<'a>(redis: &mut Redis<'a>, mut args: Args<'a>) -> Result<Reply, Erro
 fn parse_and_charge<'a>(
     redis: &mut Redis<'a>,
     mut args: Args<'a>,
-    read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
+    parser: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
 ) -> Result<Reply, Error> {
     let (key, mut options) = (args.key()?, SpecOptions::with_cache(Some(&redis.state.bucket_cache)));
-    let parsed = read(&mut args, &mut options)?;
+    let parsed = parser(&mut args, &mut options)?;
     // Here the algorithm is known at compile time.
     if options.none_given(&args) {
         return charge_spec(redis, key, &Spec::plain(parsed));

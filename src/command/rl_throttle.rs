@@ -1,6 +1,6 @@
 //! Call of redis-cell: `RL.THROTTLE`, and `CL.THROTTLE` with `ratelimit.cell-compat yes`.
 //!
-//! It charges the bucket of RL.TOKENBUCKET with a capacity of `max_burst + 1`, and has redis-cell's arguments and
+//! Both charge the bucket of RL.TOKENBUCKET with a capacity of `max_burst + 1`, and have redis-cell's arguments and
 //! reply. A key of redis-cell is a string that holds its TAT, the instant at which the bucket has recovered, in
 //! nanoseconds. With cell-compat, the first call converts such a key.
 
@@ -26,7 +26,7 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(Reply::throttled(&decision))
 }
 
-/// Returns the usage that corresponds to a key of redis-cell; `None` if the key is not one.
+/// Returns the usage that corresponds to a key of redis-cell; `None` for any other key.
 fn legacy_usage(redis: &mut Redis, index: KeyIndex, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
     // Maximum number of digits of a TAT.
     const DIGITS: usize = 20;
@@ -39,8 +39,8 @@ fn legacy_usage(redis: &mut Redis, index: KeyIndex, bucket: &Bucket, now: Timest
 fn tat(text: &[u8], expires_at: Timestamp) -> Option<Timestamp> {
     let nanos = whole(text, u64::MAX)?;
     let tat = Timestamp::from_micros(nanos.div_ceil(1000))?;
-    let apart = tat.since(expires_at).plus(expires_at.since(tat));
-    (apart <= Span::SECOND).then_some(tat)
+    let difference = tat.since(expires_at).plus(expires_at.since(tat));
+    (difference <= Span::SECOND).then_some(tat)
 }
 
 #[cfg(test)]
