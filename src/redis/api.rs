@@ -118,7 +118,7 @@ unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new(MaybeUninit::uninit()));
 
-/// Fills the table. `Err` has the name of a function that the server lacks; nothing may be allocated then.
+/// Fills the table. `Err` has the name of a function that the server lacks; in that case nothing may be allocated.
 ///
 /// # Safety
 /// The module is being loaded, and the SDK's pointers are set. No code of the module has run yet, unless the table has
@@ -156,21 +156,21 @@ pub fn server_is(flag: u32) -> bool {
 }
 
 /// Returns the result of `read` for a section of the server's INFO; `None` if it cannot be queried.
-fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
+fn with_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
     let (get, free) = (api!(RedisModule_GetServerInfo)?, api!(RedisModule_FreeServerInfo)?);
     // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
     unsafe {
         let info = get(null_mut(), section.as_ptr());
-        let found = read(info);
+        let result = read(info);
         free(null_mut(), info);
-        found
+        result
     }
 }
 
 /// Returns a number of the server's INFO; `None` if it cannot be queried or has no such field.
 pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
     let field = api!(RedisModule_ServerInfoGetFieldUnsigned)?;
-    in_info(section, |info| {
+    with_info(section, |info| {
         let mut failed = OK;
         // SAFETY: the data is live while it is read.
         let value = unsafe { field(info, name.as_ptr(), &raw mut failed) };
@@ -181,7 +181,7 @@ pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
 /// Returns a text of the server's INFO; `None` if it cannot be queried or has no such field.
 pub fn info_text(section: &CStr, name: &CStr) -> Option<String> {
     let field = api!(RedisModule_ServerInfoGetFieldC)?;
-    in_info(section, |info| {
+    with_info(section, |info| {
         // SAFETY: the data, and the text in it, is live while it is read.
         unsafe {
             let text = field(info, name.as_ptr());
@@ -190,7 +190,7 @@ pub fn info_text(section: &CStr, name: &CStr) -> Option<String> {
     })
 }
 
-/// Returns the value of a setting of the server; `None` where it has no such setting, or no CONFIG.
+/// Returns the value of a setting of the server; `None` if there is no such setting, or no CONFIG.
 ///
 /// # Safety
 /// `ctx` is live.
@@ -297,7 +297,7 @@ pub enum DryRun {
     Unknown,
 }
 
-/// Runs a call with the flag `D`, which servers without it treat as an invalid format.
+/// Runs a call with the flag `D` for a dry run. Servers without dry runs reject the flag as an invalid format.
 ///
 /// # Safety
 /// `run` calls `RedisModule_Call`, on the server's thread.

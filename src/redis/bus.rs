@@ -57,7 +57,7 @@ const BATCHES_PER_ROUND: usize = 4;
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn join(ctx: *mut raw::RedisModuleCtx) {
-    let (Some(receive), Some(_), Some(_)) = (
+    let (Some(register), Some(_), Some(_)) = (
         api!(RedisModule_RegisterClusterMessageReceiver),
         api!(RedisModule_SendClusterMessage),
         api!(RedisModule_CreateTimer),
@@ -69,9 +69,9 @@ pub unsafe fn join(ctx: *mut raw::RedisModuleCtx) {
     }
     // SAFETY: the caller guarantees that `ctx` is that of the module's load; the callbacks are plain functions.
     unsafe {
-        receive(ctx, RECORDS, Some(received));
-        receive(ctx, DIGEST, Some(received));
-        receive(ctx, REQUEST, Some(received));
+        register(ctx, RECORDS, Some(on_message));
+        register(ctx, DIGEST, Some(on_message));
+        register(ctx, REQUEST, Some(on_message));
         start_timer(ctx, TICK_INTERVAL, tick);
     }
 }
@@ -123,8 +123,8 @@ unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
         let mut flags = 0;
         // SAFETY: the caller guarantees that `ctx` is live, and the id is live; the server fills in only non-null
         // pointers.
-        let found = unsafe { info(ctx, id.as_ptr(), null_mut(), null_mut(), null_mut(), &raw mut flags) } == OK;
-        found && has_flag(flags, raw::REDISMODULE_NODE_MASTER) && !has_flag(flags, raw::REDISMODULE_NODE_MYSELF)
+        let is_known = unsafe { info(ctx, id.as_ptr(), null_mut(), null_mut(), null_mut(), &raw mut flags) } == OK;
+        is_known && has_flag(flags, raw::REDISMODULE_NODE_MASTER) && !has_flag(flags, raw::REDISMODULE_NODE_MYSELF)
     };
     // SAFETY: each element points to the id of a node.
     let ids_of_nodes = listed.iter().filter_map(|id| CString::new(unsafe { node_id(*id) }?).ok());
@@ -138,7 +138,7 @@ unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
 ///
 /// # Safety
 /// `ctx` is live.
-pub unsafe fn announce(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
+pub unsafe fn send_to_primaries(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
     if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && is_participant() {
         // SAFETY: the caller guarantees that `ctx` is live.
         for id in unsafe { other_primaries(ctx) } {
@@ -166,14 +166,14 @@ unsafe fn send_digest(state: &ModuleState, ctx: *mut raw::RedisModuleCtx, primar
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: &CStr, records: &[Vec<u8>]) -> bool {
+unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, node: &CStr, records: &[Vec<u8>]) -> bool {
     let (mut message, mut connected) = (Vec::new(), true);
     for record in records {
         let Ok(length) = u32::try_from(record.len()) else { continue };
         let size = record.len().saturating_add(size_of::<u32>());
         if message.len().saturating_add(size) > MAX_MESSAGE.saturating_sub(1) {
             // SAFETY: the caller guarantees that `ctx` is live.
-            connected &= unsafe { send(ctx, to, RECORDS, &message) };
+            connected &= unsafe { send(ctx, node, RECORDS, &message) };
             message.clear();
         }
         message.extend_from_slice(&length.to_le_bytes());
@@ -181,7 +181,7 @@ unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: &CStr, records: &[Vec<
     }
     if !message.is_empty() {
         // SAFETY: the caller guarantees that `ctx` is live.
-        connected &= unsafe { send(ctx, to, RECORDS, &message) };
+        connected &= unsafe { send(ctx, node, RECORDS, &message) };
     }
     connected
 }
@@ -190,13 +190,13 @@ unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: &CStr, records: &[Vec<
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn send(ctx: *mut raw::RedisModuleCtx, to: &CStr, kind: u8, body: &[u8]) -> bool {
+unsafe fn send(ctx: *mut raw::RedisModuleCtx, node: &CStr, kind: u8, body: &[u8]) -> bool {
     let message = [&[FORMAT_VERSION], body].concat();
     let (Some(send), Ok(length)) = (api!(RedisModule_SendClusterMessage), u32::try_from(message.len())) else {
         return false;
     };
     // SAFETY: the caller guarantees that `ctx` is live; the server copies the id and the bytes.
-    unsafe { send(ctx, to.as_ptr(), kind, message.as_ptr().cast(), length) == OK }
+    unsafe { send(ctx, node.as_ptr(), kind, message.as_ptr().cast(), length) == OK }
 }
 
 guard::entry_point! {
@@ -242,7 +242,7 @@ guard::entry_point! {
         unsafe {
             match state.peers.with(|gossip, now| gossip.early(state.policies.has_buffered(), now)) {
                 EarlyDigest::Send => send_digest(state, ctx, &other_primaries(ctx)),
-                EarlyDigest::Wait(left) => drop(start_timer(ctx, left, send_early_digest)),
+                EarlyDigest::Wait(delay) => drop(start_timer(ctx, delay, send_early_digest)),
                 EarlyDigest::Cancelled => {}
             }
         }
@@ -321,7 +321,7 @@ unsafe fn merge_buffered(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
 
 guard::entry_point! {
     /// Handles a message of another node.
-    unsafe fn received(
+    unsafe fn on_message(
         ctx: *mut raw::RedisModuleCtx,
         sender: *const c_char,
         kind: u8,
@@ -363,12 +363,12 @@ guard::entry_point! {
     }
 }
 
-/// Calls `take` with each record of a message. Stops at a truncated record.
-fn for_each_record(mut body: &[u8], mut take: impl FnMut(&[u8])) {
+/// Calls `handle` with each record of a message. Stops at a truncated record.
+fn for_each_record(mut body: &[u8], mut handle: impl FnMut(&[u8])) {
     while let Some((length, rest)) = body.split_first_chunk() {
         let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
         let Some((record, rest)) = rest.split_at_checked(length) else { break };
-        take(record);
+        handle(record);
         body = rest;
     }
 }

@@ -103,9 +103,10 @@ pub fn is_down(ctx: &Context) -> bool {
 /// Returns the error `MOVED slot host:port`; `None` if this node or no node owns the slot, or the server cannot be
 /// queried.
 fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
-    // Before 9.1, CLUSTER SLOTS reads the address of the calling client, and crashes if the caller is a module's timer.
-    const ANSWERS_TIMERS: (u32, u32) = (9, 1);
-    if valkey_version().is_some_and(|version| version < ANSWERS_TIMERS) {
+    // Before Valkey 9.1, CLUSTER SLOTS reads the address of the calling client, and crashes if the caller is a module's
+    // timer.
+    const FIRST_SAFE_VERSION: (u32, u32) = (9, 1);
+    if valkey_version().is_some_and(|version| version < FIRST_SAFE_VERSION) {
         return None;
     }
     let Ok(RedisValue::Integer(slot)) = ctx.call("CLUSTER", &[b"KEYSLOT".as_slice(), name]) else { return None };

@@ -146,8 +146,8 @@ const CATEGORY: &CStr = c"ratelimit";
 /// `ctx` is that of the module's load.
 pub unsafe fn add_category(ctx: *mut raw::RedisModuleCtx) {
     if let Some(add) = api!(RedisModule_AddACLCategory) {
-        // SAFETY: the caller guarantees that `ctx` is that of the module's load. A category of that name that exists
-        // already is the same one.
+        // SAFETY: the caller guarantees that `ctx` is that of the module's load. If an earlier load has added the
+        // category, the call fails and changes nothing.
         unsafe { add(ctx, CATEGORY.as_ptr()) };
     }
 }
@@ -173,7 +173,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
         Keys::First => (1, 1, 1),
         Keys::EveryOther => (1, -1, 2),
         // Only the first key: for all keys, the server calls the command. A client that uses only these numbers routes
-        // the call by that key; without it, it would route the call to any node.
+        // the call by the first key; without these numbers, it would route the call to any node.
         Keys::Numbered => (2, 2, 1),
         Keys::None => (0, 0, 0),
     };
@@ -181,20 +181,20 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
     // everything that the description points to.
     unsafe {
         let name = command.name.as_ptr();
-        let created =
+        let status =
             call!(RedisModule_CreateCommand(ctx, name, Some(command.entry), flags.as_ptr(), first, last, step));
-        if created != OK {
+        if status != OK {
             return Err(format!("the server refuses the command {}", command.name.to_string_lossy()));
         }
         let Some(get) = api!(RedisModule_GetCommand) else { return Ok(()) };
-        let registered = get(ctx, name);
+        let server_command = get(ctx, name);
         if let Some(set_info) = api!(RedisModule_SetCommandInfo)
-            && describe(registered, command, set_info) != OK
+            && describe(server_command, command, set_info) != OK
         {
             return Err(format!("the server refuses the description of {}", command.name.to_string_lossy()));
         }
         if let Some(set_categories) = api!(RedisModule_SetCommandACLCategories)
-            && set_categories(registered, command.categories().as_ptr()) != OK
+            && set_categories(server_command, command.categories().as_ptr()) != OK
         {
             return Err(format!("the server refuses the ACL categories of {}", command.name.to_string_lossy()));
         }
@@ -215,14 +215,14 @@ impl Command {
         };
         let speed = if self.keys == Keys::First && self.access != Access::TakeOrWait { "fast" } else { "slow" };
         let for_users = matches!(self.access, Access::Take | Access::TakeOrWait | Access::Peek);
-        let added = api!(RedisModule_AddACLCategory).is_some() && for_users;
-        let own = if added { CATEGORY.to_str().unwrap_or_default() } else { "" };
-        CString::new(format!("{access} {speed} {own}").trim_end()).unwrap_or_default()
+        let has_category = api!(RedisModule_AddACLCategory).is_some() && for_users;
+        let category = if has_category { CATEGORY.to_str().unwrap_or_default() } else { "" };
+        CString::new(format!("{access} {speed} {category}").trim_end()).unwrap_or_default()
     }
 }
 
 impl Access {
-    /// Returns the flags of the server for this access.
+    /// Returns the server's flags of a key that is accessed in this way.
     pub fn key_flags(self) -> u32 {
         match self {
             Access::Take | Access::TakeOrWait => {
@@ -238,8 +238,8 @@ impl Access {
 type SetInfo = unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> c_int;
 
 /// # Safety
-/// `registered` is a command of this module, during its load.
-unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, set_info: SetInfo) -> c_int {
+/// `server_command` is a command of this module, during its load.
+unsafe fn describe(server_command: *mut raw::RedisModuleCommand, command: &Command, set_info: SetInfo) -> c_int {
     // SAFETY: plain C structs, for which all zeros mean "none".
     let mut key_spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
     key_spec.flags = u64::from(command.access.key_flags());
@@ -253,8 +253,9 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
         Keys::First => key_spec.fk = range(0, 1),
         Keys::EveryOther => key_spec.fk = range(-1, 2),
         Keys::Numbered => {
-            // A key spec of the numkeys type would be complete, but from it the server derives no first key for COMMAND
-            // INFO. From an incomplete one it does, and calls the command for the other keys.
+            // A key spec of the numkeys type would be complete, but the server derives no first key for COMMAND INFO
+            // from it. From an incomplete key spec it derives the first key, and it calls the command for the other
+            // keys.
             key_spec.bs.index.pos = 2;
             key_spec.fk = range(0, 1);
             key_spec.flags |= u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE);
@@ -284,7 +285,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
         args,
     };
     // SAFETY: everything pointed to lives until the call returns, and the server copies it.
-    unsafe { set_info(registered, &raw const info) }
+    unsafe { set_info(server_command, &raw const info) }
 }
 
 /// Converts `args` to the server's type: a list that ends with a zeroed entry. `lists` owns it and its nested lists.

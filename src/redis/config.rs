@@ -20,14 +20,14 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
         let (name, default) = (setting.name.as_ptr(), setting.get());
         let data = std::ptr::from_ref(setting).cast_mut().cast::<c_void>();
         let flags = match setting {
-            Setting { at_load: true, .. } => raw::REDISMODULE_CONFIG_IMMUTABLE,
+            Setting { is_load_only: true, .. } => raw::REDISMODULE_CONFIG_IMMUTABLE,
             // A size may be written with a unit.
             Setting { set_size: Some(_), .. } => raw::REDISMODULE_CONFIG_MEMORY,
             _ => raw::REDISMODULE_CONFIG_DEFAULT,
         };
         // SAFETY: the caller guarantees that `ctx` is that of the module's load; a setting is a static, so `data` lives
         // as long as the server.
-        let registered = unsafe {
+        let status = unsafe {
             if setting.is_switch {
                 let default = c_int::from(default != 0);
                 switch(ctx, name, default, flags, Some(get_switch), Some(set_switch), None, data)
@@ -36,7 +36,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
                 number(ctx, name, default, flags, min, max, Some(get_number), Some(set_number), None, data)
             }
         };
-        if registered != OK {
+        if status != OK {
             return Err(format!("the server refuses the setting {}", setting.name.to_string_lossy()));
         }
     }
@@ -81,7 +81,7 @@ guard::entry_point! {
 guard::entry_point! {
     /// Returns the value of a boolean setting.
     unsafe fn get_switch(name: *const c_char, data: *mut c_void) -> c_int, or 0 => {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are those of the server.
         c_int::from(unsafe { get_number(name, data) } != 0)
     }
 }
@@ -94,7 +94,7 @@ guard::entry_point! {
         data: *mut c_void,
         error: *mut *mut raw::RedisModuleString,
     ) -> c_int, or ERR => {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are those of the server.
         unsafe { set_number(name, c_longlong::from(value), data, error) }
     }
 }

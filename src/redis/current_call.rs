@@ -74,11 +74,12 @@ impl<'a> Redis<'a> {
 
     /// Runs `run` on a key from a timer, like a call. Returns `true` if it completed without a panic.
     pub fn in_background(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Redis, KeyIndex)) -> bool {
-        let as_a_call = |name| {
+        let run_as_call = |name| {
             let argv = [name];
             // SAFETY: the entry's own context; the string lives as long as it is used.
             let mut redis = unsafe { Redis::new(entry.ctx, &argv, &BACKGROUND_STATS) };
-            // Without a client's call there is no command to replicate verbatim, which would count a change.
+            // Effects are forced: a timer has no command to replicate verbatim, by which the server would count the
+            // change.
             outgoing::with_effects(|| {
                 let ran = catch_unwind(AssertUnwindSafe(|| {
                     run(&mut redis, KeyIndex(0));
@@ -92,7 +93,7 @@ impl<'a> Redis<'a> {
             })
         };
         // The closure catches panics, so it returns a result.
-        with_name(entry, db, name, as_a_call).unwrap_or(false)
+        with_name(entry, db, name, run_as_call).unwrap_or(false)
     }
 
     /// Returns the server's context of this call, with the module's state.
@@ -262,7 +263,7 @@ impl<'a> Redis<'a> {
     pub fn propagate_policies_to_cluster(&self, names: &[&[u8]]) {
         let records = self.propagate_policies(names);
         // SAFETY: `ctx` is that of the current call.
-        unsafe { bus::announce(self.ctx, &records) };
+        unsafe { bus::send_to_primaries(self.ctx, &records) };
     }
 
     /// Returns the server's string of a key's name.

@@ -2,8 +2,7 @@
 //!
 //! An effect that its decoder rejects is a charge that replicas and the AOF lose. A state that its decoder rejects is a
 //! snapshot that no server can load. Neither shows on the server that wrote it. So a debug build reads back every
-//! change and panics if that fails, which the guard replies to with an internal error. A release build has no such
-//! checks.
+//! change, and panics if that fails: the call then replies an internal error. A release build has no such checks.
 
 #![cfg_attr(not(debug_assertions), allow(unused_imports, unused_variables, reason = "a release build checks nothing"))]
 
@@ -78,7 +77,7 @@ pub fn check_stored<U: Usage>(usage: &U) {
 /// Returns `true` if the usage is small enough to be copied and read back at every call, and no panic is unwinding.
 #[cfg(debug_assertions)]
 fn is_checked<U: Usage>(usage: &U) -> bool {
-    // About 300 leases. Reading back twice as many at each call takes four times as long to fill a table.
+    // About 300 leases. Filling a table of twice the size takes four times as long, as each call reads it back.
     const MAX_BYTES: usize = 16 * 1024;
     usage.heap_size() <= MAX_BYTES && !panicking()
 }

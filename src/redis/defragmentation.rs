@@ -41,7 +41,7 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
         if U::HAS_PIECES {
             let mut has_time = || api!(RedisModule_DefragShouldStop).is_none_or(|stops| stops(ctx) == 0);
             let next = memory::with_relocation(ctx, || usage.renew_pieces(from, &mut has_time));
-            return c_int::from(next.is_some_and(|next| is_kept(ctx, next)));
+            return c_int::from(next.is_some_and(|next| store_cursor(ctx, next)));
         }
         if is_worthwhile(usage) {
             let text = round_trip::encode(usage);
@@ -67,15 +67,15 @@ unsafe fn cursor(ctx: *mut raw::RedisModuleDefragCtx) -> usize {
     let mut cursor: c_ulong = 0;
     // SAFETY: the caller guarantees that `ctx` is live. The server stores no cursor for a value of few blocks, as it
     // calls back once.
-    let is_there = api!(RedisModule_DefragCursorGet).is_some_and(|get| unsafe { get(ctx, &raw mut cursor) } == OK);
-    if is_there { usize::try_from(cursor).unwrap_or(0) } else { 0 }
+    let has_cursor = api!(RedisModule_DefragCursorGet).is_some_and(|get| unsafe { get(ctx, &raw mut cursor) } == OK);
+    if has_cursor { usize::try_from(cursor).unwrap_or(0) } else { 0 }
 }
 
 /// Stores the cursor at which the next callback for this value resumes. Returns `true` if the server stores it.
 ///
 /// # Safety
 /// `ctx` is live.
-unsafe fn is_kept(ctx: *mut raw::RedisModuleDefragCtx, next: usize) -> bool {
+unsafe fn store_cursor(ctx: *mut raw::RedisModuleDefragCtx, next: usize) -> bool {
     let next = c_ulong::try_from(next).unwrap_or(0);
     // SAFETY: the caller guarantees that `ctx` is live.
     api!(RedisModule_DefragCursorSet).is_some_and(|set| unsafe { set(ctx, next) } == OK)

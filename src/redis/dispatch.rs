@@ -208,10 +208,9 @@ impl Replies {
 
     /// Begins a reply of `length` pairs: a map in RESP3, a flat array in RESP2.
     ///
-    /// Redis 6.2 lets no module make a map, so there it is the flat array in RESP3 too. Of its replies to a module's
-    /// commands only arrays have elements. What another command has replied can be passed on as it is
-    /// (`RedisModule_ReplyWithCallReply`), but that command runs for a client that speaks RESP2, a script's map
-    /// included. Nor does a module learn which protocol its own client speaks.
+    /// On Redis 6.2, a flat array in RESP3 too, as a module cannot reply a map there. It could pass on the reply of
+    /// another command or a script (`RedisModule_ReplyWithCallReply`), but both run for a client of RESP2. A module
+    /// cannot ask for the protocol of its own client either.
     fn reply_map(self, length: usize) {
         match api!(RedisModule_ReplyWithMap) {
             Some(reply) => {
@@ -256,7 +255,7 @@ mod tests {
     use redis_module::redisvalue::RedisValueKey;
     use redis_module_macros::RedisValue;
 
-    /// RL.INFO and RL.POLICYGET begin with what matters most, so they are not derived.
+    /// RL.INFO and RL.POLICYGET begin with the most important fields, so their maps are not derived.
     #[test]
     fn derived_map_is_sorted_by_name() {
         #[derive(RedisValue)]

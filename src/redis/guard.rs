@@ -11,16 +11,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(debug_assertions)]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Marks a place at which a panic would cut something short. Tests of a debug build provoke one ([`panic_at`]).
+/// Marks a place at which a panic would interrupt a change. Tests of a debug build provoke a panic ([`panic_at`]).
 #[inline(always)]
 pub fn panic_test_point() {
     #[cfg(debug_assertions)]
-    if PANIC_IN.load(Relaxed) > 0 && PANIC_IN.fetch_sub(1, Relaxed) == 1 {
+    if POINTS_UNTIL_PANIC.load(Relaxed) > 0 && POINTS_UNTIL_PANIC.fetch_sub(1, Relaxed) == 1 {
         panic_at(Some(0));
     }
 }
 
-/// Marks the place behind a reply, at which a panic must not reply again.
+/// Marks the place after a reply, at which a panic must not reply again.
 #[inline(always)]
 pub fn panic_test_point_after_reply() {
     #[cfg(debug_assertions)]
@@ -29,18 +29,19 @@ pub fn panic_test_point_after_reply() {
     }
 }
 
+/// Number of test points until a panic; 0 for no panic.
 #[cfg(debug_assertions)]
-static PANIC_IN: AtomicU64 = AtomicU64::new(0);
+static POINTS_UNTIL_PANIC: AtomicU64 = AtomicU64::new(0);
 
-/// Request to panic behind the next reply.
+/// Request to panic after the next reply.
 #[cfg(debug_assertions)]
 pub static PANIC_AFTER_REPLY: AtomicBool = AtomicBool::new(false);
 
-/// Panics at once if `points` is 0, else at that point of later calls; never if it is `None`.
+/// Panics at once if `points` is 0, else at the test point of that number in later calls; `None` cancels the panic.
 #[cfg(debug_assertions)]
 pub fn panic_at(points: Option<u64>) {
     assert!(points != Some(0), "on purpose");
-    PANIC_IN.store(points.unwrap_or(0), Relaxed);
+    POINTS_UNTIL_PANIC.store(points.unwrap_or(0), Relaxed);
 }
 
 /// Returns the strings that the server passes.
@@ -72,21 +73,21 @@ pub unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
 /// Defines a function that the server calls: `unsafe fn name(arguments) -> result, or failed => { body }`. If the body
 /// panics, the function returns `failed`, or nothing if it has no result.
 ///
-/// The server alone may call the function, with the arguments of such a callback.
+/// Only the server may call the function, with the arguments that the module API specifies.
 macro_rules! entry_point {
-    ($(#[$attribute:meta])* $visible:vis unsafe fn $name:ident $(<$type:ident: $bound:path>)? (
-        $($argument:ident: $given:ty),* $(,)?
+    ($(#[$attribute:meta])* $visible:vis unsafe fn $name:ident $(<$generic:ident: $bound:path>)? (
+        $($argument:ident: $argument_type:ty),* $(,)?
     ) $body:block) => {
         $crate::redis::guard::entry_point! {
             $(#[$attribute])*
-            $visible unsafe fn $name $(<$type: $bound>)? ($($argument: $given),*) -> (), or () => $body
+            $visible unsafe fn $name $(<$generic: $bound>)? ($($argument: $argument_type),*) -> (), or () => $body
         }
     };
-    ($(#[$attribute:meta])* $visible:vis unsafe fn $name:ident $(<$type:ident: $bound:path>)? (
-        $($argument:ident: $given:ty),* $(,)?
+    ($(#[$attribute:meta])* $visible:vis unsafe fn $name:ident $(<$generic:ident: $bound:path>)? (
+        $($argument:ident: $argument_type:ty),* $(,)?
     ) -> $result:ty, or $failed:expr => $body:block) => {
         $(#[$attribute])*
-        $visible unsafe extern "C" fn $name $(<$type: $bound>)? ($($argument: $given),*) -> $result {
+        $visible unsafe extern "C" fn $name $(<$generic: $bound>)? ($($argument: $argument_type),*) -> $result {
             $crate::redis::guard::catch_panic($failed, || $body)
         }
     };

@@ -71,19 +71,19 @@ impl KeyAtCheck {
 
 fn check<U: Usage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -> Result<KeyAtCheck, Error> {
     let key = redis.peek(index)?;
-    accept::<U>(&*key.usage()?, text)?;
+    check_change::<U>(&*key.usage()?, text)?;
     let missing = key.contents().is_missing();
     drop(key);
     Ok(KeyAtCheck { missing, generation: redis.generation })
 }
 
-/// Returns an error for an effect that no call on this usage can have had.
-fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
+/// Returns an error for an effect that no call on this usage can have caused.
+fn check_change<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
     match Effect::decode::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => Ok(()),
         Effect::Change { version, mut fields, .. } => {
-            let accepted = usage.accepts_effect(&mut fields, version);
-            if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
+            let is_accepted = usage.accepts_effect(&mut fields, version);
+            if is_accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
         }
         Effect::Conversion { .. } => Err(Error::InvalidEffect),
     }
@@ -94,17 +94,17 @@ fn check_plain<U: PlainUsage>(redis: &mut Redis, index: KeyIndex, text: &[u8]) -
         return check::<U>(redis, index, text);
     }
     let key = redis.peek(index)?;
-    accept_conversion::<U>(&*key.usage()?, key.contents().is_missing(), text)?;
+    check_conversion::<U>(&*key.usage()?, key.contents().is_missing(), text)?;
     drop(key);
     Ok(KeyAtCheck { missing: false, generation: redis.generation })
 }
 
-/// Returns an error for a conversion that no call on this usage can have made. `missing` is `true` for a missing key.
-fn accept_conversion<U: PlainUsage>(plain: &U, missing: bool, text: &[u8]) -> Result<(), Error> {
+/// Returns an error for a conversion that no call on this usage can have caused. `missing` is `true` for a missing key.
+fn check_conversion<U: PlainUsage>(plain: &U, missing: bool, text: &[u8]) -> Result<(), Error> {
     match Effect::decode::<U>(text) {
         Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) if !missing => {
-            let accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut fields, version);
-            if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
+            let is_accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut fields, version);
+            if is_accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
         }
         _ => Err(Error::InvalidEffect),
     }
@@ -114,13 +114,13 @@ fn apply<U: Usage>(
     redis: &mut Redis,
     index: KeyIndex,
     text: &[u8],
-    checked: KeyAtCheck,
+    key_at_check: KeyAtCheck,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let may_have_changed = checked.may_have_changed(redis);
+    let may_have_changed = key_at_check.may_have_changed(redis);
     let mut key = redis.open_as::<U>(index)?;
-    if may_have_changed || key.is_missing() != checked.missing {
-        accept(key.usage(), text)?;
+    if may_have_changed || key.is_missing() != key_at_check.missing {
+        check_change(key.usage(), text)?;
     }
     match Effect::decode::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => key.remove(),
@@ -146,16 +146,16 @@ fn apply_plain<U: PlainUsage>(
     redis: &mut Redis,
     index: KeyIndex,
     text: &[u8],
-    checked: KeyAtCheck,
+    key_at_check: KeyAtCheck,
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(Effect::Conversion { expires_at, plain_expiry, mut fields, .. }) = Effect::decode::<U>(text) else {
-        return apply::<U>(redis, index, text, checked, now);
+        return apply::<U>(redis, index, text, key_at_check, now);
     };
-    let may_have_changed = checked.may_have_changed(redis);
+    let may_have_changed = key_at_check.may_have_changed(redis);
     let mut key = redis.open_as::<U>(index)?;
     if may_have_changed || key.is_missing() {
-        accept_conversion(key.usage(), key.is_missing(), text)?;
+        check_conversion(key.usage(), key.is_missing(), text)?;
     }
     let components = CompositeUsage::apply_conversion(key.usage_mut(), plain_expiry, &mut fields);
     drop(key);

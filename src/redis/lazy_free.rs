@@ -6,7 +6,7 @@
 //!
 //! * on any thread other than the server's main one, as that is most likely a background thread already;
 //! * if the server is out of memory. While evicting, it measures what each eviction has freed. If a value were freed
-//!   later, it would see no progress and evict more keys than necessary.
+//!   later, the server would see no progress and evict more keys than necessary.
 
 use super::api::server_is;
 use ratelimit_core::Usage;
@@ -44,24 +44,24 @@ fn may_free_later() -> bool {
 fn hand_over(value: AnyValue) {
     /// Sender to the thread, which ends with the process; `None` if no thread could be created.
     static THREAD: OnceLock<Option<Sender<AnyValue>>> = OnceLock::new();
-    let begin = || {
-        let (values, received) = channel();
+    let start_thread = || {
+        let (sender, values) = channel();
         let thread = thread::Builder::new().name("rl-lazy-free".into());
         let free_all = move || {
-            leave_alarms_to_the_server();
-            received.into_iter().for_each(drop);
+            block_watchdog_signal();
+            values.into_iter().for_each(drop);
         };
-        thread.spawn(free_all).is_ok().then_some(values)
+        thread.spawn(free_all).is_ok().then_some(sender)
     };
-    match THREAD.get_or_init(begin) {
+    match THREAD.get_or_init(start_thread) {
         // A value that cannot be sent is freed here, by dropping the error.
-        Some(values) => drop(values.send(value)),
+        Some(sender) => drop(sender.send(value)),
         None => drop(value),
     }
 }
 
 /// Blocks the signal by which the server's watchdog interrupts its main thread.
-fn leave_alarms_to_the_server() {
+fn block_watchdog_signal() {
     // SAFETY: a set of signals is plain data, which `sigemptyset` initializes; the mask is that of this thread only.
     unsafe {
         let mut alarms = std::mem::zeroed();

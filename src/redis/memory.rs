@@ -94,13 +94,13 @@ static DEFRAGMENTING_THREAD: AtomicUsize = AtomicUsize::new(0);
 /// `ctx` is the server's handle, for the length of its callback.
 pub unsafe fn with_relocation<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl FnOnce() -> T) -> T {
     /// Guard that ends the defragmentation, even on a panic.
-    struct Ended;
-    impl Drop for Ended {
+    struct EndOnDrop;
+    impl Drop for EndOnDrop {
         fn drop(&mut self) {
             DEFRAGMENTATION.store(null_mut(), Relaxed);
         }
     }
-    let _ended = Ended;
+    let _end = EndOnDrop;
     DEFRAGMENTING_THREAD.store(this_thread(), Relaxed);
     DEFRAGMENTATION.store(ctx, Relaxed);
     run()
@@ -128,19 +128,19 @@ unsafe fn relocate(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut 
     if moved.is_null() { block } else { moved }
 }
 
-/// Allocates an address with this layout within a block that is large enough for any start of the block. The start of
-/// the block is stored in the word before the address.
+/// Allocates a block that contains an address of this layout wherever the block starts, and returns the address. The
+/// word before the address stores the start of the block.
 unsafe fn alloc_aligned(layout: Layout) -> *mut u8 {
     let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
     // SAFETY: the block and the address are multiples of a word. The address is at least a word and at most the
-    // alignment behind the start of the block.
+    // alignment after the start of the block.
     unsafe {
         let block = alloc_block(size);
         if block.is_null() {
             return block;
         }
-        let behind = block.add(SERVER_ALIGNMENT);
-        let address = behind.add(behind.align_offset(layout.align()));
+        let earliest = block.add(SERVER_ALIGNMENT);
+        let address = earliest.add(earliest.align_offset(layout.align()));
         word_before(address).write(block);
         address
     }

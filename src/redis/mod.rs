@@ -1,5 +1,5 @@
-//! Interface to the server. Only this module and `module.rs` contain unsafe code or use the SDK. It uses usages by
-//! their trait (encode, decode, kind), never an algorithm by name.
+//! Interface to the server. Only this module and `module.rs` contain unsafe code or use the SDK. Its code reaches a
+//! usage through the trait `Usage`, and names no algorithm.
 //!
 //! | Task | File |
 //! |---|---|
@@ -36,7 +36,7 @@ pub mod key;
 pub mod key_events;
 pub mod kind_operations;
 pub mod lazy_free;
-#[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
+#[cfg_attr(test, allow(dead_code, reason = "unit tests have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;
 pub mod outgoing;

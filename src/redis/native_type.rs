@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 static TYPES: [AtomicPtr<raw::RedisModuleType>; UsageKind::ALL.len()] =
     [const { AtomicPtr::new(null_mut()) }; UsageKind::ALL.len()];
 
-fn slot(kind: UsageKind) -> Option<&'static AtomicPtr<raw::RedisModuleType>> {
+fn registered_type(kind: UsageKind) -> Option<&'static AtomicPtr<raw::RedisModuleType>> {
     TYPES.get(kind.index())
 }
 
@@ -28,13 +28,13 @@ fn slot(kind: UsageKind) -> Option<&'static AtomicPtr<raw::RedisModuleType>> {
 /// [`Usage`]). Returns null for a type that is not registered.
 #[inline(always)]
 pub fn of<U: Usage>() -> *mut raw::RedisModuleType {
-    slot(U::KIND).map_or(null_mut(), |native| native.load(Relaxed))
+    registered_type(U::KIND).map_or(null_mut(), |native| native.load(Relaxed))
 }
 
 /// Returns the kind of a native type of this module.
 pub fn kind(native: *mut raw::RedisModuleType) -> Option<UsageKind> {
     let mut kinds = UsageKind::ALL.into_iter().zip(&TYPES);
-    kinds.find(|(_, slot)| !native.is_null() && slot.load(Relaxed) == native).map(|(kind, _)| kind)
+    kinds.find(|(_, registered)| !native.is_null() && registered.load(Relaxed) == native).map(|(kind, _)| kind)
 }
 
 /// Returns `true` if a native type is the one whose values are of type `U`. Null matches an unregistered
@@ -71,8 +71,8 @@ pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'
     if registered.is_null() {
         return Err("the server refuses a native type (is a module with the same types loaded?)");
     }
-    if let Some(slot) = slot(U::KIND) {
-        slot.store(registered, Relaxed);
+    if let Some(native) = registered_type(U::KIND) {
+        native.store(registered, Relaxed);
     }
     Ok(())
 }
@@ -95,15 +95,15 @@ pub unsafe fn from_raw<U: Usage>(value: *mut U) -> U {
 }
 
 /// # Safety
-/// `value` is a live value of the type `U`: the server passes each callback below one of the type that it was
-/// registered for.
+/// `value` is a live value of the type `U`: the server passes to each callback below a value of the type for which the
+/// callback was registered.
 unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
     // SAFETY: the caller guarantees that `value` is a live value of the type `U`.
     unsafe { value.cast::<U>().as_ref() }
 }
 
-/// Returns the version of the payload of a usage. No release wrote the previous version, in which fields were not
-/// packed.
+/// Returns the version of the payload of a usage. It is higher by one than the version of the usage, because payloads
+/// before 0.1.0 had that version and no packed fields.
 fn stored_version<U: Usage>() -> c_int {
     c_int::try_from(U::VERSION).unwrap_or(c_int::MAX).saturating_add(1)
 }
@@ -111,10 +111,10 @@ fn stored_version<U: Usage>() -> c_int {
 /// Logs the reason why a payload of another version is rejected.
 #[cold]
 fn log_refused_version<U: Usage>(version: c_int) {
-    let (kind, known) = (U::KIND.name(), stored_version::<U>());
-    let by = if version < known { "a version before 0.1.0" } else { "a later version" };
+    let (kind, supported) = (U::KIND.name(), stored_version::<U>());
+    let writer = if version < supported { "a version before 0.1.0" } else { "a later version" };
     let reason = format!(
-        "{kind}: cannot read a payload of format {version}, written by {by} of the module; this one reads format {known}"
+        "{kind}: cannot read a payload of format {version}, written by {writer} of the module; this one reads format {supported}"
     );
     warn(&reason);
 }
@@ -159,14 +159,14 @@ guard::entry_point! {
         unsafe {
             policy_persistence::write_to_aof(module_state(), io);
             let Some(usage) = usage::<U>(value) else { return };
-            let mut from = Some(0);
-            while let Some(part) = from {
-                // The expiry is unknown here. The server writes a PEXPIREAT with the real one after it.
+            let mut next_part = Some(0);
+            while let Some(part) = next_part {
+                // The expiry is unknown here. The server writes PEXPIREAT with the real expiry after this command.
                 let (text, next) = EncodedText::of_part(usage, part);
                 let bytes = text.as_bytes();
                 let start = bytes.as_ptr().cast::<std::ffi::c_char>();
                 call!(RedisModule_EmitAOF(io, outgoing::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));
-                from = next;
+                next_part = next;
             }
         }
     }
@@ -176,8 +176,8 @@ guard::entry_point! {
     /// Returns the bytes of a value.
     unsafe fn mem_usage<U: Usage>(value: *const c_void) -> usize, or 0 => {
         // SAFETY: see `usage`; a value is a block of the server's allocator.
-        let (owned, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::block_size(value)) };
-        itself.saturating_add(owned)
+        let (heap, block) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::block_size(value)) };
+        block.saturating_add(heap)
     }
 }
 
@@ -259,14 +259,14 @@ guard::entry_point! {
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn set_options(ctx: *mut raw::RedisModuleCtx) {
-    // In this order: the module reports failed reads, so the server need not abort; a key that is opened for writing is
-    // not thereby modified; an asynchronous load is supported, as no state is derived from the keyspace, and policies
-    // are replaced only at the end of a load.
+    // In this order: the module reports failed reads, so the server need not abort; opening a key for writing does not
+    // count as a modification; an asynchronous load is supported, as no state is derived from the keyspace, and
+    // policies are replaced only at the end of a load.
     let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
     if valkey_version().is_some() {
-        // VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION (Valkey 9); unknown bits are ignored by older ones.
+        // VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION (Valkey 9); older versions ignore the bit.
         options |= 1 << 5;
     }
     // SAFETY: the caller guarantees that `ctx` is that of the module's load.

@@ -31,9 +31,9 @@ pub(super) unsafe fn user_of(ctx: *mut raw::RedisModuleCtx) -> Option<Arc<[u8]>>
     }
 }
 
-/// Returns `true` if a user may run RL.ACQUIRE on a key. A deleted user may, as the server closes its connections, and
-/// users created by a module have no name.
-pub fn may_acquire(redis: &Redis, user: &[u8], key: KeyIndex) -> bool {
+/// Returns `true` if a user may run RL.ACQUIRE on a key, or if there is no user of that name: the server closes the
+/// connections of a deleted user, and users created by a module have no name.
+pub fn may_acquire(redis: &Redis, user_name: &[u8], key: KeyIndex) -> bool {
     let Ok(key) = redis.string(key) else { return true };
     let (Some(find), Some(free), Some(check)) = (
         api!(RedisModule_GetModuleUserFromUserName),
@@ -45,18 +45,18 @@ pub fn may_acquire(redis: &Redis, user: &[u8], key: KeyIndex) -> bool {
     // SAFETY: the strings created here are freed once; the string of the key is one of the current call.
     unsafe {
         let string = |bytes: &[u8]| call!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len()));
-        let name = string(user);
-        let found = find(name);
-        let passes = found.is_null() || {
+        let name = string(user_name);
+        let user = find(name);
+        let passes = user.is_null() || {
             // Valid arguments of the call.
-            let [command, one, another, holder] = [&b"RL.ACQUIRE"[..], b"1", b"1", b"me"].map(string);
-            let mut argv = [command, key, one, another, holder];
+            let [command, limit, ttl, holder] = [&b"RL.ACQUIRE"[..], b"1", b"1", b"me"].map(string);
+            let mut argv = [command, key, limit, ttl, holder];
             let length = c_int::try_from(argv.len()).unwrap_or(0);
-            let passes = check(found, argv.as_mut_ptr(), length) == OK;
-            for string in [command, one, another, holder] {
+            let passes = check(user, argv.as_mut_ptr(), length) == OK;
+            for string in [command, limit, ttl, holder] {
                 call!(RedisModule_FreeString(null_mut(), string));
             }
-            free(found);
+            free(user);
             passes
         };
         call!(RedisModule_FreeString(null_mut(), name));
@@ -97,9 +97,9 @@ unsafe fn has_no_write_failure(ctx: *mut raw::RedisModuleCtx) -> bool {
     if server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE) {
         return true;
     }
-    let is = |field, value| info_text(c"persistence", field).as_deref() == Some(value);
-    let aof_failed = is(c"aof_enabled", "1") && is(c"aof_last_write_status", "err");
-    let snapshot_failed = is(c"rdb_last_bgsave_status", "err");
+    let persistence_is = |field, value| info_text(c"persistence", field).as_deref() == Some(value);
+    let aof_failed = persistence_is(c"aof_enabled", "1") && persistence_is(c"aof_last_write_status", "err");
+    let snapshot_failed = persistence_is(c"rdb_last_bgsave_status", "err");
     // If CONFIG is not available, the server's default applies.
     if aof_failed
         || snapshot_failed
@@ -113,7 +113,9 @@ unsafe fn has_no_write_failure(ctx: *mut raw::RedisModuleCtx) -> bool {
     }
     // The field is missing if `min-replicas-to-write` is off.
     match info_number(c"replication", c"min_slaves_good_slaves") {
-        Some(good) => good >= config("min-replicas-to-write").and_then(|least| least.parse().ok()).unwrap_or(1),
+        Some(good_replicas) => {
+            good_replicas >= config("min-replicas-to-write").and_then(|minimum| minimum.parse().ok()).unwrap_or(1)
+        }
         None => true,
     }
 }

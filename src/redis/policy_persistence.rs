@@ -2,11 +2,12 @@
 //!
 //! A policy is not stored in a key. It is transferred as a record (see `policy/` of the core for the format) of its new
 //! state and the time of the change. A replica applies the records of its primary in the order of arrival, and a load
-//! those on disk: neither compares stamps.
+//! applies the records on disk: neither compares stamps.
 //!
 //! * **Snapshots** contain the records as aux data of the type `rl-policy`, which no key has. Redis 7.2, Valkey 8 and
 //!   later save no aux data if there are no policies. Earlier versions write the aux data of a type into every
-//!   snapshot, and a server without the module rejects such a snapshot; so there the setting `policies` turns them on.
+//!   snapshot, and a server without the module rejects such a snapshot; so these versions have policies only if the
+//!   setting `policies` is on.
 //! * **A load** of a snapshot results in the policies of the snapshot, even if it has none: they are read into a
 //!   separate table, which replaces the current one when the load is complete. A replica with an asynchronous load
 //!   keeps its old policies until then. Records in the preamble of an AOF take effect at once, as its commands do.
@@ -15,8 +16,8 @@
 //!   appended to the rewritten part, each in its current state. The parent does not do this during the fork: a command
 //!   that forks would be treated as a write and be propagated too, and Redis 6.2 turns a new AOF on only after the
 //!   fork. While writes are paused nothing can be propagated, so the records wait. The child writes the records with
-//!   the first key of this module, in case the parent does not get that far. In a cluster it does not: the keys that it
-//!   writes may be those of a slot that is migrated to another node.
+//!   the first key of this module, in case the parent does not get that far. In a cluster, the child writes none: its
+//!   keys may be those of a slot that is migrated to another node.
 
 use super::api::{ERR, OK, api, call, info_number, now, server_is, start_timer, warn};
 use super::guard;
@@ -136,17 +137,17 @@ fn read(state: &ModuleState, from: &mut impl Decoder) -> Option<()> {
     for _ in 0..count {
         // Other code may run while the server waits for more of the snapshot.
         let record = from.bytes(MAX_RECORD)?;
-        if let Some(token) = Fencing::read(&record) {
+        if let Some(token) = Fencing::parse(&record) {
             state.fencing.observe(token, true, now());
             continue;
         }
-        let taken = match &mut *state.policy_load.load.borrow_mut() {
+        let outcome = match &mut *state.policy_load.load.borrow_mut() {
             Load::Immediate => state.policies.with(|table| table.merge(&record, Origin::Disk, now())),
             Load::Separate { table, origin, .. } => {
-                state.policies.with(|replaced| table.load_record(replaced, &record, *origin, now()))
+                state.policies.with(|current| table.load_record(current, &record, *origin, now()))
             }
         };
-        if taken == MergeOutcome::Malformed {
+        if outcome == MergeOutcome::Malformed {
             return None;
         }
     }
@@ -155,7 +156,7 @@ fn read(state: &ModuleState, from: &mut impl Decoder) -> Option<()> {
 
 /// Logs a warning, once, that policies from elsewhere will not be in the snapshots of this server.
 pub fn warn_if_not_persisted(load: &PolicyLoad) {
-    if !are_persisted() && !load.warned.replace(true) {
+    if !are_persisted() && !load.has_warned.replace(true) {
         warn(
             "policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'",
         );
@@ -198,14 +199,14 @@ fn begin(state: &ModuleState, load: &mut Load, origin: Origin, is_async: bool) {
 
 fn abort(state: &ModuleState, load: &mut Load) {
     if let Load::Separate { table, .. } = std::mem::take(load) {
-        state.policy_load.discarded.borrow_mut().push(table.discard());
+        state.policy_load.discarded_tables.borrow_mut().push(table.discard());
     }
 }
 
 fn finish_load(state: &ModuleState, load: &mut Load) {
     if let Load::Separate { table, .. } = std::mem::take(load) {
         let replaced = state.policies.with(|current| std::mem::replace(current, *table));
-        state.policy_load.discarded.borrow_mut().push(replaced.discard());
+        state.policy_load.discarded_tables.borrow_mut().push(replaced.discard());
     }
 }
 
@@ -213,7 +214,7 @@ fn finish_load(state: &ModuleState, load: &mut Load) {
 pub fn cron(state: &ModuleState) {
     const FREED_AT_ONCE: usize = 200;
     state.policies.tick(now());
-    let mut discarded = state.policy_load.discarded.borrow_mut();
+    let mut discarded = state.policy_load.discarded_tables.borrow_mut();
     if let Some(last) = discarded.last_mut()
         && !last.free(FREED_AT_ONCE)
     {
@@ -225,12 +226,12 @@ pub fn cron(state: &ModuleState) {
 ///
 /// # Safety
 /// `ctx` is that of the event.
-pub unsafe fn forked(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
+pub unsafe fn on_fork(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
     if (state.policies.is_empty() && state.fencing.record().is_none()) || !is_rewriting() {
         return;
     }
-    state.policy_load.token_pending.set(true);
-    state.policy_load.pending.set(Walk::ALL);
+    state.policy_load.is_token_pending.set(true);
+    state.policy_load.pending_records.set(Walk::ALL);
     // The timer runs before the child can have exited.
     // SAFETY: the caller guarantees that `ctx` is that of the event.
     unsafe { start_timer(ctx, Duration::ZERO, propagate_in_timer) };
@@ -259,7 +260,7 @@ fn is_rewriting() -> bool {
 /// # Safety
 /// `ctx` is live, and not that of a command.
 pub unsafe fn propagate_pending(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) -> bool {
-    let mut pending = state.policy_load.pending.get();
+    let mut pending = state.policy_load.pending_records.get();
     if pending.is_over() || !may_propagate() {
         return false;
     }
@@ -267,9 +268,9 @@ pub unsafe fn propagate_pending(state: &ModuleState, ctx: *mut raw::RedisModuleC
         // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
     }
-    state.policy_load.pending.set(pending);
+    state.policy_load.pending_records.set(pending);
     if pending.is_over()
-        && let Some(record) = state.fencing.record().filter(|_| state.policy_load.token_pending.take())
+        && let Some(record) = state.fencing.record().filter(|_| state.policy_load.is_token_pending.take())
     {
         // SAFETY: the caller guarantees that `ctx` is live; the format takes one string.
         unsafe { propagate(ctx, &record, c"bR") };
@@ -300,12 +301,12 @@ pub unsafe fn propagate_record(ctx: *mut raw::RedisModuleCtx, record: &[u8]) {
     unsafe { propagate(ctx, record, c"b") };
 }
 
-/// Writes every record before its first key, in the child that rewrites the AOF, but not in a cluster.
+/// Writes every record, before the first key that the child writes to a rewritten AOF. Writes nothing in a cluster.
 ///
 /// # Safety
 /// `io` is that of a rewrite.
 pub unsafe fn write_to_aof(state: &ModuleState, io: *mut raw::RedisModuleIO) {
-    if state.policy_load.rewritten.replace(true) {
+    if state.policy_load.has_written_records.replace(true) {
         return;
     }
     if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {

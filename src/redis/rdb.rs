@@ -25,10 +25,10 @@ impl Encoder for Rdb {
 
     fn bytes(&mut self, value: &[u8]) {
         /// Maximum length of the copied strings; the server looks for numbers in shorter strings only.
-        const SHORT: usize = 31;
+        const MAX_COPIED: usize = 31;
         // Null-terminated: Redis 6.2 parses a number up to the first byte that is not a digit, even past the end.
-        let mut terminated = [0; SHORT + 1];
-        let start = match terminated.get_mut(..value.len().min(SHORT)) {
+        let mut terminated = [0; MAX_COPIED + 1];
+        let start = match terminated.get_mut(..value.len().min(MAX_COPIED)) {
             Some(short) if short.len() == value.len() => {
                 short.copy_from_slice(value);
                 terminated.as_ptr()

@@ -1,7 +1,7 @@
 //! Events of the server.
 //!
 //! Flushes, roles, loads and cron are handled by attributes of `redis-module-macros`. The SDK has no handlers for the
-//! other events, to which [`watch`] subscribes. A module has one subscription to each event.
+//! other events, to which [`register`] subscribes. A module has one subscription to each event.
 
 use super::api::{api, subscribe};
 use super::server_entry::module_state;
@@ -15,7 +15,7 @@ use std::ffi::c_void;
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
-pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
+pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     let handled =
         api!(RedisModule_SubscribeToServerEvent).is_some() && register_server_events(&Context::new(ctx)).is_ok();
     // SAFETY: the caller guarantees the context.
@@ -29,7 +29,7 @@ pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
 
 guard::event_handler! {
     /// Handles FLUSHALL and FLUSHDB.
-    flush_event_handler fn flushed(context, _event: FlushSubevent) {
+    flush_event_handler fn on_flush(context, _event: FlushSubevent) {
         guard::panic_test_point();
         // SAFETY: the event's own context, with the server's lock held.
         unsafe { call_waiting(context.ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
@@ -38,14 +38,14 @@ guard::event_handler! {
 
 guard::event_handler! {
     /// Handles a change of the server's role.
-    role_changed_event_handler fn role_changed(_context, _role: ServerRole) {
+    role_changed_event_handler fn on_role_change(_context, _role: ServerRole) {
         outgoing::on_demand_change(false);
     }
 }
 
 guard::event_handler! {
     /// Handles the start and the end of a load.
-    loading_event_handler fn loading(context, event: LoadingSubevent) {
+    loading_event_handler fn on_loading(context, event: LoadingSubevent) {
         outgoing::on_demand_change(false);
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
@@ -57,7 +57,7 @@ guard::event_handler! {
 
 guard::event_handler! {
     /// Handles the server's cron event, some ten times a second.
-    cron_event_handler fn cron(context, _version: u64) {
+    cron_event_handler fn on_cron(context, _version: u64) {
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
             policy_persistence::propagate_pending(module_state(), context.ctx);
@@ -78,7 +78,7 @@ guard::entry_point! {
                 outgoing::on_demand_change(forked);
                 if forked {
                     // SAFETY: the event's own context.
-                    unsafe { policy_persistence::forked(state, ctx) };
+                    unsafe { policy_persistence::on_fork(state, ctx) };
                 }
             }
             raw::REDISMODULE_EVENT_REPLICA_CHANGE => outgoing::on_demand_change(false),

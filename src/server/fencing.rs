@@ -40,8 +40,8 @@ impl Fencing {
         (last > 0).then(|| [HEADING, last.to_string().as_bytes()].concat())
     }
 
-    /// Parses a record of the last token; returns `None` if it is not one.
-    pub fn read(record: &[u8]) -> Option<u64> {
+    /// Parses a record of the last token; returns `None` for any other record.
+    pub fn parse(record: &[u8]) -> Option<u64> {
         let digits = record.strip_prefix(HEADING)?;
         let last = ratelimit_core::wire::args::whole(digits, Timestamp::MAX.micros())?;
         (last > 0 && last.to_string().as_bytes() == digits).then_some(last)

@@ -1,5 +1,5 @@
-//! State of the module outside of keys: policies, the queues of waiting calls, the keys that are denied most, the
-//! progress of a load of policies and of their exchange in a cluster, settings, and counters.
+//! State of the module outside of keys: policies, the queues of waiting calls, the most denied keys, the progress of a
+//! load of policies and of their exchange in a cluster, settings, and counters.
 //!
 //! Other modules call this one, and change keys, from threads of their own that hold the server's lock. So no state is
 //! thread-local. All of it is in a single `ModuleState` (`redis/server_entry.rs`). An entry from the server creates a
@@ -36,6 +36,6 @@ pub struct ModuleState {
     pub bucket_cache: BucketCache,
     /// Last fencing token.
     pub fencing: fencing::Fencing,
-    /// Keys that are denied most.
+    /// Most denied keys.
     pub heavy_hitters: heavy_hitters::HeavyHitters,
 }

@@ -12,7 +12,7 @@ pub type Node = [u8; 40];
 #[derive(Debug)]
 pub struct Peers {
     gossip: RefCell<Gossip<Node>>,
-    began: Instant,
+    start: Instant,
     /// Number of records that may still be merged before the next round.
     pub merge_budget: Cell<usize>,
     /// `true` while the timer of the next round is running.
@@ -23,7 +23,7 @@ impl Default for Peers {
     fn default() -> Peers {
         Peers {
             gossip: RefCell::default(),
-            began: Instant::now(),
+            start: Instant::now(),
             merge_budget: Cell::default(),
             is_round_scheduled: Cell::default(),
         }
@@ -33,7 +33,7 @@ impl Default for Peers {
 impl Peers {
     /// Runs `run` on the state of the exchange, at the time since this server started.
     pub fn with<T>(&self, run: impl FnOnce(&mut Gossip<Node>, Duration) -> T) -> T {
-        run(&mut self.gossip.borrow_mut(), self.began.elapsed())
+        run(&mut self.gossip.borrow_mut(), self.start.elapsed())
     }
 
     /// Resets the exchange, as this server no longer takes part in it.

@@ -3,13 +3,13 @@
 use ratelimit_core::policy::{Discarded, Origin, Table, Walk};
 use std::cell::{Cell, RefCell};
 
-/// Policies that a load has read so far.
+/// Load of policies.
 #[derive(Debug, Default)]
 pub enum Load {
-    /// No load, or that of an AOF: each record takes effect at once.
+    /// No load, or the load of an AOF: each record takes effect at once.
     #[default]
     Immediate,
-    /// A snapshot.
+    /// Load of a snapshot.
     Separate {
         /// Policies that have been read.
         table: Box<Table>,
@@ -25,14 +25,14 @@ pub enum Load {
 pub struct PolicyLoad {
     /// Current load.
     pub load: RefCell<Load>,
-    /// `true` in a child that rewrites the AOF, once it has written the policies.
-    pub rewritten: Cell<bool>,
+    /// `true` in a child that rewrites the AOF, once it has written the records.
+    pub has_written_records: Cell<bool>,
     /// Records still to be written to the AOF.
-    pub pending: Cell<Walk>,
+    pub pending_records: Cell<Walk>,
     /// `true` if the last fencing token is also to be written to the AOF.
-    pub token_pending: Cell<bool>,
+    pub is_token_pending: Cell<bool>,
     /// Replaced tables, which are freed in batches.
-    pub discarded: RefCell<Vec<Discarded>>,
+    pub discarded_tables: RefCell<Vec<Discarded>>,
     /// `true` once the log says that policies are in no snapshot.
-    pub warned: Cell<bool>,
+    pub has_warned: Cell<bool>,
 }

@@ -31,7 +31,7 @@ impl Policies {
     /// # Errors
     /// The policy does not exist or cannot be read.
     #[inline(always)]
-    pub fn named(&self, name: &[u8], now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
+    pub fn find_by_name(&self, name: &[u8], now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
         match self.0.borrow().find(name, now) {
             PolicyLookup::Found(policy) => Ok(Rc::clone(policy)),
             PolicyLookup::Unreadable => Err(Error::UnreadablePolicy),
@@ -53,7 +53,7 @@ impl Policies {
         if request.keys.iter().any(|(_, key_request)| matches!(key_request, KeyRequest::Policy(_))) {
             for (_, key_request) in &request.keys {
                 policies.push(match key_request {
-                    KeyRequest::Policy(policy_request) => Some(self.find(policy_request, now)?),
+                    KeyRequest::Policy(policy_request) => Some(self.find_first(policy_request, now)?),
                     KeyRequest::One(_) | KeyRequest::Composite(_) => None,
                 });
             }
@@ -64,8 +64,8 @@ impl Policies {
     /// Returns the first existing policy of those that a call names.
     ///
     /// # Errors
-    /// No such policy exists, or the first cannot be read.
-    pub fn find(&self, request: &PolicyRequest, now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
+    /// None of these policies exists, or the first existing one cannot be read.
+    pub fn find_first(&self, request: &PolicyRequest, now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
         let table = self.0.borrow();
         for name in request.names() {
             match table.find(name, now) {

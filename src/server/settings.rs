@@ -17,7 +17,7 @@ pub struct Setting {
     /// `true` if the value is `yes` or `no` (1 or 0).
     pub is_switch: bool,
     /// `true` if the setting can be set only when the module is loaded.
-    pub at_load: bool,
+    pub is_load_only: bool,
     /// Callback for a new value if the setting is a size in bytes, which may be written with a unit; otherwise `None`.
     pub set_size: Option<fn(SketchSize)>,
     /// Description of valid values, for error messages.
@@ -42,7 +42,7 @@ impl Setting {
 
     const fn number(name: &'static CStr, range: RangeInclusive<i64>, default: i64, must_be: MustBe) -> Setting {
         let value = AtomicI64::new(default);
-        Setting { name, range, is_switch: false, at_load: false, set_size: None, must_be, value }
+        Setting { name, range, is_switch: false, is_load_only: false, set_size: None, must_be, value }
     }
 
     const fn count(name: &'static CStr, default: i64, default_text: &'static str) -> Setting {
@@ -50,10 +50,10 @@ impl Setting {
         Setting::number(name, 1..=10_000_000, default, must_be)
     }
 
-    const fn switch(name: &'static CStr, at_load: bool, on: bool) -> Setting {
+    const fn switch(name: &'static CStr, is_load_only: bool, on: bool) -> Setting {
         let must_be = MustBe::other("yes or no", "no");
         let value = AtomicI64::new(if on { 1 } else { 0 });
-        Setting { name, range: 0..=1, is_switch: true, at_load, set_size: None, must_be, value }
+        Setting { name, range: 0..=1, is_switch: true, is_load_only, set_size: None, must_be, value }
     }
 
     fn parse(&self, text: &[u8]) -> Option<i64> {
@@ -109,7 +109,7 @@ pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false, fal
 pub static TOP_KEYS: Setting =
     Setting::number(c"top-keys", 0..=65_536, 1024, MustBe::number("a whole number", " from 0 to 65536", "1024"));
 
-/// Size in bytes of all cells together of a sketch that is created by a call without SIZE.
+/// Total size in bytes of the cells of a sketch that a call without SIZE creates.
 pub static SKETCH_SIZE: Setting = Setting {
     set_size: Some(SketchSize::set_as_default),
     ..Setting::number(
@@ -135,11 +135,11 @@ pub static ALL: [&Setting; 11] = [
     &SKETCH_SIZE,
 ];
 
-/// Returns an error if a key with this number of waiters may not have one more.
-pub fn check_blocked(waiting: usize) -> Result<(), Error> {
+/// Returns an error if a key with this number of waiters has no room for another.
+pub fn check_blocked(waiters: usize) -> Result<(), Error> {
     let max = usize::try_from(MAX_BLOCKED.get()).unwrap_or(usize::MAX);
     let setting = MAX_BLOCKED.name_str();
-    if waiting < max { Ok(()) } else { Err(Error::TooManyEntries { max, setting }) }
+    if waiters < max { Ok(()) } else { Err(Error::TooManyEntries { max, setting }) }
 }
 
 /// Returns the maximum number of entries of a key of this kind, and the name of the setting.
@@ -160,16 +160,19 @@ const ARGUMENTS_SYNTAX: Syntax = Syntax { word: "name value", arguments: "[name 
 pub fn read_arguments(arguments: &[&[u8]]) -> Result<(), Error> {
     for pair in arguments.chunks(2) {
         let [name, rest @ ..] = pair else { continue };
-        let bare = match name.split_at_checked(PREFIX.len()) {
-            Some((prefix, bare)) if prefix.eq_ignore_ascii_case(PREFIX) => bare,
+        let bare_name = match name.split_at_checked(PREFIX.len()) {
+            Some((prefix, bare_name)) if prefix.eq_ignore_ascii_case(PREFIX) => bare_name,
             _ => name,
         };
         let setting = ALL
             .into_iter()
-            .find(|setting| bare.eq_ignore_ascii_case(setting.name_str().as_bytes()))
+            .find(|setting| bare_name.eq_ignore_ascii_case(setting.name_str().as_bytes()))
             .ok_or_else(|| {
                 let names = ALL.map(Setting::name_str).to_vec();
-                Error::unexpected(name, Reason::Needed(Needed::instead_of(bare, Expected::Setting, names, Vec::new())))
+                Error::unexpected(
+                    name,
+                    Reason::Needed(Needed::instead_of(bare_name, Expected::Setting, names, Vec::new())),
+                )
             })?;
         let word = rest.first().ok_or(Error::Missing { argument: setting.name_str(), syntax: &ARGUMENTS_SYNTAX })?;
         setting

@@ -67,18 +67,18 @@ pub struct KindStats {
     pub keys_created: Counter,
 }
 
-static OF_KINDS: [KindStats; UsageKind::ALL.len()] =
+static KIND_STATS: [KindStats; UsageKind::ALL.len()] =
     [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_created: Counter::new() } };
         UsageKind::ALL.len()];
 
 /// Returns the outcomes of the limits of every kind.
 pub fn all_kinds() -> impl Iterator<Item = (UsageKind, &'static KindStats)> {
-    UsageKind::ALL.into_iter().zip(&OF_KINDS)
+    UsageKind::ALL.into_iter().zip(&KIND_STATS)
 }
 
 /// Returns the outcomes of the limits of a kind; never `None`.
 pub fn of_kind(kind: UsageKind) -> Option<&'static KindStats> {
-    OF_KINDS.get(kind.index())
+    KIND_STATS.get(kind.index())
 }
 
 /// Effects that were propagated to replicas and the AOF.

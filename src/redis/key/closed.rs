@@ -1,5 +1,5 @@
 //! Closed keys. A call on several keys evaluates and closes each before it opens the next. Their changes are recorded
-//! and propagated as one command; only then are missing keys created, expiries set and unused keys deleted.
+//! and propagated as one command. After that, missing keys are created, expiries set and unused keys deleted.
 
 use super::super::Redis;
 use super::super::current_call::Event;
@@ -130,7 +130,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
     /// set, or the key deleted.
     #[inline(always)]
     fn commit(mut self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp) {
-        let (index, present) = (self.index, self.expires_at.get());
+        let (index, current_expiry) = (self.index, self.expires_at.get());
         if self.value.get().is_unused() {
             if !self.value.is_missing() {
                 // Other modules may charge the key before it is deleted; their effect must not include this change.
@@ -139,7 +139,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
             }
             return;
         }
-        let expires_at = expiry(present);
+        let expires_at = expiry(current_expiry);
         self.redis.effects.record_change(index, self.value.get_mut(), expires_at, &self.before);
         if let Value::Missing(usage) = &mut self.value {
             let usage = std::mem::take(usage);
@@ -147,7 +147,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
             return;
         }
         self.redis.queue_event(index, Event::Taken);
-        if present != Some(expires_at) {
+        if current_expiry != Some(expires_at) {
             self.redis.first_after_propagation(move |redis| {
                 if let Ok(key) = redis.open_as::<U>(index) {
                     key.expire(expires_at, now);

@@ -22,7 +22,7 @@ pub(in crate::redis) struct Handle(pub(super) *mut raw::RedisModuleKey);
 
 impl Handle {
     /// Opens a key of a call. The server deletes a key that has expired. If the key is missing or has expired, other
-    /// modules may run. A handle for reading of a missing key is null.
+    /// modules may run. For a missing key, a handle that only reads is null.
     ///
     /// # Errors
     /// Returns an error if the call has no word of this index.
@@ -48,20 +48,20 @@ impl Handle {
     /// Returns the pointer to the value if a module has defined its type; otherwise null.
     #[inline(always)]
     fn value_pointer(&self) -> *mut c_void {
-        // SAFETY: as in `native`.
+        // SAFETY: the handle is open or null, and the server accepts null.
         unsafe { call!(RedisModule_ModuleTypeGetValue(self.0)) }
     }
 
     /// Returns the server's number of the value's type.
     #[inline(always)]
     fn key_type(&self) -> c_int {
-        // SAFETY: as in `native`.
+        // SAFETY: the handle is open or null, and the server accepts null.
         unsafe { call!(RedisModule_KeyType(self.0)) }
     }
 
     /// Returns the length of the value; of a string, in bytes.
     pub(super) fn length(&self) -> usize {
-        // SAFETY: as in `native`.
+        // SAFETY: the handle is open or null, and the server accepts null.
         unsafe { call!(RedisModule_ValueLength(self.0)) }
     }
 
@@ -74,7 +74,7 @@ impl Handle {
             match api!(RedisModule_GetAbsExpire) {
                 Some(get) => u64::try_from(get(self.0)).ok(),
                 // Exact to a millisecond or two: the time to live is relative to a clock that has advanced since `now`.
-                None => self.expires_in_ms().map(|left| left.saturating_add(now.ceil_millis())),
+                None => self.expires_in_ms().map(|time_left| time_left.saturating_add(now.ceil_millis())),
             }
         }
     }
@@ -125,14 +125,14 @@ impl Handle {
 
     /// Sets the expiry of an existing key. The handle must be open for writing.
     pub(super) fn set_expiry(&self, expires_at: u64, now: Timestamp) {
-        let at = i64::try_from(expires_at).unwrap_or(i64::MAX);
+        let expires_at = i64::try_from(expires_at).unwrap_or(i64::MAX);
         // SAFETY: the handle is open, and the key exists.
         unsafe {
             if let Some(set) = api!(RedisModule_SetAbsExpire) {
-                set(self.0, at);
+                set(self.0, expires_at);
             } else {
                 let now = i64::try_from(now.ceil_millis()).unwrap_or(i64::MAX);
-                call!(RedisModule_SetExpire(self.0, at.saturating_sub(now).max(1)));
+                call!(RedisModule_SetExpire(self.0, expires_at.saturating_sub(now).max(1)));
             }
         }
     }
@@ -159,7 +159,7 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// Server's own type string.
+    /// String of the server.
     pub const STRING: Stored = Stored::Foreign("string");
 
     /// Returns the error of a call that needs another type.
@@ -257,12 +257,12 @@ impl Contents {
 
     /// Returns the usage if the key exists and holds a `U`.
     #[inline(always)]
-    pub fn present<U: Usage>(&self) -> Option<&U> {
+    pub fn existing_usage<U: Usage>(&self) -> Option<&U> {
         // SAFETY: as in `Value::get`. The key is open for as long as `self` exists.
         native_type::is::<U>(self.native).then(|| unsafe { self.value_pointer.cast::<U>().as_ref() })?
     }
 
-    /// Returns the same as `usage`, for a caller that keeps the key open.
+    /// Returns the usage like [`Contents::usage`], for a caller that keeps the key open itself.
     #[inline(always)]
     pub(super) fn value<U: Usage>(&self) -> Option<Value<U>> {
         if native_type::is::<U>(self.native) {

@@ -15,8 +15,8 @@
 //! the event is queued for the end of the call (`open.rs`).
 //!
 //! A change is first propagated to replicas and the AOF, and only then announced to subscribers of keyspace events,
-//! which may make further changes. (Redis 6.2 propagates commands of other modules at once, and those of the call only
-//! at its end, so there the order is reversed.)
+//! which may make further changes. (On Redis 6.2 the order is reversed: it propagates the commands of other modules at
+//! once, and the effects of the call only at its end.)
 
 mod closed;
 mod contents;

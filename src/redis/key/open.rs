@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::thread::panicking;
 
-/// Key whose usage can be changed in place and then committed once. A key dropped without a commit is unchanged.
+/// Key whose usage can be changed in place. The change must be committed, once.
 pub trait Writable {
     /// Type of the usage.
     type Usage: Usage;
@@ -27,8 +27,9 @@ pub trait Writable {
         false
     }
 
-    /// Propagates the change and applies it to the key. A key whose usage is now unused is deleted; any other exists
-    /// with the expiry that `expiry` computes from its current one, in milliseconds since the epoch.
+    /// Propagates the change and applies it to the key. Deletes the key if its usage is now unused; otherwise creates
+    /// it if it is missing, and sets the expiry that `expiry` computes from its current one, in milliseconds since the
+    /// epoch.
     fn commit(self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp);
 }
 
@@ -36,7 +37,7 @@ pub trait Writable {
 pub struct OpenKey<'r, 'a> {
     /// Call that has opened the key.
     pub(super) redis: &'r mut Redis<'a>,
-    /// Name of the key.
+    /// Position of the key among the words of the call.
     pub(super) index: KeyIndex,
     /// Contents of the key.
     pub(super) contents: Contents,
@@ -114,11 +115,11 @@ impl<U: Usage> Writable for Key<'_, '_, U> {
         if self.usage().is_unused() {
             return self.delete();
         }
-        let present = self.expires_at(now);
-        let expires_at = expiry(present);
+        let current_expiry = self.expires_at(now);
+        let expires_at = expiry(current_expiry);
         let OpenKey { redis, index, .. } = &mut self.open;
         redis.propagate_change(*index, self.value.get_mut(), expires_at, &self.before);
-        if present != Some(expires_at) || self.is_missing() {
+        if current_expiry != Some(expires_at) || self.is_missing() {
             self.set_expiry(expires_at, now);
         }
         self.queue_event(Event::Taken);
@@ -186,7 +187,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
             return;
         }
         self.value = Value::Missing(U::default());
-        // Later servers notify modules during the deletion.
+        // Newer servers notify modules during the deletion.
         self.redis.other_modules_may_run();
         // SAFETY: the handle is open for writing, and `value` no longer points into the key.
         unsafe { call!(RedisModule_DeleteKey(self.contents.handle.0)) };
