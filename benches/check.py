@@ -23,13 +23,15 @@ from support.binaries import Binary
 
 
 def table(verdicts: list[Verdict], counts: dict[str, Count]) -> str:
-    lines = [f"{'':33}{'instructions':>13}{'ratio':>8}{'mean':>8}{'budget':>8}{'goal':>7}  to"]
+    lines = [
+        f"{'':33}{'instructions':>13}{'ratio':>8}{'mean':>8}{'budget':>8}{'goal':>7}  reference"
+    ]
     for verdict in verdicts:
         budget = verdict.budget
         goal = "" if budget.goal is None else f"{budget.goal:.2f}"
         lines.append(
             f"{budget.call:33}{counts[budget.call].least:13,.0f}{verdict.ratio:8.3f}"
-            f"{verdict.mean_ratio:8.3f}{budget.at_most:8.3f}{goal:>7}  {budget.to}"
+            f"{verdict.mean_ratio:8.3f}{budget.at_most:8.3f}{goal:>7}  {budget.reference}"
             + ("" if verdict.is_kept else "  ABOVE ITS BUDGET")
         )
     return "\n".join(lines)
@@ -44,13 +46,13 @@ EXTRA_SERVERS_FOR_REFERENCES = 1
 REPEATED_ROUNDS = 3
 
 
-def verdicts_of(wanted: list[Budget], counts: dict[str, Count]) -> list[Verdict]:
-    leasts = {name: count.least for name, count in counts.items()}
+def verdicts_of(budget_list: list[Budget], counts: dict[str, Count]) -> list[Verdict]:
+    lowest = {name: count.least for name, count in counts.items()}
     means = {name: count.mean for name, count in counts.items()}
-    return budgets.compare(wanted, leasts, means)
+    return budgets.compare(budget_list, lowest, means)
 
 
-def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, Count]:
+def measure(binary: Binary, budget_list: list[Budget], servers: int) -> dict[str, Count]:
     """Returns the instructions per call."""
     counts: dict[str, Count] = {}
 
@@ -59,12 +61,14 @@ def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, Cou
         for name, count in valgrind.counts(binary, calls, servers).items():
             counts[name] = count.lower(counts.get(name, count))
 
-    references = {budget.to for budget in wanted}
-    add_counts({budget.call for budget in wanted} | references, servers)
+    references = {budget.reference for budget in budget_list}
+    add_counts({budget.call for budget in budget_list} | references, servers)
     add_counts(references, EXTRA_SERVERS_FOR_REFERENCES)
     for _ in range(REPEATED_ROUNDS):
         above = {
-            verdict.budget.call for verdict in verdicts_of(wanted, counts) if not verdict.is_kept
+            verdict.budget.call
+            for verdict in verdicts_of(budget_list, counts)
+            if not verdict.is_kept
         }
         if not above:
             break
@@ -80,15 +84,15 @@ def main() -> int:
         "--update", action="store_true", help="write the measured ratios as budgets"
     )
     update = parser.parse_args().update
-    wanted, binary = budgets.load(), binaries.chosen()
+    file_budgets, binary = budgets.load(), binaries.chosen()
     if not valgrind.is_installed():
         print("not checked: valgrind is not installed")
         return 1 if os.environ.get("CI") == "true" else 0
-    if release(binary) != wanted.server:
-        print(f"not checked: the budgets are for {wanted.server}, this is {binary.name}")
+    if release(binary) != file_budgets.server:
+        print(f"not checked: the budgets are for {file_budgets.server}, this is {binary.name}")
         return 0
-    counts = measure(binary, wanted.budgets, valgrind.SERVERS if update else FIRST_SERVERS)
-    verdicts = verdicts_of(wanted.budgets, counts)
+    counts = measure(binary, file_budgets.budgets, valgrind.SERVERS if update else FIRST_SERVERS)
+    verdicts = verdicts_of(file_budgets.budgets, counts)
     print(table(verdicts, counts))
     if update:
         budgets.FILE.write_text(budgets.updated(budgets.FILE.read_text(), verdicts))

@@ -32,7 +32,7 @@ from bench import (
 )
 from bench.calls import Peer
 from bench.charts import Charts
-from bench.record import Everything, Waits
+from bench.record import BenchmarkRun, WaitingRun
 from bench.report import Results
 from bench.scale import FULL, QUICK, Scale
 from support import binaries
@@ -52,21 +52,21 @@ def main() -> None:
     server = f"{binary.name} on {os.cpu_count()} CPUs"
     print(f"measuring {server}")
     load_average, *_ = os.getloadavg()
-    # Exits now if they are not available.
+    # Exits now if a load generator is not available.
     load.benchmark_program(), load.program()
     if not valgrind.is_installed():
         print("instructions are not counted: valgrind is not installed")
 
     shutil.rmtree(folder, ignore_errors=True)
-    last = record.read(Everything) if is_full else None
-    if last and last.server != server:
+    previous = record.read(BenchmarkRun) if is_full else None
+    if previous and previous.server != server:
         if options.keep:
-            sys.exit(f"the kept figures were measured on another server: {last.server}")
-        last = None
-    kept = last.results if last else Results()
+            sys.exit(f"the kept figures were measured on another server: {previous.server}")
+        previous = None
+    stored_results = previous.results if previous else Results()
     # The load of the kept figures counts, too.
-    busy = max(load_average, last.load) if options.keep and last else load_average
-    shown = replace(kept) if options.keep else Results()
+    max_load = max(load_average, previous.load) if options.keep and previous else load_average
+    page_results = replace(stored_results) if options.keep else Results()
     failed = []
     for section in [options.only] if options.only else report.SECTIONS:
         start = time.monotonic()
@@ -77,16 +77,16 @@ def main() -> None:
             failed.append(f"{section} could not be measured")
             continue
         print(f"{section}: {time.monotonic() - start:.0f} seconds", flush=True)
-        setattr(shown, section, result)
+        setattr(page_results, section, result)
         if contradictory := list(report.contradictions(result)):
             print("too much noise for meaningful times:", *contradictory, sep="\n  ", flush=True)
             failed.append(f"{section} was measured with too much noise")
             continue
-        setattr(kept, section, result)
+        setattr(stored_results, section, result)
         if is_full:
             # Later sections may fail or be interrupted.
-            record.write(Everything(server, busy, scale, kept), record.FOLDER)
-    run = Everything(server, busy, scale, shown)
+            record.write(BenchmarkRun(server, max_load, scale, stored_results), record.FOLDER)
+    run = BenchmarkRun(server, max_load, scale, page_results)
     page = write(run, folder)
     if options.only:
         print(page)
@@ -113,7 +113,7 @@ def measure(section: str, binary: Binary, scale: Scale, peers: list[Peer]) -> ob
     return by_section[section]()
 
 
-def write(run: Everything, folder: Path) -> str:
+def write(run: BenchmarkRun, folder: Path) -> str:
     """Writes the page and its chart, and returns the page."""
     charts = Charts(folder / "charts", run.server)
     if run.results.decisions:
@@ -126,8 +126,8 @@ def write(run: Everything, folder: Path) -> str:
 def redraw() -> None:
     """Writes the pages in docs/ and their charts from the last measurements."""
     docs = REPOSITORY / "docs"
-    write(record.read(Everything), docs)
-    waits = record.read(Waits)
+    write(record.read(BenchmarkRun), docs)
+    waits = record.read(WaitingRun)
     Charts(docs / "charts", waits.server).waiting(waits.found)
     (docs / "waiting.md").write_text(
         waiting_page.write(waits.server, waits.size, waits.found, waits.load)

@@ -75,9 +75,9 @@ def draw(results: list[list[Minute]], server: str, path: Path) -> None:
     colours = ("#0072B2", "#E69F00", "#009E73")
     counts = sorted({minutes[0].addresses for minutes in results})
     for addresses, colour in zip(counts, colours, strict=False):
-        seconds = [minutes[-1] for minutes in results if minutes[0].addresses == addresses]
+        second_minutes = [minutes[-1] for minutes in results if minutes[0].addresses == addresses]
         points = sorted(
-            (minute.memory, minute.honest_denied / minute.honest_calls) for minute in seconds
+            (minute.memory, minute.honest_denied / minute.honest_calls) for minute in second_minutes
         )
         axes.plot(
             [memory for memory, _ in points],
@@ -113,17 +113,17 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", help="(default: around 1 MB for a million addresses)")
     parser.add_argument("--attached", action="store_true", help="a replica, an AOF, a snapshot")
     parser.add_argument("--chart", type=Path, help="an SVG file to draw")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     results = []
-    for addresses in asked.addresses:
-        for size in asked.sizes or [
+    for addresses in options.addresses:
+        for size in options.sizes or [
             f"{KILOBYTES[size] * addresses // 1_000_000}kb" for size in SIZES
         ]:
             with tempfile.TemporaryDirectory() as folder:
-                results.append(measure(Path(folder), addresses, size, attached=asked.attached))
+                results.append(measure(Path(folder), addresses, size, attached=options.attached))
             print(row(results[-1]), flush=True)
-    if asked.chart:
-        draw(results, binaries.chosen().name, asked.chart)
+    if options.chart:
+        draw(results, binaries.chosen().name, options.chart)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Simulates processes that take units of one limit in batches, and writes docs/units.md.
 
-bench/fleet.py describes the simulation, and what holds for every such algorithm. No server is
-started, and no time is measured.
+bench/fleet.py describes the simulation, and the law and the bound of every such algorithm. No
+server is started, and no time is measured.
 """
 
 import sys
@@ -18,7 +18,7 @@ sys.path[:0] = [str(REPOSITORY / "clients/python/src"), str(REPOSITORY / "tests"
 from redis_ratelimit import batching  # noqa: E402
 
 from bench import fleet_chart, pages  # noqa: E402
-from bench.fleet import SKEW, WARM, Figures, Fleet, run  # noqa: E402
+from bench.fleet import SKEW, WARM_UP, Figures, Fleet, run  # noqa: E402
 
 # Ratios of demand to limit in the chart.
 RATIOS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -26,7 +26,7 @@ CHARTED = (Fleet(100, 10_000, 0, seconds=8), Fleet(1000, 1000, 0, seconds=16))
 
 
 class Target(NamedTuple):
-    words: str
+    description: str
     is_met: Callable[[Figures], bool]
 
 
@@ -98,9 +98,9 @@ def main() -> None:
     page = pages.text(
         "units",
         table=pages.table(HEADS, [cells(case, results[case.name]) for case in CASES]),
-        warm=f"{WARM:g}",
+        warm=f"{WARM_UP:g}",
         skew=f"{SKEW:g}",
-        late=sum(figures.late for figures in results.values()),
+        late=sum(figures.overdrawn for figures in results.values()),
         others=", ".join(f"{calls} a thousand granted with {lasts}" for lasts, calls in others),
         least=f"{Fleet(100, 10_000, 0, tells_peers=True).least_calls:.0f}",
         lasts=f"{batching.LASTS_AT_LIMIT * 1000:g} ms",
@@ -118,8 +118,10 @@ def is_met(case: Case, figures: Figures) -> bool:
 
 def cells(case: Case, figures: Figures) -> list[str]:
     fleet, target = case.fleet, case.target
-    met = (
-        "" if target is None else f"{target.words}: {'met' if is_met(case, figures) else 'missed'}"
+    target_cell = (
+        ""
+        if target is None
+        else f"{target.description}: {'met' if is_met(case, figures) else 'missed'}"
     )
     return [
         case.name,
@@ -130,7 +132,7 @@ def cells(case: Case, figures: Figures) -> list[str]:
         f"{figures.without_waiting:.1%}",
         f"{figures.p99_ms:.1f}",
         f"{figures.admitted:.3f}",
-        met,
+        target_cell,
     ]
 
 
@@ -138,13 +140,13 @@ def fleet_at(fleet: Fleet, ratio: float) -> Fleet:
     return replace(fleet, demand=ratio * fleet.limit)
 
 
-def calls_with(lasts: float) -> str:
-    """Returns the calls per thousand granted units at twice the limit, if batches last so long."""
-    chosen, batching.LASTS_AT_LIMIT = batching.LASTS_AT_LIMIT, lasts
+def calls_with(seconds: float) -> str:
+    """Returns the calls per thousand granted units at twice the limit, by the length of a batch."""
+    original, batching.LASTS_AT_LIMIT = batching.LASTS_AT_LIMIT, seconds
     try:
         figures = run(Fleet(100, 10_000, 20_000))
     finally:
-        batching.LASTS_AT_LIMIT = chosen
+        batching.LASTS_AT_LIMIT = original
     return pages.number(figures.calls_per_thousand_granted)
 
 
@@ -172,10 +174,17 @@ def constants() -> str:
 
 def site() -> dict[str, str]:
     """Computes the figures of the page's recipe for a very large site."""
-    each = DECISIONS / PROCESSES
+    rate = DECISIONS / PROCESSES
     # Below the limit, a process behaves as if it was alone.
-    figures = run(Fleet(SIMULATED, 2 * DECISIONS, each * SIMULATED, seconds=4))
-    above = run(Fleet(SIMULATED, int(each * SIMULATED) // 2, each * SIMULATED, seconds=12))
+    figures = run(Fleet(SIMULATED, 2 * DECISIONS, rate * SIMULATED, seconds=4))
+    above = run(
+        Fleet(
+            SIMULATED,
+            int(rate * SIMULATED) // 2,
+            rate * SIMULATED,
+            seconds=12,
+        )
+    )
     weights = [rank**-EXPONENT for rank in range(1, KEYS + 1)]
     total = sum(weights)
     rates = [weight / total * DECISIONS for weight in weights]
@@ -195,29 +204,29 @@ def site() -> dict[str, str]:
         "affine": f"{local_share(rates, 1):.0%}",
         "shards": f"{SHARDS}",
         "shard_calls": f"{round(calls / SHARDS, -1):,.0f}",
-        "hashed": f"{sharded(hashed=True):.3f}",
-        "numbered": f"{sharded(hashed=False):.3f}",
-        "skewed_shards": f"{sharded(hashed=False, skewed=True):.3f}",
+        "hashed": f"{admitted_by_shards(hashed=True):.3f}",
+        "numbered": f"{admitted_by_shards(hashed=False):.3f}",
+        "skewed_shards": f"{admitted_by_shards(hashed=False, skewed=True):.3f}",
     }
 
 
 def local_share(rates: list[float], processes: int) -> float:
-    """Returns the largest share of decisions without a call, if each key is decided by so many
-    processes. The first decision on a key in a process after `keep` of a second needs a call.
+    """Returns the largest share of decisions without a call, if each key is decided by
+    `processes` processes. A process needs a call for its first decision on a key in each second.
     """
     calls = sum(-expm1(-rate / processes) * processes for rate in rates)
     return 1 - calls / sum(rates)
 
 
-def sharded(*, hashed: bool, skewed: bool = False) -> float:
-    """Returns the share that is admitted of a demand of 0.9 of a limit in shards, each with its
-    part of the limit. A process uses one shard: by a hash of its name, or by its number.
+def admitted_by_shards(*, hashed: bool, skewed: bool = False) -> float:
+    """Returns the admitted share of a demand of 0.9 of a limit, which is divided among shards. A
+    process uses one shard: by a hash of its name if `hashed`, otherwise by its number.
     """
-    chance = Random(1)
+    rng = Random(1)
     demands = [0.0] * SHARDS
     shares = [rank**-SKEW if skewed else 1.0 for rank in range(1, PROCESSES + 1)]
     for number, share in enumerate(shares):
-        demands[chance.randrange(SHARDS) if hashed else number % SHARDS] += share
+        demands[rng.randrange(SHARDS) if hashed else number % SHARDS] += share
     limit = sum(shares) / 0.9 / SHARDS
     return sum(min(demand, limit) for demand in demands) / sum(shares)
 

@@ -33,7 +33,7 @@ def main() -> None:
     page.write_text(waiting_page.write(server, size, results, load_average))
     print(f"written: {page.relative_to(REPOSITORY)}")
     if not options.quick:
-        record.write(record.Waits(server, load_average, size, results), record.FOLDER)
+        record.write(record.WaitingRun(server, load_average, size, results), record.FOLDER)
         shutil.copy(page, REPOSITORY / "docs")
         shutil.copy(chart, REPOSITORY / "docs/charts")
         print("and copied to docs/")

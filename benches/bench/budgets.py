@@ -10,13 +10,13 @@ FILE = Path(__file__).parents[1] / "budgets.toml"
 
 @dataclass(frozen=True)
 class Budget:
-    """Upper bound of the instructions of `call`, as a multiple of those of `to`."""
+    """Upper bound of the instructions of `call`, as a multiple of those of `reference`."""
 
     call: str
-    to: str
+    reference: str
     # Largest ratio, just above the measured ratio: a larger ratio is a regression.
     at_most: float
-    # Ratio that is to be reached, if there is a goal.
+    # Ratio to be reached; `None` without a goal.
     goal: float | None = None
     # Reason for which the counts of this call differ more between runs than those of other calls.
     varies: str = ""
@@ -52,8 +52,8 @@ class Verdict:
 
 
 def parse(text: str) -> Budgets:
-    found = tomllib.loads(text)
-    return Budgets(found["server"], [Budget(**budget) for budget in found["budget"]])
+    document = tomllib.loads(text)
+    return Budgets(document["server"], [Budget(**budget) for budget in document["budget"]])
 
 
 def load() -> Budgets:
@@ -72,8 +72,8 @@ def compare(
     return [
         Verdict(
             budget,
-            instructions[budget.call] / instructions[budget.to],
-            means[budget.call] / means[budget.to],
+            instructions[budget.call] / instructions[budget.reference],
+            means[budget.call] / means[budget.reference],
         )
         for budget in budgets
     ]
@@ -100,8 +100,8 @@ def updated(text: str, verdicts: list[Verdict]) -> str:
     """Returns the file with every budget set to a margin above the measured ratio."""
     ratios = iter(verdicts)
 
-    def line(_: re.Match[str]) -> str:
+    def budget_line(_: re.Match[str]) -> str:
         verdict = next(ratios)
         return f"at_most = {verdict.ratio * margin(verdict.budget):.3f}"
 
-    return re.sub(r"^at_most = .*$", line, text, flags=re.MULTILINE)
+    return re.sub(r"^at_most = .*$", budget_line, text, flags=re.MULTILINE)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from bench.servers import AOF, CLUSTER, PLAIN, REPLICA, Measured, Setup
+from bench.servers import AOF, CLUSTER, PLAIN, REPLICA, MeasuredServer, Setup
 from bench.wire import Words, pack
 
 LUA = Path(__file__).parents[1] / "lua"
@@ -17,7 +17,7 @@ NUMBER = "__rand_int__"
 
 @dataclass(frozen=True)
 class Call:
-    """Commands that are the same each time, except for a NUMBER, so that they use the same keys."""
+    """Commands that are the same each time, except for a NUMBER."""
 
     name: str
     commands: tuple[Words, ...]
@@ -27,7 +27,7 @@ class Call:
     before: tuple[Words, ...] = ()
     setup: Setup = PLAIN
     # Beginning of the expected reply to the first command.
-    begins: bytes = b""
+    reply_prefix: bytes = b""
 
     @property
     def is_one_command(self) -> bool:
@@ -54,17 +54,17 @@ class Call:
         digits = (b"%012d" % value for value in range(first, first + count))
         return b"".join(self.encoded.replace(number, value) for value in digits)
 
-    def on(self, setup: Setup) -> "Call":
+    def with_setup(self, setup: Setup) -> "Call":
         """Returns the same call on a server with this setup."""
         if setup == self.setup:
             return self
         return replace(self, name=f"{self.name}, {setup.name}", setup=setup)
 
 
-def call(name: str, line: str, lines: int, begins: bytes, *, before: str = "") -> Call:
+def call(name: str, line: str, lines: int, reply_prefix: bytes, *, before: str = "") -> Call:
     """Creates a call of one command, written as in redis-cli."""
     first = (tuple(before.split()),) if before else ()
-    return Call(name, (tuple(line.split()),), lines, first, begins=begins)
+    return Call(name, (tuple(line.split()),), lines, first, reply_prefix=reply_prefix)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Script:
     text: str
 
     @classmethod
-    def named(cls, name: str) -> "Script":
+    def read(cls, name: str) -> "Script":
         return cls((LUA / f"{name}.lua").read_text())
 
     @property
@@ -89,8 +89,10 @@ class Script:
         names = keys.split()
         return ("EVALSHA", self.sha, str(len(names)), *names, *arguments.split())
 
-    def call(self, name: str, keys: str, arguments: str, lines: int, begins: bytes) -> Call:
-        return Call(name, (self.eval(keys, arguments),), lines, (self.load,), begins=begins)
+    def call(self, name: str, keys: str, arguments: str, lines: int, reply_prefix: bytes) -> Call:
+        return Call(
+            name, (self.eval(keys, arguments),), lines, (self.load,), reply_prefix=reply_prefix
+        )
 
 
 # Beginnings of replies with the given number of integers. The first integer is 1 for an admitted
@@ -149,7 +151,7 @@ LEASE = Call(
     "RL.ACQUIRE and RL.RELEASE",
     (("RL.ACQUIRE", "pool", "1000", "1h", "worker"), ("RL.RELEASE", "pool", "worker")),
     7,
-    begins=FIVE_YES,
+    reply_prefix=FIVE_YES,
 )
 RENEWAL = call("RL.ACQUIRE, a renewal", "RL.ACQUIRE renewed 1000 1h worker", 6, FIVE_YES)
 
@@ -176,24 +178,31 @@ SETTLED = Call(
         tuple(f"RL.TAKE settled SETTLE {NUMBER} 2 {BUCKET}".split()),
     ),
     12,
-    begins=FIVE_YES,
+    reply_prefix=FIVE_YES,
 )
 SEVERAL = [TAKE, LIMITS, LIMITS_DENIED, MTAKE, ONCE, REPEATED]
 
 
 def by_policy(
-    name: str, line: str, lines: int, begins: bytes, specs: str, *, fill: str = "", beside: int = 0
+    name: str,
+    line: str,
+    lines: int,
+    reply_prefix: bytes,
+    specs: str,
+    *,
+    fill: str = "",
+    others: int = 0,
 ) -> Call:
     """Creates a call with a policy, the last word of its line.
 
-    There are `beside` other policies, and `fill` is sent first.
+    The server also has `others` other policies. The command `fill` is sent before the call.
     """
     words = tuple(line.split())
-    names = [*(f"beside:{number}" for number in range(beside)), words[-1]]
+    names = [*(f"beside:{number}" for number in range(others)), words[-1]]
     first = [("RL.POLICYSET", policy, *specs.split()) for policy in names]
     first += [tuple(fill.split())] if fill else []
-    policy_call = Call(name, (words,), lines, tuple(first), begins=begins)
-    return replace(policy_call, setup=MANY_POLICIES) if beside else policy_call
+    policy_call = Call(name, (words,), lines, tuple(first), reply_prefix=reply_prefix)
+    return replace(policy_call, setup=MANY_POLICIES) if others else policy_call
 
 
 MANY_POLICIES = replace(PLAIN, name="4,096 policies")
@@ -219,7 +228,7 @@ LIMIT_FOUR_DENIED = by_policy(
     fill="RL.LIMIT l:4:full four:low COST 10",
 )
 LIMIT_AMONG_MANY = by_policy(
-    "RL.LIMIT, one of 4,096 policies", "RL.LIMIT l pro", 6, FIVE_YES, BUCKET, beside=4095
+    "RL.LIMIT, one of 4,096 policies", "RL.LIMIT l pro", 6, FIVE_YES, BUCKET, others=4095
 )
 BY_POLICY = [LIMIT, LIMIT_IN_USE, LIMIT_DENIED, DELAY, DELAY_DENIED, LIMIT_FOUR, LIMIT_FOUR_DENIED]
 
@@ -232,30 +241,30 @@ OURS = [
 
 # Frequent calls, alone and under the conditions of production.
 PRODUCTION = [
-    frequent.on(setup)
+    frequent_call.with_setup(setup)
     for setup in (PLAIN, AOF, REPLICA, CLUSTER)
-    for frequent in (SET_EX, ADMITTED, LIMIT, LIMIT_FOUR, MTAKE, ONCE)
+    for frequent_call in (SET_EX, ADMITTED, LIMIT, LIMIT_FOUR, MTAKE, ONCE)
 ]
 
-_BUCKET = Script.named("token_bucket")
+_BUCKET = Script.read("token_bucket")
 LUA_BUCKET = _BUCKET.call("Lua token bucket", "lua:bucket", f"{PLENTY} 1 1", 6, FIVE_YES)
-LUA_FIXED = Script.named("fixed_window").call(
+LUA_FIXED = Script.read("fixed_window").call(
     "Lua fixed window", "lua:window", "1000000000 3600000", 3, TWO_YES
 )
-LUA_SLIDING = Script.named("sliding_window").call(
+LUA_SLIDING = Script.read("sliding_window").call(
     "Lua sliding window", "lua:slider", "1000000000 3600000", 3, TWO_YES
 )
-LUA_LOG = Script.named("sliding_log").call(
+LUA_LOG = Script.read("sliding_log").call(
     "Lua sliding log", "lua:log", f"1000000 {LOG_WINDOW}", 3, TWO_YES
 )
-LUA_ONE_SCRIPT = Script.named("four_token_buckets").call(
+LUA_ONE_SCRIPT = Script.read("four_token_buckets").call(
     "4 token buckets in one Lua script",
     _KEYS.replace("m", "lua"),
     " ".join([f"{PLENTY} 1"] * 4),
     7,
     SIX_YES,
 )
-LUA_LIMITS = Script.named("four_limits").call(
+LUA_LIMITS = Script.read("four_limits").call(
     "4 token buckets of one key in Lua",
     "lua:limits",
     " ".join(f"{PLENTY} {seconds}" for seconds in (1, 2, 3, 4)),
@@ -316,13 +325,13 @@ class Peer:
 
     @property
     def call(self) -> Call:
-        policy_call = call(
+        peer_call = call(
             f"{self.name} {self.line.split()[0]}", self.line.format(key="peer"), self.lines, b""
         )
-        return replace(policy_call, setup=self.setup)
+        return replace(peer_call, setup=self.setup)
 
 
-def prepare(server: Measured, call: Call) -> None:
+def prepare(server: MeasuredServer, call: Call) -> None:
     """Sends the commands that must precede the call."""
     for words in call.before:
         server.admin.execute_command(*words)

@@ -49,7 +49,7 @@ class Charts:
         figure.savefig(self._folder / f"{name}.svg", metadata={"Date": None})
 
     def decisions(self, results: Decisions) -> None:
-        ratios = {which: pair.ratio for which, pair in results.pairs.items()}
+        ratios = {key: pair.ratio for key, pair in results.pairs.items()}
         ratios |= {(OURS, clients): 1.0 for clients in CLIENTS}
         figure = Figure(figsize=(10, 4.4))
         panels = figure.subplots(1, 2)
@@ -69,8 +69,8 @@ class Charts:
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xticks(CLIENTS)
-            plain(axes.xaxis)
-            plain(axes.yaxis)
+            show_full_numbers(axes.xaxis)
+            show_full_numbers(axes.yaxis)
             axes.minorticks_off()
             axes.set_xlabel("clients (log scale)")
         panels[0].legend()
@@ -97,7 +97,7 @@ class Charts:
             waits.plot([max(wait, 0.1) for wait in run.waits], SHARES, **style)
             jobs.plot(range(1, len(run.jobs) + 1), run.jobs, **style)
         waits.set_xscale("log")
-        plain(waits.xaxis)
+        show_full_numbers(waits.xaxis)
         waits.set_title("How long it takes to be served", loc="left")
         waits.set_xlabel("milliseconds (log scale)")
         waits.set_ylabel("% are served within it")
@@ -131,6 +131,6 @@ def _bars(
     axes.margins(x=0.12)
 
 
-def plain(axis: mpl.axis.Axis) -> None:
+def show_full_numbers(axis: mpl.axis.Axis) -> None:
     """Formats numbers in full, not as powers of ten."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

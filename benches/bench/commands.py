@@ -12,7 +12,7 @@ from bench.calls import ALL, NEW_KEYS, PRODUCTION, SET_EX, Call, Peer, prepare
 from bench.load import CONNECTIONS, Benchmark, pin
 from bench.pairs import Pair, alternate
 from bench.scale import Scale
-from bench.servers import Measured, serving
+from bench.servers import MeasuredServer, serving
 from bench.valgrind import PIPELINE, Count
 from bench.wire import Pipe
 from support.binaries import Binary
@@ -35,8 +35,8 @@ class Commands:
     costs: Costs
     # Calls of the modules that the user has named.
     peers: list[str]
-    # Names of the module's calls that do all that a call of benches/floor.c does, by that call's
-    # name.
+    # Names of the module's calls, by the name of the call in benches/floor.c that does the same
+    # work.
     floors: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -52,19 +52,21 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         floors = floor.floors(floor.build(Path(directory)))
         costs = _costs(binary, calls, scale, [entry.call for entry in floors])
-    beside = {entry.call.name: [ours.name for ours in entry.ours] for entry in floors}
-    return Commands(costs, [call.name for call in peer_calls], beside)
+    calls_by_floor = {entry.call.name: [ours.name for ours in entry.ours] for entry in floors}
+    return Commands(costs, [call.name for call in peer_calls], calls_by_floor)
 
 
-def _costs(binary: Binary, calls: list[Call], scale: Scale, counted: Iterable[Call] = ()) -> Costs:
-    """Measures `calls`, and only counts the instructions of the calls that are `counted`."""
+def _costs(
+    binary: Binary, calls: list[Call], scale: Scale, count_only: Iterable[Call] = ()
+) -> Costs:
+    """Measures `calls`. Only counts instructions of the calls in `count_only`."""
     timed = [call for call in calls if call.is_one_command and call not in NEW_KEYS]
     pairs = {}
     for setup in dict.fromkeys(call.setup for call in timed):
         pairs |= _pairs(binary, [call for call in timed if call.setup == setup], scale)
     counts = {}
     if valgrind.is_installed():
-        counts = valgrind.counts(binary, [*calls, *counted], scale.servers)
+        counts = valgrind.counts(binary, [*calls, *count_only], scale.servers)
     return Costs(pairs, counts)
 
 
@@ -74,23 +76,23 @@ def _pairs(binary: Binary, calls: list[Call], scale: Scale) -> dict[str, Pair]:
         server = stack.enter_context(serving(binary, calls[0].setup))
         pin(server)
         reference, *runs = (
-            _run_of(server, call, scale)
+            _prepared_run(server, call, scale)
             for call in [SET_EX, *(call for call in calls if not call.is_set_ex)]
         )
         names = [call.name for call in calls if not call.is_set_ex]
         return alternate(reference, dict(zip(names, runs, strict=True)), scale.rounds)
 
 
-def _run_of(server: Measured, call: Call, scale: Scale) -> "partial[float]":
+def _prepared_run(server: MeasuredServer, call: Call, scale: Scale) -> "partial[float]":
     """Prepares a call. Returns a function that runs it for the time of a round."""
     prepare(server, call)
     with Pipe(server.port) as pipe:
         # Checks that the reply is the expected one.
-        pipe.run(call.encoded, call.lines, call.begins)
-    least = 4 * PIPELINE * CONNECTIONS
-    speed = Benchmark(server, call.commands[0], least, PIPELINE).calls_per_second
-    return partial(_time, server, call, max(least, round(scale.seconds * speed)))
+        pipe.run(call.encoded, call.lines, call.reply_prefix)
+    min_count = 4 * PIPELINE * CONNECTIONS
+    calls_per_second = Benchmark(server, call.commands[0], min_count, PIPELINE).calls_per_second
+    return partial(_time, server, call, max(min_count, round(scale.seconds * calls_per_second)))
 
 
-def _time(server: Measured, call: Call, count: int) -> float:
+def _time(server: MeasuredServer, call: Call, count: int) -> float:
     return Benchmark(server, call.commands[0], count, PIPELINE).server_ns

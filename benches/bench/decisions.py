@@ -7,7 +7,7 @@ from bench import load
 from bench.calls import Script
 from bench.pairs import Pair, alternate
 from bench.scale import Scale
-from bench.servers import Measured, serving
+from bench.servers import MeasuredServer, serving
 from bench.wire import ReplyError
 from support.binaries import Binary
 
@@ -20,7 +20,7 @@ APPROACHES = {
     "WATCH/MULTI/EXEC": "watch",
 }
 CLIENTS = [1, 16, 64, 256]
-SCRIPT = Script.named("token_bucket")
+SCRIPT = Script.read("token_bucket")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Decisions:
 
     # Server processor time compared with RL.TOKENBUCKET, which has no pair of its own.
     pairs: dict[tuple[str, int], Pair]
-    # Redis calls a decision.
+    # Redis calls per decision.
     calls: dict[tuple[str, int], float]
     # Requests that each approach granted from a tight bucket.
     granted: dict[str, int]
@@ -79,13 +79,13 @@ def measure(binary: Binary, scale: Scale) -> Decisions:
 
 
 def _run(
-    server: Measured, approach: str, clients: int, seconds: float, bucket: Bucket
+    server: MeasuredServer, approach: str, clients: int, seconds: float, bucket: Bucket
 ) -> dict[str, float]:
     server.admin.flushall()
     words = (APPROACHES[approach], bucket.capacity, bucket.refill, SCRIPT.sha)
     return load.run(server, server.port, clients, seconds, *words)
 
 
-def _granted(server: Measured, approach: str) -> int:
+def _granted(server: MeasuredServer, approach: str) -> int:
     result = _run(server, approach, TIGHT_CLIENTS, TIGHT_SECONDS, TIGHT)
     return round(result["granted"])

@@ -19,7 +19,7 @@ class Template:
     # Total number of lines in the replies to all commands.
     lines: int
 
-    def on(self, number: int) -> bytes:
+    def for_key(self, number: int) -> bytes:
         return self._form % ((number,) * self._keys)
 
     @cached_property
@@ -41,7 +41,7 @@ def batches(form: Template, numbers: Sequence[int], size: int) -> Iterator[tuple
     """Yields batches of commands on the keys, with the number of lines of their replies."""
     for start in range(0, len(numbers), size):
         part = numbers[start : start + size]
-        yield b"".join(map(form.on, part)), form.lines * len(part)
+        yield b"".join(map(form.for_key, part)), form.lines * len(part)
 
 
 def fill(pipe: Pipe, form: Template, numbers: range, times: int = 1) -> None:

@@ -24,11 +24,13 @@ from itertools import accumulate
 
 from redis_ratelimit.batching import Batching, Grant, Reply
 
-# Seconds of each run, and of the beginning, which only `admitted` includes.
-SECONDS, WARM = 10.0, 2.0
+# Seconds of each run, and of the warm-up at its start, which only `admitted` includes.
+SECONDS, WARM_UP = 10.0, 2.0
+# Seconds for which units can be spent after they were charged.
 KEEP = 1.0
 # Seconds of a burst of demand, and share of the time with bursts.
-BURST, BURSTS = 1.0, 0.2
+BURST_SECONDS, BURST_SHARE = 1.0, 0.2
+# Exponent of the Zipf law of skewed demand.
 SKEW = 1.5
 
 
@@ -61,12 +63,13 @@ class Figures:
     takes: int = 0
     granted: int = 0
     calls: int = 0
-    waited: list[float] = field(default_factory=list)
+    # Seconds of each take that had to wait.
+    waits: list[float] = field(default_factory=list)
     # Units spent since the start, and units that a single bucket would have granted.
     spent: int = 0
     ideal: int = 0
     # Units that would not have fitted into the bucket at the instant at which they were spent.
-    late: int = 0
+    overdrawn: int = 0
 
     @property
     def calls_per_thousand(self) -> float:
@@ -78,12 +81,12 @@ class Figures:
 
     @property
     def without_waiting(self) -> float:
-        return 1 - len(self.waited) / self.takes
+        return 1 - len(self.waits) / self.takes
 
     @property
     def p99_ms(self) -> float:
         rank = self.takes // 100
-        return sorted(self.waited)[-rank - 1] * 1000 if rank < len(self.waited) else 0.0
+        return sorted(self.waits)[-rank - 1] * 1000 if rank < len(self.waits) else 0.0
 
     @property
     def admitted(self) -> float:
@@ -98,9 +101,9 @@ class Bucket:
         self.capacity = capacity
         self._refill = refill
         self._used = 0.0
-        self._at = 0.0
+        self._time = 0.0
         # Times, each with the lowest usage since then. Both ascend.
-        self._lows: list[tuple[float, float]] = []
+        self._lowest_usages: list[tuple[float, float]] = []
 
     def take(self, units: int, now: float) -> tuple[int, int, float, float]:
         """Grants up to `units`. Returns the granted and the remaining units, the wait and the
@@ -115,17 +118,17 @@ class Bucket:
     def settle(self, unspent: int, charged_at: float, now: float) -> None:
         """Gives back those of the unspent units that have not recovered since they were charged."""
         self._advance(now)
-        index = bisect_right(self._lows, charged_at, key=lambda low: low[0])
-        lowest = self._lows[index][1] if index < len(self._lows) else self._used
+        index = bisect_right(self._lowest_usages, charged_at, key=lambda entry: entry[0])
+        lowest = self._lowest_usages[index][1] if index < len(self._lowest_usages) else self._used
         self._used -= min(unspent, lowest)
         self._advance(now)
 
     def _advance(self, now: float) -> None:
-        self._used = max(0.0, self._used - (now - self._at) * self._refill)
-        self._at = now
-        while self._lows and self._lows[-1][1] >= self._used:
-            self._lows.pop()
-        self._lows.append((now, self._used))
+        self._used = max(0.0, self._used - (now - self._time) * self._refill)
+        self._time = now
+        while self._lowest_usages and self._lowest_usages[-1][1] >= self._used:
+            self._lowest_usages.pop()
+        self._lowest_usages.append((now, self._used))
 
 
 class _Process:
@@ -133,7 +136,7 @@ class _Process:
         self.batching = batching
         # Share of the demand, and the start of the first burst.
         self.share = share
-        self.burst_at = 0.0
+        self.first_burst_at = 0.0
         # `True` while a request is in flight.
         self.is_requesting = False
         # Times of the waiting takes.
@@ -143,11 +146,13 @@ class _Process:
 class _Run:
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self.fleet = fleet
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.figures = Figures()
         capacity = float(fleet.limit)
         self.server = Bucket(capacity, fleet.limit)
+        # Bucket that decides every take at once.
         self.ideal = Bucket(capacity, fleet.limit)
+        # Bucket that is charged when units are spent.
         self.replayed = Bucket(capacity, fleet.limit)
         peers = fleet.processes if fleet.tells_peers else None
         self.processes = [
@@ -155,7 +160,7 @@ class _Run:
             for rank in range(1, fleet.processes + 1)
         ]
         for process in self.processes:
-            process.burst_at = self.chance.random() * BURST / BURSTS
+            process.first_burst_at = self.rng.random() * BURST_SECONDS / BURST_SHARE
         self.charged_at: list[float] = []
         self.charged = 0
         # Events: time, number, kind, process and data.
@@ -163,15 +168,15 @@ class _Run:
         self.number = 0
 
     def schedule(
-        self, at: float, kind: str, process: _Process, data: tuple[float, ...] | Grant = ()
+        self, due_at: float, kind: str, process: _Process, data: tuple[float, ...] | Grant = ()
     ) -> None:
         self.number += 1
-        heapq.heappush(self.events, (at, self.number, kind, process, data))
+        heapq.heappush(self.events, (due_at, self.number, kind, process, data))
 
     def call(
         self, now: float, kind: str, process: _Process, data: tuple[float, ...] | Grant
     ) -> None:
-        self.figures.calls += now >= WARM
+        self.figures.calls += now >= WARM_UP
         self.schedule(now + self.fleet.round_trip / 2, kind, process, data)
 
     def request(self, process: _Process, now: float) -> None:
@@ -179,26 +184,27 @@ class _Run:
         wanted = process.batching.wanted(len(process.waiting), now)
         self.call(now, "request", process, (wanted, now))
 
-    def spend(self, began: float, now: float) -> None:
+    def spend(self, requested_at: float, now: float) -> None:
         figures = self.figures
         figures.spent += 1
-        figures.granted += began >= WARM
-        figures.late += 1 - self.replayed.take(1, now)[0]
+        figures.granted += requested_at >= WARM_UP
+        figures.overdrawn += 1 - self.replayed.take(1, now)[0]
         assert figures.spent <= self.charged <= self.fleet.limit * (1 + now) + 1e-3
 
     def demand(self) -> Iterator[tuple[float, _Process]]:
-        fleet, chance = self.fleet, self.chance
+        fleet, rng = self.fleet, self.rng
         shares = list(accumulate(process.share for process in self.processes))
-        rate = fleet.demand / BURSTS if fleet.bursty else fleet.demand
+        rate = fleet.demand / BURST_SHARE if fleet.bursty else fleet.demand
         now = 0.0
         while True:
-            now += chance.expovariate(rate)
-            process = self.processes[bisect_right(shares, chance.random() * shares[-1])]
-            if not fleet.bursty or (now + process.burst_at) % (BURST / BURSTS) < BURST:
+            now += rng.expovariate(rate)
+            process = self.processes[bisect_right(shares, rng.random() * shares[-1])]
+            since_burst = (now + process.first_burst_at) % (BURST_SECONDS / BURST_SHARE)
+            if not fleet.bursty or since_burst < BURST_SECONDS:
                 yield now, process
 
     def take(self, process: _Process, now: float) -> None:
-        self.figures.takes += now >= WARM
+        self.figures.takes += now >= WARM_UP
         self.figures.ideal += self.ideal.take(1, now)[0]
         batching = process.batching
         batching.demand(1, now)
@@ -230,7 +236,7 @@ class _Run:
             read = Reply(
                 str(int(number)), int(granted), self.fleet.limit, int(remaining), wait, reset
             )
-            batching.received(read, int(wanted), sent_at, now, self.chance.random())
+            batching.received(read, int(wanted), sent_at, now, self.rng.random())
             process.is_requesting = False
             if granted:
                 self.schedule(sent_at + KEEP, "expiry", process)
@@ -245,22 +251,22 @@ class _Run:
 
     def answer(self, process: _Process, now: float) -> None:
         while process.waiting:
-            began = process.waiting[0]
+            requested_at = process.waiting[0]
             if process.batching.spend(1, now):
-                self.spend(began, now)
+                self.spend(requested_at, now)
             elif not process.batching.denies(1, now):
                 return
             process.waiting.popleft()
-            if began >= WARM:
-                self.figures.waited.append(now - began)
+            if requested_at >= WARM_UP:
+                self.figures.waits.append(now - requested_at)
 
     def run(self) -> Figures:
         demand = self.demand()
         at, process = next(demand)
         while at < self.fleet.seconds:
             if self.events and self.events[0][0] <= at:
-                now, _, kind, other, data = heapq.heappop(self.events)
-                self.handle_event(kind, other, data, now)
+                now, _, kind, target, data = heapq.heappop(self.events)
+                self.handle_event(kind, target, data, now)
             else:
                 self.take(process, at)
                 at, process = next(demand)

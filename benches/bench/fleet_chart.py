@@ -5,12 +5,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from bench.charts import BLUE, ORANGE, plain
+from bench.charts import BLUE, ORANGE, show_full_numbers
 from bench.fleet import Figures, Fleet
 
 
 def draw(path: Path, ratios: Sequence[float], lines: Mapping[Fleet, Sequence[Figures]]) -> None:
-    """Draws calls and admitted units against the ratio of demand and limit."""
+    """Draws calls and admitted units against the ratio of demand to limit."""
     figure = Figure(figsize=(10, 4.4))
     calls, admitted = figure.subplots(1, 2)
     for (fleet, runs), colour in zip(lines.items(), (BLUE, ORANGE), strict=True):
@@ -21,14 +21,14 @@ def draw(path: Path, ratios: Sequence[float], lines: Mapping[Fleet, Sequence[Fig
         calls.axhline(fleet.least_calls, color=colour, linestyle=":", linewidth=1.2)
     calls.set_yscale("log")
     calls.set_yticks([10, 20, 50, 100, 200, 500, 1000, 2000])
-    plain(calls.yaxis)
+    show_full_numbers(calls.yaxis)
     calls.set_title("Calls a thousand granted units (dotted: the bound)", loc="left")
     admitted.set_ylim(0.9, 1.01)
     admitted.set_title("Admitted, of what one bucket would admit", loc="left")
     for axes in (calls, admitted):
         axes.set_xscale("log")
         axes.set_xticks([0.25, 0.5, 1, 2, 5, 10])
-        plain(axes.xaxis)
+        show_full_numbers(axes.xaxis)
         axes.minorticks_off()
         axes.set_xlabel("demand, of the limit (log scale)")
     admitted.legend(loc="lower right")

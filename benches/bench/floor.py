@@ -32,7 +32,7 @@ class Floor:
 
 
 def build(directory: Path) -> Path:
-    """Compiles the module."""
+    """Compiles benches/floor.c."""
     module = directory / "floor.so"
     subprocess.run(["cc", "-O2", "-Wall", "-shared", "-fPIC", SOURCE, "-o", module], check=True)
     return module
@@ -41,19 +41,34 @@ def build(directory: Path) -> Path:
 def floors(module: Path) -> list[Floor]:
     """Returns the floors, to be measured on a server of their own."""
     four = [f"f:{number}" for number in range(4)]
-    key, words = "SET floor a-value EX 3600", "floor 1000000 1000000 1s"
-    named = "floor pro"
+    fill, words = "SET floor a-value EX 3600", "floor 1000000 1000000 1s"
+    policy_words = "floor pro"
     result = [
         Floor(
-            call("looks at a key", f"FLOOR.LOOK {words}", 6, FIVE_YES, before=key), (DENIED, PEEK)
+            call("looks at a key", f"FLOOR.LOOK {words}", 6, FIVE_YES, before=fill),
+            (DENIED, PEEK),
         ),
-        Floor(call("changes a key", f"FLOOR.CHANGE {words}", 6, FIVE_YES, before=key), (ADMITTED,)),
         Floor(
-            call("looks at a key by a name", f"FLOOR.LOOK {named}", 6, FIVE_YES, before=key),
+            call("changes a key", f"FLOOR.CHANGE {words}", 6, FIVE_YES, before=fill), (ADMITTED,)
+        ),
+        Floor(
+            call(
+                "looks at a key by a name",
+                f"FLOOR.LOOK {policy_words}",
+                6,
+                FIVE_YES,
+                before=fill,
+            ),
             (LIMIT_DENIED,),
         ),
         Floor(
-            call("changes a key by a name", f"FLOOR.CHANGE {named}", 6, FIVE_YES, before=key),
+            call(
+                "changes a key by a name",
+                f"FLOOR.CHANGE {policy_words}",
+                6,
+                FIVE_YES,
+                before=fill,
+            ),
             (LIMIT, LIMIT_FOUR),
         ),
         Floor(
@@ -63,7 +78,7 @@ def floors(module: Path) -> list[Floor]:
                 28,
                 # The keys have a TTL, like the keys of limiters.
                 tuple(("SET", name, "a-value", "EX", "3600") for name in four),
-                begins=THREE_YES,
+                reply_prefix=THREE_YES,
             ),
             (MTAKE,),
         ),

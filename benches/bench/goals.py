@@ -32,16 +32,16 @@ MEMORY_TO_LUA = 0.85
 TO_PEERS = 0.4
 # Server CPU time, as a multiple of that of SET EX.
 TIME_TO_SET_EX = {
-    ADMITTED.on(AOF).name: 1.18,
-    ADMITTED.on(REPLICA).name: 1.24,
-    LIMIT.on(AOF).name: 1.10,
-    LIMIT.on(REPLICA).name: 1.18,
+    ADMITTED.with_setup(AOF).name: 1.18,
+    ADMITTED.with_setup(REPLICA).name: 1.24,
+    LIMIT.with_setup(AOF).name: 1.10,
+    LIMIT.with_setup(REPLICA).name: 1.18,
     ADMITTED.name: 1.0,
     LIMIT.name: 0.91,
     LIMIT_FOUR.name: 1.15,
 }
 DELAY_TO_SET_EX = 0.76
-CODE_KB = {ADMITTED.on(AOF).name: 37, ONCE.on(AOF).name: 60}
+CODE_KB = {ADMITTED.with_setup(AOF).name: 37, ONCE.with_setup(AOF).name: 60}
 # Instructions on Valkey, as a multiple of those of SET EX.
 VALKEY_TO_SET_EX = {ADMITTED.name: 0.88, LIMIT.name: 0.73, DELAY.name: 0.62}
 # Bytes a key.
@@ -57,7 +57,10 @@ AOF_BYTES = {LIMIT_IN_USE.name: 83, LIMIT_FOUR.name: 190}
 # Processor time, as a multiple of that for as many keys of SET EX.
 PERSISTENCE = {persistence.RELOAD: 1.6, persistence.REWRITE: 2.0}
 GROWTH = [
-    *((name, MANY) for name in (growth.RENEWAL, growth.LEASE, growth.REPEATED, growth.BESIDE)),
+    *(
+        (name, MANY)
+        for name in (growth.RENEWAL, growth.LEASE, growth.REPEATED, growth.WITHOUT_ONCE)
+    ),
     (growth.LOG, 100_000),
 ]
 
@@ -87,92 +90,92 @@ def _figure(figures: Mapping[Key, Value], name: Key) -> Value:
     return figures[name]
 
 
-def of_production(found: Costs) -> Iterator[Goal]:
+def production_goals(costs: Costs) -> Iterator[Goal]:
     for name, goal in TIME_TO_SET_EX.items():
-        yield Goal(f"server CPU time of {name}, x SET EX", goal, _figure(found.pairs, name).ratio)
-    if found.counts:
+        yield Goal(f"server CPU time of {name}, x SET EX", goal, _figure(costs.pairs, name).ratio)
+    if costs.counts:
         for name, goal in CODE_KB.items():
-            yield Goal(f"KB of code of {name}", goal, _figure(found.counts, name).code / 1000)
+            yield Goal(f"KB of code of {name}", goal, _figure(costs.counts, name).code / 1000)
 
 
-def of_commands(found: Commands) -> Iterator[Goal]:
-    pair = _figure(found.costs.pairs, DELAY.name)
+def command_goals(results: Commands) -> Iterator[Goal]:
+    pair = _figure(results.costs.pairs, DELAY.name)
     yield Goal(f"server CPU time of {DELAY.name}, x SET EX", DELAY_TO_SET_EX, pair.ratio)
 
 
-def of_instructions(production: Costs | None, commands: Commands | None) -> Iterator[Goal]:
+def instruction_goals(production: Costs | None, commands: Commands | None) -> Iterator[Goal]:
     """Compares the goals of budgets.toml, whose calls are in one section or in both."""
     parts = [production, commands.costs if commands else None]
-    alone = {call.name for call in PRODUCTION}
-    calls = [alone, {call.name for call in ALL} - alone]
+    in_production = {call.name for call in PRODUCTION}
+    calls = [in_production, {call.name for call in ALL} - in_production]
     measured = [(names, part.counts) for names, part in zip(calls, parts, strict=True) if part]
     names = set().union(*(names for names, _ in measured))
     counts = {name: count.least for _, part in measured for name, count in part.items()}
     if not counts:
         return
     for budget in budgets.load().budgets:
-        if budget.goal is not None and {budget.call, budget.to} <= names:
-            ratio = _figure(counts, budget.call) / _figure(counts, budget.to)
-            yield Goal(f"instructions of {budget.call}, x {budget.to}", budget.goal, ratio)
+        if budget.goal is not None and {budget.call, budget.reference} <= names:
+            ratio = _figure(counts, budget.call) / _figure(counts, budget.reference)
+            yield Goal(f"instructions of {budget.call}, x {budget.reference}", budget.goal, ratio)
     for peer in commands.peers if commands and production else []:
         ratio = _figure(counts, ADMITTED.name) / _figure(counts, peer)
         yield Goal(f"instructions of {ADMITTED.name}, x {peer}", TO_PEERS, ratio)
 
 
-def of_valkey(found: Valkey) -> Iterator[Goal]:
-    instructions = found.instructions
+def valkey_goals(results: Valkey) -> Iterator[Goal]:
+    instructions = results.instructions
     for name, goal in VALKEY_TO_SET_EX.items():
-        description = f"instructions of {name} on {found.server}, x {SET_EX.name} there"
+        description = f"instructions of {name} on {results.server}, x {SET_EX.name} there"
         ratio = _figure(instructions, name) / instructions[SET_EX.name]
         yield Goal(description, goal, ratio)
 
 
-def of_memory(found: Memory) -> Iterator[Goal]:
+def memory_goals(results: Memory) -> Iterator[Goal]:
     for name, goal in BYTES.items():
-        yield Goal(f"memory, bytes a key, {name}", goal, _figure(found.ours, name))
-    ours = found.ours[memory.BUCKET.name]
-    others = {memory.LUA_BUCKET.name: MEMORY_TO_LUA} | dict.fromkeys(found.peers, 1.0)
+        yield Goal(f"memory, bytes a key, {name}", goal, _figure(results.ours, name))
+    ours = results.ours[memory.BUCKET.name]
+    others = {memory.LUA_BUCKET.name: MEMORY_TO_LUA} | dict.fromkeys(results.peers, 1.0)
     for name, goal in others.items():
-        bytes_of = _figure(found.others | found.peers, name)
+        bytes_of = _figure(results.others | results.peers, name)
         yield Goal(f"memory a key, {memory.BUCKET.name}, x {name}", goal, ours / bytes_of)
 
 
-def of_persistence(found: Persistence) -> Iterator[Goal]:
+def persistence_goals(results: Persistence) -> Iterator[Goal]:
     for kind, goal in PERSISTENCE.items():
         description = (
-            f"server CPU time, {kind} of {found.keys:,} buckets, x as many {SET_EX.name} keys"
+            f"server CPU time, {kind} of {results.keys:,} buckets, x as many {SET_EX.name} keys"
         )
-        yield Goal(description, goal, _figure(found.pairs, kind).ratio)
+        yield Goal(description, goal, _figure(results.pairs, kind).ratio)
     for name, goal in AOF_BYTES.items():
-        yield Goal(f"AOF, bytes a call of {name}", goal, _figure(found.aof_bytes, name))
+        yield Goal(f"AOF, bytes a call of {name}", goal, _figure(results.aof_bytes, name))
 
 
-def of_growth(found: Growth) -> Iterator[Goal]:
-    for count, pair in found.by_keys.items():
+def growth_goals(results: Growth) -> Iterator[Goal]:
+    for count, pair in results.by_keys.items():
         description = (
             f"server CPU time of {growth.BUCKET} with {count:,} keys, x {SET_EX.name} with as many"
         )
         yield Goal(description, FLAT, pair.ratio)
-    largest = max(size for _, size in found.by_size)
-    for name, most in GROWTH:
+    largest = max(size for _, size in results.by_size)
+    for name, goal_size in GROWTH:
         # A quick run has smaller tables.
-        size = min(most, largest)
+        size = min(goal_size, largest)
         description = f"server CPU time of {name} with {size:,} of them, x that with 1"
-        yield Goal(description, FLAT, _figure(found.by_size, (name, size)).ratio)
+        yield Goal(description, FLAT, _figure(results.by_size, (name, size)).ratio)
 
 
-def of_results(results: Any) -> list[Goal]:
+def all_goals(results: Any) -> list[Goal]:
     """Compares all sections that were measured."""
     by_section = {
-        "production": of_production,
-        "commands": of_commands,
-        "valkey": of_valkey,
-        "memory": of_memory,
-        "persistence": of_persistence,
-        "growth": of_growth,
+        "production": production_goals,
+        "commands": command_goals,
+        "valkey": valkey_goals,
+        "memory": memory_goals,
+        "persistence": persistence_goals,
+        "growth": growth_goals,
     }
-    found = list(of_instructions(results.production, results.commands))
+    compared = list(instruction_goals(results.production, results.commands))
     for section, goals in by_section.items():
         if (measured := getattr(results, section)) is not None:
-            found += goals(measured)
-    return found
+            compared += goals(measured)
+    return compared

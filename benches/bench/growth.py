@@ -9,7 +9,7 @@ from functools import partial
 from bench.fill import batches, fill, template
 from bench.pairs import Pair, alternate
 from bench.scale import Scale
-from bench.servers import Measured, Setup, serving
+from bench.servers import MeasuredServer, Setup, serving
 from bench.wire import Pipe, pack
 from support.binaries import Binary
 
@@ -29,8 +29,8 @@ LOG = "RL.SLIDINGLOG, a charge and a give-back"
 RENEWAL = "RL.ACQUIRE, a renewal"
 LEASE = "RL.ACQUIRE and RL.RELEASE"
 REPEATED = "RL.TAKE, ONCE, sent again"
-BESIDE = "RL.TAKE without ONCE"
-BY_SIZE = (LOG, RENEWAL, LEASE, REPEATED, BESIDE)
+WITHOUT_ONCE = "RL.TAKE without ONCE"
+BY_SIZE = (LOG, RENEWAL, LEASE, REPEATED, WITHOUT_ONCE)
 # Setup whose maxima are above the largest size.
 ROOM = Setup("room", module_args="max-log-entries 1000000 max-leases 1000000")
 
@@ -75,11 +75,17 @@ def _by_keys(binary: Binary, scale: Scale) -> dict[int, Pair]:
 
 
 def _by_size(binary: Binary, scale: Scale) -> dict[tuple[str, int], Pair]:
-    makers: list[Callable[[int], Batches]] = [_log, _renewals, _leases, _repeated, _beside]
+    batch_functions: list[Callable[[int], Batches]] = [
+        _log,
+        _renewals,
+        _leases,
+        _repeated,
+        _without_once,
+    ]
     pairs_by_size = {}
     with serving(binary, ROOM) as server, Pipe(server.port) as pipe:
         for size in scale.table_sizes:
-            for batches_of in (_acquired, _charged_once):
+            for batches_of in (_acquires, _takes_once):
                 for batch, lines in batches_of(size, range(size)):
                     pipe.run(batch, lines)
 
@@ -88,19 +94,19 @@ def _by_size(binary: Binary, scale: Scale) -> dict[tuple[str, int], Pair]:
                 _lengthen_log(server, pipe, size)
             return _cost(server, pipe, batches_of(size))
 
-        least, *others = scale.table_sizes
-        for name, batches_of in zip(BY_SIZE, makers, strict=True):
+        smallest, *others = scale.table_sizes
+        for name, batches_of in zip(BY_SIZE, batch_functions, strict=True):
             runs = {str(size): partial(run, batches_of, size) for size in others}
-            pairs = alternate(partial(run, batches_of, least), runs, scale.rounds)
+            pairs = alternate(partial(run, batches_of, smallest), runs, scale.rounds)
             pairs_by_size |= {(name, int(size)): pair for size, pair in pairs.items()}
     return pairs_by_size
 
 
-def _cost(server: Measured, pipe: Pipe, batches: Batches) -> float:
+def _cost(server: MeasuredServer, pipe: Pipe, batches: Batches) -> float:
     """Returns the nanoseconds of processor time of the server for each of CALLS calls."""
-    ready = list(batches)
+    batch_list = list(batches)
     before = server.cpu_seconds()
-    for batch, lines in ready:
+    for batch, lines in batch_list:
         pipe.run(batch, lines)
     return (server.cpu_seconds() - before) / CALLS * 1e9
 
@@ -109,16 +115,16 @@ def _charge(size: int) -> tuple[str, ...]:
     return ("RL.SLIDINGLOG", f"log:{size}", "1000000", "1h")
 
 
-def _lengthen_log(server: Measured, pipe: Pipe, size: int) -> None:
+def _lengthen_log(server: MeasuredServer, pipe: Pipe, size: int) -> None:
     """Adds entries until the log has `size` entries. Calls in one microsecond share an entry."""
-    one = pack(_charge(size))
+    command = pack(_charge(size))
     while (missing := size - _entries(server.admin.execute_command("RL.INFO", f"log:{size}"))) > 0:
         count = min(missing, BATCH)
-        pipe.run(one * count, 6 * count)
+        pipe.run(command * count, 6 * count)
 
 
 def _entries(info: list[str | int] | None) -> int:
-    """Returns the count in the reply of RL.INFO: a name, its value, and so on."""
+    """Returns the entries by the reply of RL.INFO, which alternates between names and values."""
     return int(info[info.index("entries") + 1]) if info else 0
 
 
@@ -130,7 +136,7 @@ def _log(size: int) -> Batches:
 
 
 def _renewals(size: int) -> Batches:
-    return _acquired(size, random.choices(range(size), k=CALLS))
+    return _acquires(size, random.choices(range(size), k=CALLS))
 
 
 def _leases(size: int) -> Batches:
@@ -144,28 +150,28 @@ def _acquire(size: int, holder: str) -> tuple[str, ...]:
     return ("RL.ACQUIRE", f"pool:{size}", "1000000", "1h", holder)
 
 
-def _acquired(size: int, holders: Numbers) -> Batches:
-    return _each(lambda holder: _acquire(size, f"worker-{holder}"), holders)
+def _acquires(size: int, holders: Numbers) -> Batches:
+    return _batches_of(lambda holder: _acquire(size, f"worker-{holder}"), holders)
 
 
-def _charged_once(size: int, ids: Numbers) -> Batches:
-    return _each(lambda id_: _take(size, "ONCE", f"req-{id_}", "1d"), ids)
+def _takes_once(size: int, ids: Numbers) -> Batches:
+    return _batches_of(lambda id_: _take(size, "ONCE", f"req-{id_}", "1d"), ids)
 
 
 def _repeated(size: int) -> Batches:
-    return _charged_once(size, random.choices(range(size), k=CALLS))
+    return _takes_once(size, random.choices(range(size), k=CALLS))
 
 
-def _beside(size: int) -> Batches:
+def _without_once(size: int) -> Batches:
     """Returns calls without an id, on a key with ids."""
-    return _each(lambda _: _take(size), range(CALLS))
+    return _batches_of(lambda _: _take(size), range(CALLS))
 
 
 def _take(size: int, *options: str) -> tuple[str, ...]:
     return ("RL.TAKE", f"ids:{size}", *options, "TOKENBUCKET", "1000000000", "1000000", "1s")
 
 
-def _each(words: Callable[[int], tuple[str, ...]], numbers: Numbers) -> Batches:
+def _batches_of(words: Callable[[int], tuple[str, ...]], numbers: Numbers) -> Batches:
     for start in range(0, len(numbers), BATCH):
         part = numbers[start : start + BATCH]
         yield b"".join(pack(words(number)) for number in part), 6 * len(part)

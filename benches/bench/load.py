@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from bench.calls import NUMBER
-from bench.servers import Measured
+from bench.servers import MeasuredServer
 from bench.wire import ReplyError
 from support.server import MODULE, REPOSITORY
 
@@ -28,14 +28,14 @@ TARGET = MODULE.parents[1] / "load"
 _CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
-def pin(server: Measured) -> None:
+def pin(server: MeasuredServer) -> None:
     """Pins the server to the first processor; the load generator gets the others."""
     if len(_CPUS) > 1:
         for thread in Path(f"/proc/{server.pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), _CPUS[:1])
 
 
-def _started(command: Sequence[object]) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[object]) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -64,32 +64,34 @@ def program() -> Path:
 class Benchmark:
     """Run of one command by redis-benchmark: its rate, and the server's processor time."""
 
-    def __init__(self, server: Measured, words: Sequence[str], count: int, pipeline: int) -> None:
+    def __init__(
+        self, server: MeasuredServer, words: Sequence[str], count: int, pipeline: int
+    ) -> None:
         errors, cpu = _errors(server), server.cpu_seconds()
         # Each connection sends a whole number of pipelines.
         count = max(1, count // (pipeline * CONNECTIONS)) * pipeline * CONNECTIONS
         options = {"-p": server.port, "-c": CONNECTIONS, "-P": pipeline, "-n": count}
         if any(NUMBER in word for word in words):
             options["-r"] = NUMBERS
-        named = [word for option in options.items() for word in option]
-        with _started([benchmark_program(), *named, "--csv", *words]) as process:
-            printed, _ = process.communicate()
+        option_words = [word for option in options.items() for word in option]
+        with _start([benchmark_program(), *option_words, "--csv", *words]) as process:
+            output, _ = process.communicate()
         if process.returncode:
             raise ReplyError(f"redis-benchmark {' '.join(words)} failed")
         self.server_ns = (server.cpu_seconds() - cpu) / count * 1e9
         if _errors(server) > errors:
             raise ReplyError(f"{' '.join(words)}: the server has answered with errors")
-        (row,) = csv.DictReader(printed.decode().splitlines())
+        (row,) = csv.DictReader(output.decode().splitlines())
         self.calls_per_second = float(row["rps"])
 
 
-def _errors(server: Measured) -> int:
+def _errors(server: MeasuredServer) -> int:
     return server.admin.info("stats")["total_error_replies"]
 
 
-def run(server: Measured, *words: object) -> dict[str, float]:
-    """Returns what benches/load prints, and `server_seconds`, the server's processor time."""
-    with _started([program(), *words]) as process:
+def run(server: MeasuredServer, *words: object) -> dict[str, float]:
+    """Runs benches/load. Returns its results, and `server_seconds`: the server's processor time."""
+    with _start([program(), *words]) as process:
         ready = process.stdout.readline()
         cpu = server.cpu_seconds()
         process.stdin.write(b"\n")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bench.calls import Peer, Script
 from bench.fill import Template, fill, template
 from bench.scale import Scale
-from bench.servers import PLAIN, Measured, Setup, serving
+from bench.servers import PLAIN, MeasuredServer, Setup, serving
 from bench.wire import Pipe
 from support.binaries import Binary
 
@@ -16,7 +16,7 @@ class State:
     """State for one user, and the commands that create it."""
 
     name: str
-    made_by: Template
+    template: Template
     times: int = 1
     script: Script | None = None
     setup: Setup = PLAIN
@@ -67,7 +67,7 @@ OURS = [
     State("RL.TAKE, ONCE, 10 idempotency keys", _idempotent(10, _ONCE)),
 ]
 
-_SCRIPT = Script.named("token_bucket")
+_SCRIPT = Script.read("token_bucket")
 _HASH = template(" ".join(_SCRIPT.eval("{key}", "100 100 8640000 1")))
 STRING = "a string with an expiry (SET EX)"
 # The bucket is charged twice, because from the second charge on the tokens are a fraction.
@@ -94,12 +94,12 @@ def _bytes(binary: Binary, state: State, keys: int) -> int:
     with serving(binary, state.setup) as server:
         if state.script:
             server.admin.execute_command(*state.script.load)
-        before = _used(server)
+        before = _used_memory(server)
         with Pipe(server.port) as pipe:
-            fill(pipe, state.made_by, range(keys), state.times)
+            fill(pipe, state.template, range(keys), state.times)
         # The server's own memory is subtracted.
-        return round((_used(server) - before) / keys)
+        return round((_used_memory(server) - before) / keys)
 
 
-def _used(server: Measured) -> int:
+def _used_memory(server: MeasuredServer) -> int:
     return server.admin.info("memory")["used_memory"]

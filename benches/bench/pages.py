@@ -11,7 +11,7 @@ def text(name: str, **values: object) -> str:
     return Template((TEXTS / f"{name}.md").read_text()).substitute(values)
 
 
-def busy(load: float) -> str:
+def busy_note(load: float) -> str:
     if load < QUIET:
         return ""
     return (
@@ -27,8 +27,8 @@ QUIET = 0.5
 def table(heads: str, rows: Iterable[list[str]]) -> str:
     """Formats a table with heads like `name| number:`. A colon aligns a column to the right."""
     names = [head.strip() for head in heads.split("|")]
-    marks = ["--:" if name.endswith(":") else ":--" for name in names]
-    lines = [[name.removesuffix(":") for name in names], marks, *rows]
+    alignments = ["--:" if name.endswith(":") else ":--" for name in names]
+    lines = [[name.removesuffix(":") for name in names], alignments, *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

@@ -26,13 +26,13 @@ class Pair:
     most: float
 
     @classmethod
-    def of(cls, own: Sequence[float], around: Sequence[float]) -> "Pair":
-        ratios = [time / reference for time, reference in zip(own, around, strict=True)]
-        medians = map(statistics.median, (own, around, ratios))
+    def of(cls, times: Sequence[float], references: Sequence[float]) -> "Pair":
+        ratios = [time / reference for time, reference in zip(times, references, strict=True)]
+        medians = map(statistics.median, (times, references, ratios))
         return cls(*medians, min(ratios), max(ratios))
 
     @property
-    def is_noise(self) -> bool:
+    def is_noisy(self) -> bool:
         """Returns `True` if the rounds, or the medians and the rounds, contradict each other."""
         spread = self.most - self.least
         difference = abs(self.ns / self.reference_ns - self.ratio)
@@ -47,13 +47,13 @@ class Pair:
 
 def alternate(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, Pair]:
     """Returns the pair of each run by its name. Runs with noisy pairs are measured again."""
-    found = _rounds(reference, runs, rounds)
+    pairs = _rounds(reference, runs, rounds)
     for _ in range(TRIES):
-        noisy = {name: runs[name] for name, pair in found.items() if pair.is_noise}
+        noisy = {name: runs[name] for name, pair in pairs.items() if pair.is_noisy}
         if not noisy:
             break
-        found |= _rounds(reference, noisy, rounds)
-    return found
+        pairs |= _rounds(reference, noisy, rounds)
+    return pairs
 
 
 def _rounds(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, Pair]:
@@ -71,7 +71,7 @@ def _rounds(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, P
 def noise(value: object, name: str = "") -> Iterator[str]:
     """Yields a line for each noisy pair in the results of a section, at any depth."""
     if isinstance(value, Pair):
-        if value.is_noise:
+        if value.is_noisy:
             yield f"{name}: {value}, medians {value.ns / value.reference_ns:.2f}"
     elif isinstance(value, dict):
         for key, nested in value.items():

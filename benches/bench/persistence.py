@@ -14,7 +14,7 @@ from bench.calls import prepare
 from bench.fill import fill, template
 from bench.pairs import Pair, alternate
 from bench.scale import Scale
-from bench.servers import AOF, Measured, Setup, serving
+from bench.servers import AOF, MeasuredServer, Setup, serving
 from bench.wire import Pipe
 from support import poll
 from support.binaries import Binary
@@ -25,8 +25,8 @@ KEYS = {
     BUCKET: template("RL.TOKENBUCKET {key} 1000000 100000 3650d"),
 }
 RELOAD, REWRITE = "reload", "AOF rewrite"
-WRITING = [calls.SET_EX, calls.ADMITTED, calls.IN_USE, calls.LIMIT, calls.LIMIT_IN_USE]
-WRITING += [calls.LIMIT_FOUR, calls.MTAKE]
+WRITING_CALLS = [calls.SET_EX, calls.ADMITTED, calls.IN_USE, calls.LIMIT, calls.LIMIT_IN_USE]
+WRITING_CALLS += [calls.LIMIT_FOUR, calls.MTAKE]
 AOF_BATCH, AOF_BATCHES = 100, 20
 AS_COMMANDS = Setup("as commands", (("aof-use-rdb-preamble", "no"),))
 
@@ -47,9 +47,9 @@ def measure(binary: Binary, scale: Scale) -> Persistence:
             with Pipe(server.port) as pipe:
                 fill(pipe, form, range(scale.keys))
         pairs = {}
-        kinds: dict[str, Callable[[Measured], float]] = {RELOAD: _reload, REWRITE: _rewrite}
-        for kind, measured in kinds.items():
-            set_ex, bucket = (partial(measured, server) for server in servers)
+        kinds: dict[str, Callable[[MeasuredServer], float]] = {RELOAD: _reload, REWRITE: _rewrite}
+        for kind, run in kinds.items():
+            set_ex, bucket = (partial(run, server) for server in servers)
             pairs |= alternate(set_ex, {kind: bucket}, scale.rounds)
     return Persistence(scale.keys, pairs, _aof_bytes(binary))
 
@@ -58,7 +58,7 @@ def _aof_bytes(binary: Binary) -> dict[str, float]:
     """Returns the bytes that calls on one key add to the AOF, without the bytes that create the
     key.
     """
-    found = {}
+    bytes_per_call = {}
     with serving(binary, AOF) as server:
 
         def size() -> int:
@@ -66,26 +66,26 @@ def _aof_bytes(binary: Binary) -> dict[str, float]:
             # Writes are buffered while the disk is synchronised.
             return info["aof_current_size"] + info["aof_buffer_length"]
 
-        for call in WRITING:
+        for call in WRITING_CALLS:
             prepare(server, call)
             with Pipe(server.port) as pipe:
                 batch, lines = call.batch(0, AOF_BATCH), call.lines * AOF_BATCH
-                pipe.run(batch, lines, call.begins)
+                pipe.run(batch, lines, call.reply_prefix)
                 before = size()
                 for _ in range(AOF_BATCHES):
-                    pipe.run(batch, lines, call.begins)
-                found[call.name] = (size() - before) / (AOF_BATCH * AOF_BATCHES)
-    return found
+                    pipe.run(batch, lines, call.reply_prefix)
+                bytes_per_call[call.name] = (size() - before) / (AOF_BATCH * AOF_BATCHES)
+    return bytes_per_call
 
 
-def _reload(server: Measured) -> float:
+def _reload(server: MeasuredServer) -> float:
     """Saves and loads all keys, like a restart. Returns the processor time in nanoseconds."""
     before = server.cpu_seconds()
     server.admin.execute_command("DEBUG", "RELOAD")
     return (server.cpu_seconds() - before) * 1e9
 
 
-def _rewrite(server: Measured) -> float:
+def _rewrite(server: MeasuredServer) -> float:
     """Rewrites the AOF. Returns the processor time of the child in nanoseconds."""
 
     def children() -> float:

@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[1] / "measured"
 
 
 @dataclass(frozen=True)
-class Everything:
+class BenchmarkRun:
     """Results of a run of `make bench`."""
 
     server: str
@@ -25,7 +25,7 @@ class Everything:
 
 
 @dataclass(frozen=True)
-class Waits:
+class WaitingRun:
     """Results of a run of `make bench-waiting`."""
 
     server: str
@@ -34,13 +34,13 @@ class Waits:
     found: Waiting
 
 
-Kind = TypeVar("Kind", Everything, Waits)
-FILES = {Everything: "benchmarks.json", Waits: "waiting.json"}
+Kind = TypeVar("Kind", BenchmarkRun, WaitingRun)
+FILES = {BenchmarkRun: "benchmarks.json", WaitingRun: "waiting.json"}
 
 
-def write(run: Everything | Waits, folder: Path) -> Path:
+def write(run: BenchmarkRun | WaitingRun, folder: Path) -> Path:
     path = folder / FILES[type(run)]
-    path.write_text(_formatted(_plain(run)) + "\n")
+    path.write_text(_formatted(_to_json(run)) + "\n")
     return path
 
 
@@ -49,46 +49,48 @@ def _formatted(plain: Any, indent: str = "") -> str:
     line = json.dumps(plain)
     if not isinstance(plain, dict | list) or len(line) < 100:
         return line
-    within = indent + " "
+    inner = indent + " "
     if isinstance(plain, dict):
-        parts = [f"{json.dumps(name)}: {_formatted(each, within)}" for name, each in plain.items()]
-    elif any(isinstance(each, dict | list) for each in plain):
-        parts = [_formatted(each, within) for each in plain]
+        parts = [f"{json.dumps(name)}: {_formatted(value, inner)}" for name, value in plain.items()]
+    elif any(isinstance(item, dict | list) for item in plain):
+        parts = [_formatted(item, inner) for item in plain]
     else:
         return line
-    text = f",\n{within}".join(parts)
-    return f"{line[0]}\n{within}{text}\n{indent}{line[-1]}"
+    text = f",\n{inner}".join(parts)
+    return f"{line[0]}\n{inner}{text}\n{indent}{line[-1]}"
 
 
 def read(kind: type[Kind]) -> Kind:
     """Reads the results that docs/ shows."""
-    return _read(kind, json.loads((FOLDER / FILES[kind]).read_text()))
+    return _from_json(kind, json.loads((FOLDER / FILES[kind]).read_text()))
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _to_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         # JSON allows neither tuples nor numbers as names.
-        return [[_plain(name), _plain(each)] for name, each in value.items()]
+        return [[_to_json(name), _to_json(item)] for name, item in value.items()]
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_json(item) for item in value]
     return value
 
 
-def _read(kind: Any, plain: Any) -> Any:
+def _from_json(kind: Any, plain: Any) -> Any:
     if is_dataclass(kind):
-        of = get_type_hints(kind)
-        return kind(**{name: _read(of[name], each) for name, each in plain.items()})
-    origin, of = get_origin(kind), get_args(kind)
+        types = get_type_hints(kind)
+        return kind(**{name: _from_json(types[name], value) for name, value in plain.items()})
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        (some,) = (part for part in of if part is not type(None))
-        return None if plain is None else _read(some, plain)
+        (some,) = (part for part in arguments if part is not type(None))
+        return None if plain is None else _from_json(some, plain)
     if origin is dict:
-        return {_read(of[0], name): _read(of[1], each) for name, each in plain}
+        names, values = arguments
+        return {_from_json(names, name): _from_json(values, value) for name, value in plain}
     if origin is list:
-        return [_read(of[0], each) for each in plain]
+        return [_from_json(arguments[0], item) for item in plain]
     if origin is tuple:
-        kinds = of if len(of) == len(plain) and of[-1] is not ... else of[:1] * len(plain)
-        return tuple(_read(each, one) for each, one in zip(kinds, plain, strict=True))
+        is_of_fixed_length = len(arguments) == len(plain) and arguments[-1] is not ...
+        kinds = arguments if is_of_fixed_length else arguments[:1] * len(plain)
+        return tuple(_from_json(part, item) for part, item in zip(kinds, plain, strict=True))
     return plain

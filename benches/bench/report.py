@@ -28,8 +28,10 @@ from bench.valkey import Valkey
 HEADLINE = [ADMITTED.name, DENIED.name, LUA_BUCKET.name]
 # Calls with a separate table.
 SCRIPTS = {lua.name for _, lua in AGAINST_LUA}
-# SET EX on the server of each call.
-BASES = {call.name: SET_EX.on(call.setup).name for call in PRODUCTION}
+# Name of SET EX on the setup of each call.
+BASES = {call.name: SET_EX.with_setup(call.setup).name for call in PRODUCTION}
+# Ratios of instructions and of times. If two calls are below the first and above the second, their
+# figures contradict each other.
 FAR_FEWER, MORE_TIME = 0.6, 1.15
 
 
@@ -52,13 +54,15 @@ SECTIONS = [field.name for field in fields(Results)]
 def write(server: str, scale: Scale, results: Results, load: float) -> str:
     """Returns the page. `load` is the load average at the beginning of the run."""
     costs = [results.production, results.commands.costs if results.commands else None]
-    counts = {name: count for each in costs if each for name, count in each.counts.items()}
-    ratios = {name: pair.ratio for each in costs if each for name, pair in each.pairs.items()}
-    of = {name: count.least for name, count in counts.items()}
+    counts = {name: count for part in costs if part for name, count in part.counts.items()}
+    ratios = {name: pair.ratio for part in costs if part for name, pair in part.pairs.items()}
+    instructions = {name: count.least for name, count in counts.items()}
     headline = ""
-    if results.production and results.commands and of:
+    if results.production and results.commands and instructions:
         names = [*HEADLINE, *results.commands.peers]
-        multiples = ", ".join(f"{of[name] / of[SET_EX.name]:.2f} ({name})" for name in names)
+        multiples = ", ".join(
+            f"{instructions[name] / instructions[SET_EX.name]:.2f} ({name})" for name in names
+        )
         headline = f" Instructions of a decision, as a multiple of those of SET EX: {multiples}."
     parts = [
         pages.text(
@@ -68,14 +72,14 @@ def write(server: str, scale: Scale, results: Results, load: float) -> str:
             rounds=scale.rounds,
             connections=CONNECTIONS,
             pipeline=PIPELINE,
-            busy=pages.busy(load),
+            busy=pages.busy_note(load),
         )
     ]
     if results.production:
         parts.append(pages.text("production", costs=_costs(results.production, BASES)))
     if results.commands:
         shown = _costs(results.commands.costs, {})
-        floors, lua = _floors(results.commands, of), _against_lua(of, ratios)
+        floors, lua = _floors(results.commands, instructions), _against_lua(instructions, ratios)
         parts.append(pages.text("commands", costs=shown, floors=floors, lua=lua))
     if results.valkey:
         parts.append(_valkey(results.valkey))
@@ -109,16 +113,16 @@ def contradictions(found: object) -> Iterator[str]:
 
 
 def _goals(results: Results) -> str:
-    found = goals.of_results(results)
+    compared = goals.all_goals(results)
     missed = [
-        [one.description, f"{one.at_most:g}", f"{one.measured:.4g}"]
-        for one in found
-        if not one.is_met
+        [goal.description, f"{goal.at_most:g}", f"{goal.measured:.4g}"]
+        for goal in compared
+        if not goal.is_met
     ]
     if not missed:
-        return f"All {len(found)} are met."
+        return f"All {len(compared)} are met."
     table = pages.table("what| at most:| measured:", missed)
-    return f"{len(missed)} of {len(found)} are not met:\n\n{table}"
+    return f"{len(missed)} of {len(compared)} are not met:\n\n{table}"
 
 
 def _costs(shown: Costs, bases: dict[str, str]) -> str:

@@ -19,8 +19,8 @@ class Setup:
 
     name: str
     settings: tuple[tuple[str, str], ...] = ()
-    replica: bool = False
-    cluster: bool = False
+    has_replica: bool = False
+    is_cluster: bool = False
     module: Path = MODULE
     module_args: str = ""
 
@@ -30,12 +30,12 @@ AOF = Setup(
     "AOF everysec",
     (("appendonly", "yes"), ("appendfsync", "everysec"), ("auto-aof-rewrite-percentage", "0")),
 )
-REPLICA = Setup("a replica", replica=True)
-CLUSTER = Setup("a cluster", (("cluster-enabled", "yes"),), cluster=True)
+REPLICA = Setup("a replica", has_replica=True)
+CLUSTER = Setup("a cluster", (("cluster-enabled", "yes"),), is_cluster=True)
 SLOTS = 16_384
 
 
-class Measured(Server):
+class MeasuredServer(Server):
     """Server whose use of resources is read over a single connection."""
 
     @cached_property
@@ -50,23 +50,23 @@ class Measured(Server):
 
 @contextmanager
 def serving(
-    binary: Binary, setup: Setup = PLAIN, wrapped: Binary | None = None
-) -> Iterator[Measured]:
-    """Runs a server with a setup. `wrapped` is the same binary under a tool, for no replica."""
-    with Measured(
-        wrapped or binary,
+    binary: Binary, setup: Setup = PLAIN, wrapper: Binary | None = None
+) -> Iterator[MeasuredServer]:
+    """Runs a server with a setup, by the `wrapper` of a tool if there is one."""
+    with MeasuredServer(
+        wrapper or binary,
         module=setup.module,
         module_args=setup.module_args,
         **dict(setup.settings),
     ) as server:
-        if setup.cluster:
+        if setup.is_cluster:
             server.admin.execute_command("CLUSTER ADDSLOTS", *range(SLOTS))
             poll.until(
                 lambda: server.admin.execute_command("CLUSTER INFO")["cluster_state"] == "ok",
                 "the cluster serves all slots",
                 timeout=60,
             )
-        if not setup.replica:
+        if not setup.has_replica:
             yield server
             return
         with Server(binary, replicaof=f"127.0.0.1 {server.port}"):

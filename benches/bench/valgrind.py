@@ -5,8 +5,8 @@ Two influences change the counts, and both only add to them:
 * the seed that each server draws for its hash tables: a lookup compares the wrong key first if two
   share a bucket. On one server in three, SET EX takes 8,520 instructions instead of 8,370 for that
   reason. A call that is propagated looks up two commands, and RL.MTAKE four keys.
-* what the server does each second, some 100,000 instructions: on a busy machine more seconds pass
-  during as many calls.
+* what the server does each second, some 100,000 instructions: on a busy machine, the same calls
+  take more seconds.
 
 The calls on a server are therefore counted in stretches, and the result is the lowest count of all
 stretches on several servers. The lowest count misses what a call does less than once a stretch.
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.calls import Call, prepare
-from bench.servers import Measured, Setup, serving
+from bench.servers import MeasuredServer, Setup, serving
 from bench.wire import Pipe
 from support.binaries import Binary
 
@@ -35,7 +35,7 @@ PIPELINE = 100
 SERVERS = 5
 # Valgrind and vgdb name the pipes between them after the user and the host, by these variables. A
 # server overwrites its environment, and then valgrind would look for pipes of another name.
-NAMES_OF_PIPES = ("LOGNAME", "USER", "HOST", "HOSTNAME")
+PIPE_NAME_VARIABLES = ("LOGNAME", "USER", "HOST", "HOSTNAME")
 # Number of stretches. Each is shorter than a second, so that one of them excludes what the server
 # does each second.
 STRETCHES = 3
@@ -45,7 +45,7 @@ CACHE_LINE = 64
 # Lines of callgrind's output that name a source file: of a function, inlined code, or a callee.
 SOURCE_LINES = {"fl", "fi", "fe", "cfi", "cfl"}
 # Settings that make the server's periodic work as rare as possible.
-SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
+RARE_PERIODIC_WORK = (("hz", "1"), ("dynamic-hz", "no"))
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
         all_counts = [
             # Each server runs all kinds of calls, because its start under valgrind takes as long as
             # thousands of calls.
-            pool.submit(_counts, binary, setup, list(named.values()))
-            for setup, named in by_setup.items()
+            pool.submit(_counts, binary, setup, list(calls_by_name.values()))
+            for setup, calls_by_name in by_setup.items()
             for _ in range(servers)
         ]
-        for of_server in all_counts:
-            for name, count in of_server.result().items():
+        for server_counts in all_counts:
+            for name, count in server_counts.result().items():
                 found[name] = count.lower(found.get(name, count))
     return found
 
@@ -100,7 +100,7 @@ def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]
 class Counting:
     """Server whose instructions are counted."""
 
-    server: Measured
+    server: MeasuredServer
     folder: Path
 
     def since_last_dump(self) -> Counter[Line]:
@@ -110,15 +110,17 @@ class Counting:
     def dump(self) -> str:
         """Returns callgrind's output for the instructions since the last dump."""
         words = ["vgdb", f"--pid={self.server.pid}", "dump"]
-        nameless = {name: value for name, value in os.environ.items() if name not in NAMES_OF_PIPES}
-        subprocess.run(words, check=True, capture_output=True, timeout=120, env=nameless)
+        environment = {
+            name: value for name, value in os.environ.items() if name not in PIPE_NAME_VARIABLES
+        }
+        subprocess.run(words, check=True, capture_output=True, timeout=120, env=environment)
         (dump,) = self.folder.glob(f"count.{self.server.pid}.*")
         text = dump.read_text()
         dump.unlink()
         return text
 
 
-class Executed(NamedTuple):
+class ExecutedInstruction(NamedTuple):
     """Instruction, and the number of its executions."""
 
     # Program or library.
@@ -129,7 +131,7 @@ class Executed(NamedTuple):
     count: int
 
 
-def executed(dump: str) -> Iterator[Executed]:
+def executed_instructions(dump: str) -> Iterator[ExecutedInstruction]:
     """Parses callgrind's output. Instructions of a callee are not counted for its callers."""
     names: dict[str, str] = {}
     file, source, is_of_callee = "", "", False
@@ -148,14 +150,14 @@ def executed(dump: str) -> Iterator[Executed]:
         elif line.startswith("0x"):
             address, _, count = line.split()
             if not is_of_callee:
-                yield Executed(file, source, int(address, 16), int(count))
+                yield ExecutedInstruction(file, source, int(address, 16), int(count))
             is_of_callee = False
 
 
 def _lines(dump: str) -> Counter[Line]:
     """Returns the number of executed instructions, by cache line."""
     found: Counter[Line] = Counter()
-    for file, _, address, count in executed(dump):
+    for file, _, address, count in executed_instructions(dump):
         found[file, address // CACHE_LINE] += count
     return found
 
@@ -172,12 +174,12 @@ def counting_server(binary: Binary, setup: Setup) -> Iterator[Counting]:
             f" --callgrind-out-file={folder}/count.%p --log-file={folder}/log"
         )
         wrapper.write_text(
-            f"#!/bin/sh\nunset {' '.join(NAMES_OF_PIPES)}\n"
+            f"#!/bin/sh\nunset {' '.join(PIPE_NAME_VARIABLES)}\n"
             f'exec valgrind {options} {binary.path} "$@"\n'
         )
         wrapper.chmod(0o755)
-        seldom = replace(setup, settings=setup.settings + SELDOM)
-        with serving(binary, seldom, replace(binary, path=wrapper)) as server:
+        quiet_setup = replace(setup, settings=setup.settings + RARE_PERIODIC_WORK)
+        with serving(binary, quiet_setup, replace(binary, path=wrapper)) as server:
             yield Counting(server, folder)
             server.stop()
 
@@ -185,7 +187,7 @@ def counting_server(binary: Binary, setup: Setup) -> Iterator[Counting]:
 def _count(counting: Counting, call: Call) -> Count:
     """Counts the instructions per call on one server."""
     # A script takes ten times as long.
-    before, counted = (100, 200) if call.is_lua else (500, 1_000)
+    warm_up, counted = (100, 200) if call.is_lua else (500, 1_000)
     server = counting.server
     server.admin.flushall()
     prepare(server, call)
@@ -194,12 +196,12 @@ def _count(counting: Counting, call: Call) -> Count:
         def run(start: int, count: int) -> Counter[Line]:
             for first in range(start, start + count, PIPELINE):
                 batch = call.batch(first, PIPELINE)
-                pipe.run(batch, call.lines * PIPELINE, call.begins)
+                pipe.run(batch, call.lines * PIPELINE, call.reply_prefix)
             return counting.since_last_dump()
 
-        run(0, before)
-        starts = range(before, before + STRETCHES * counted, counted)
+        run(0, warm_up)
+        starts = range(warm_up, warm_up + STRETCHES * counted, counted)
         stretches = [run(start, counted) for start in starts]
         calls = [sum(lines.values()) / counted for lines in stretches]
-        touched = [sum(count >= counted for count in lines.values()) for lines in stretches]
-        return Count(min(calls), statistics.mean(calls), min(touched) * CACHE_LINE)
+        code_lines = [sum(count >= counted for count in lines.values()) for lines in stretches]
+        return Count(min(calls), statistics.mean(calls), min(code_lines) * CACHE_LINE)

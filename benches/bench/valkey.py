@@ -14,7 +14,7 @@ CALLS = [SET_EX, ADMITTED, IN_USE, DENIED, LIMIT, LIMIT_DENIED, DELAY, DELAY_DEN
 @dataclass(frozen=True)
 class Valkey:
     server: str
-    # By the call's name.
+    # Instructions per call, by the call's name.
     instructions: dict[str, float]
 
 

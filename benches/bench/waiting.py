@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from itertools import accumulate
 
 from bench import load
-from bench.servers import Measured, Setup, serving
+from bench.servers import MeasuredServer, Setup, serving
 from bench.wire import ReplyError, connect, pack
 from support.binaries import Binary
 
@@ -28,15 +28,15 @@ TTL = "10m"
 # Time to fetch a job, between the release of a place and the next request.
 FETCH_MS = 1
 
-# A caller was overtaken if it requested a place at least so much earlier than another caller, and
-# was served at least so much later. Closer requests may be reordered on different connections.
+# A caller was overtaken if it requested a place at least this much earlier than another caller, and
+# was served at least this much later. Closer requests may be reordered on different connections.
 APART_MS = JOB_MS
 
 Pause = Callable[[int], float]
 
 
 def full_jitter(attempt: int) -> float:
-    """Returns a random pause in milliseconds, below a bound that doubles: the usual advice."""
+    """Returns a random pause in milliseconds, below a bound that doubles with each attempt."""
     return random.uniform(0, min(1000, JOB_MS * 2**attempt))
 
 
@@ -131,7 +131,7 @@ def _median(runs: list[Run]) -> Run:
 class _Pool:
     """Workers of one run, in a single thread, which has little to do except wait."""
 
-    def __init__(self, server: Measured, pause: Pause | None, size: Size) -> None:
+    def __init__(self, server: MeasuredServer, pause: Pause | None, size: Size) -> None:
         self.server = server
         self.pause = pause
         self.size = size
@@ -184,9 +184,9 @@ class _Pool:
         turns = self._all_turns()
         waits = _waits(turns, now)
         jobs = [worker.jobs for worker in self.workers]
-        done = sum(jobs)
+        job_count = sum(jobs)
         return Way(
-            jobs_per_second=done / seconds,
+            jobs_per_second=job_count / seconds,
             in_use=sum(worker.busy for worker in self.workers) / (PLACES * seconds),
             median_ms=statistics.median(waits),
             p99_ms=waits[int(0.99 * (len(waits) - 1))],
@@ -194,12 +194,12 @@ class _Pool:
             overtaken=_overtaken(turns) / len(turns),
             fewest=min(jobs),
             most=max(jobs),
-            jain=done**2 / (len(jobs) * sum(count**2 for count in jobs)),
-            calls_per_job=calls / done,
-            server_us_per_job=cpu / done * 1e6,
+            jain=job_count**2 / (len(jobs) * sum(count**2 for count in jobs)),
+            calls_per_job=calls / job_count,
+            server_us_per_job=cpu / job_count * 1e6,
         )
 
-    def served(self, worker: "_Worker") -> float:
+    def record_grant(self, worker: "_Worker") -> float:
         now, since = self.loop.time(), self.waiting.pop(worker)
         self.turns.append((since, now))
         return now
@@ -215,10 +215,12 @@ def _overtaken(turns: list[tuple[float, float]]) -> int:
     turns = sorted(turns)
     requested = [requested for requested, _ in turns]
     # Earliest grant of the callers that requested a place at each time or later.
-    firsts = list(accumulate((served for _, served in reversed(turns)), min, initial=math.inf))
+    earliest_grants = list(
+        accumulate((served for _, served in reversed(turns)), min, initial=math.inf)
+    )
     apart = APART_MS / 1000
     return sum(
-        firsts[len(turns) - bisect_right(requested, since + apart)] < served - apart
+        earliest_grants[len(turns) - bisect_right(requested, since + apart)] < served - apart
         for since, served in turns
     )
 
@@ -261,19 +263,19 @@ class _Worker(asyncio.Protocol):
             return
         reply, self._received = self._received, b""
         if reply.startswith(b":"):
-            self._later(FETCH_MS, self.request)
+            self._call_later(FETCH_MS, self.request)
         elif not is_decision:
             self._pool.error = ReplyError(f"{reply[:200]!r}")
         elif reply.startswith(b"*5\r\n:1"):
-            self._began = self._pool.served(self)
-            self._later(JOB_MS, self._done)
+            self._began = self._pool.record_grant(self)
+            self._call_later(JOB_MS, self._done)
         elif self._pool.pause is None:
             self._pool.error = ReplyError(f"a waiting call was denied: {reply!r}")
         else:
-            self._later(self._pool.pause(self._denials), self._retry)
+            self._call_later(self._pool.pause(self._denials), self._retry)
             self._denials += 1
 
-    def _later(self, milliseconds: float, step: Callable[[], None]) -> None:
+    def _call_later(self, milliseconds: float, step: Callable[[], None]) -> None:
         self._pool.loop.call_later(milliseconds / 1000, step)
 
     def _done(self) -> None:
@@ -293,14 +295,14 @@ WAITERS_SETUP = Setup(
 
 
 def _release_us(binary: Binary, size: Size) -> dict[int, float]:
-    found = {}
+    microseconds = {}
     for count in (0, *size.waiters):
         with serving(binary, WAITERS_SETUP) as server, _waiters(server, count) as waiters:
             load.pin(server)
-            found[count] = statistics.median(
+            microseconds[count] = statistics.median(
                 _one_round(server, waiters, size.releases) for _ in range(size.rounds)
             )
-    return found
+    return microseconds
 
 
 # Numbers of holders, with their connections.
@@ -308,7 +310,7 @@ Waiters = deque[tuple[int, socket.socket]]
 
 
 @contextmanager
-def _waiters(server: Measured, count: int) -> Iterator[Waiters]:
+def _waiters(server: MeasuredServer, count: int) -> Iterator[Waiters]:
     """Connects clients, of which the first holds the only place and the others wait in order."""
     with ExitStack() as closing:
         waiters: Waiters = deque()
@@ -317,7 +319,7 @@ def _waiters(server: Measured, count: int) -> Iterator[Waiters]:
             connection.sendall(_acquire(number))
             waiters.append((number, connection))
             if number == 0:
-                _granted(connection)
+                _expect_grant(connection)
             else:
                 _wait_for_waiters(server, number)
         yield waiters
@@ -327,7 +329,7 @@ def _acquire(number: int) -> bytes:
     return pack(["RL.ACQUIRE", "pool", "1", TTL, f"worker-{number}", "BLOCK", "0"])
 
 
-def _granted(connection: socket.socket) -> None:
+def _expect_grant(connection: socket.socket) -> None:
     received = b""
     while received.count(b"\n") < 6:
         received += connection.recv(1000)
@@ -335,12 +337,12 @@ def _granted(connection: socket.socket) -> None:
         raise ReplyError(f"{received!r}")
 
 
-def _wait_for_waiters(server: Measured, count: int) -> None:
+def _wait_for_waiters(server: MeasuredServer, count: int) -> None:
     while server.admin.info("ratelimit_waiting")["ratelimit_blocked_clients"] < count:
         pass
 
 
-def _one_round(server: Measured, waiters: Waiters, releases: int) -> float:
+def _one_round(server: MeasuredServer, waiters: Waiters, releases: int) -> float:
     """Measures releases: the holder releases the place and joins the end of the queue."""
     before, began = server.cpu_seconds(), time.monotonic()
     time.sleep(IDLE_SECONDS)
@@ -354,6 +356,6 @@ def _one_round(server: Measured, waiters: Waiters, releases: int) -> float:
             raise ReplyError(f"{reply!r}")
         holder.sendall(_acquire(number))
         waiters.rotate(-1)
-        _granted(waiters[0][1])
-    took = time.monotonic() - began
-    return (server.cpu_seconds() - before - idle * took) / releases * 1e6
+        _expect_grant(waiters[0][1])
+    seconds = time.monotonic() - began
+    return (server.cpu_seconds() - before - idle * seconds) / releases * 1e6

@@ -33,7 +33,7 @@ def write(server: str, size: Size, results: Waiting, load: float) -> str:
     return pages.text(
         "waiting",
         server=server,
-        busy=pages.busy(load),
+        busy=pages.busy_note(load),
         workers=WORKERS,
         places=PLACES,
         job=JOB_MS,

@@ -1,6 +1,6 @@
 """Commands as bytes, and a connection that sends many of them at a time.
 
-Only the first reply is checked, and the lines are counted: the server is what is measured.
+Only the first reply is checked, and only lines are counted, so that the client needs little time.
 """
 
 import socket
@@ -39,12 +39,12 @@ class Pipe:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def run(self, batch: bytes, lines: int, begins: bytes = b"") -> None:
-        """Sends a batch, and waits for `lines` lines of replies that begin with `begins`."""
+    def run(self, batch: bytes, lines: int, reply_prefix: bytes = b"") -> None:
+        """Sends a batch, and waits for replies of `lines` lines that begin with `reply_prefix`."""
         self._socket.sendall(batch)
         received = self._receive(batch)
-        if not received.startswith(begins):
-            raise ReplyError(f"{batch[:200]!r}: {received[:200]!r}, and not {begins!r}")
+        if not received.startswith(reply_prefix):
+            raise ReplyError(f"{batch[:200]!r}: {received[:200]!r}, and not {reply_prefix!r}")
         lines -= received.count(b"\n")
         while lines > 0:
             lines -= self._receive(batch).count(b"\n")

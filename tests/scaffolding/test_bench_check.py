@@ -18,7 +18,7 @@ from bench.goals import MissingFigureError
 from bench.growth import Growth
 from bench.memory import Memory
 from bench.pairs import Pair
-from bench.record import Everything, Waits
+from bench.record import BenchmarkRun, WaitingRun
 from bench.report import Results
 from bench.scale import QUICK
 from bench.servers import AOF, CLUSTER, PLAIN, REPLICA
@@ -34,7 +34,7 @@ server = "Redis 7.0"
 
 [[budget]]
 call = "ours"
-to = "theirs"
+reference = "theirs"
 at_most = 0.8
 goal = 0.7
 """
@@ -150,14 +150,14 @@ def test_a_name_can_count_more_than_once(monkeypatch):
 
 
 def test_the_budgets_are_of_calls_that_are_measured():
-    named = {name for budget in budgets.load().budgets for name in (budget.call, budget.to)}
+    named = {name for budget in budgets.load().budgets for name in (budget.call, budget.reference)}
     assert named <= {call.name for call in ALL}
 
 
 def test_half_of_every_budget_is_too_little_for_a_server_that_just_kept_it():
     for budget in budgets.load().budgets:
-        instructions = {budget.call: budget.at_most * 1000, budget.to: 1000}
-        halved = Budget(budget.call, budget.to, budget.at_most / 2)
+        instructions = {budget.call: budget.at_most * 1000, budget.reference: 1000}
+        halved = Budget(budget.call, budget.reference, budget.at_most / 2)
         assert budgets.are_kept(budgets.compare([budget], instructions))
         assert not budgets.are_kept(budgets.compare([halved], instructions))
 
@@ -182,7 +182,7 @@ def test_time_that_contradicts_the_instructions_is_noise(ratio, is_noise):
 
 def test_calls_on_servers_of_other_settings_are_not_compared():
     counts = {call.name: count_of(8400) for call in PRODUCTION} | {ADMITTED.name: count_of(3700)}
-    pairs = {ADMITTED.name: pair(1.9), LIMIT.on(AOF).name: pair(1.0)}
+    pairs = {ADMITTED.name: pair(1.9), LIMIT.with_setup(AOF).name: pair(1.0)}
     assert list(report.contradictions(Costs(pairs, counts))) == []
 
 
@@ -198,7 +198,7 @@ def test_calls_on_servers_of_other_settings_are_not_compared():
     ],
 )
 def test_rounds_that_contradict_each_other_are_noise_in_every_section(found, is_noise):
-    assert found.is_noise == is_noise
+    assert found.is_noisy == is_noise
     sections = [
         Costs({"call": found}, {}),
         Commands(Costs({"call": found}, {}), []),
@@ -236,7 +236,7 @@ def test_noisy_pairs_are_measured_again(noisy_turns):
     )
     assert len(calls) == rounds * (1 + min(noisy_turns, pairs.TRIES))
     assert len(steady) == rounds
-    assert found["noisy"].is_noise == (noisy_turns > pairs.TRIES)
+    assert found["noisy"].is_noisy == (noisy_turns > pairs.TRIES)
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def whole_run(monkeypatch, tmp_path):
         monkeypatch.setattr(run.load, program, lambda: None)
     monkeypatch.setattr(run.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(run.binaries, "chosen", lambda: SimpleNamespace(name="Redis"))
-    record.write(Everything("Redis on 2 CPUs", 0.0, QUICK, Results()), record.FOLDER)
+    record.write(BenchmarkRun("Redis on 2 CPUs", 0.0, QUICK, Results()), record.FOLDER)
 
     def measure(fails: str, found: Growth) -> Results:
         def measured_section(section, *_):
@@ -267,7 +267,7 @@ def whole_run(monkeypatch, tmp_path):
         with pytest.raises(SystemExit) as ended:
             run.main()
         assert ended.value.code
-        return record.read(Everything).results
+        return record.read(BenchmarkRun).results
 
     return measure
 
@@ -286,7 +286,7 @@ def test_section_with_impossible_times_is_discarded(whole_run):
 
 
 def test_no_two_figures_that_are_published_contradict_each_other():
-    results = record.read(Everything).results
+    results = record.read(BenchmarkRun).results
     for section in report.SECTIONS:
         assert list(report.contradictions(getattr(results, section))) == []
 
@@ -305,8 +305,8 @@ def test_first_table_has_the_conditions_of_production():
     counts = production().counts
     for setup in (PLAIN, AOF, REPLICA, CLUSTER):
         for call in (SET_EX, ADMITTED, LIMIT):
-            name = call.on(setup).name
-            multiple = counts[name].least / counts[SET_EX.on(setup).name].least
+            name = call.with_setup(setup).name
+            multiple = counts[name].least / counts[SET_EX.with_setup(setup).name].least
             assert rows[name][2] == f"{multiple:.2f}"
 
 
@@ -316,18 +316,18 @@ def test_goal_without_a_figure_fails():
     counts = {call.name: count_of(1000) for call in others}
     timed = {call.name: pair(1.0) for call in others if call not in [SET_EX, *NEW_KEYS]}
     results = Results(production=costs, commands=Commands(Costs(timed, counts), []))
-    descriptions = {goal.description for goal in goals.of_results(results)}
+    descriptions = {goal.description for goal in goals.all_goals(results)}
     assert f"instructions of {NEW.name}, x SET EX, a new key" in descriptions
-    for missing in (NEW.name, SET_EX.on(AOF).name):
+    for missing in (NEW.name, SET_EX.with_setup(AOF).name):
         with pytest.raises(MissingFigureError, match=f"{missing}$"):
-            goals.of_results(
+            goals.all_goals(
                 Results(
                     production=replace(costs, counts=_without(costs.counts, missing)),
                     commands=Commands(Costs(timed, _without(counts, missing)), []),
                 )
             )
     with pytest.raises(MissingFigureError):
-        goals.of_results(Results(production=replace(costs, pairs={})))
+        goals.all_goals(Results(production=replace(costs, pairs={})))
 
 
 def _without(figures: dict[str, Count], name: str) -> dict[str, Count]:
@@ -335,7 +335,7 @@ def _without(figures: dict[str, Count], name: str) -> dict[str, Count]:
 
 
 def test_the_pages_show_the_measured_figures():
-    run, waits = record.read(Everything), record.read(Waits)
+    run, waits = record.read(BenchmarkRun), record.read(WaitingRun)
     pages = {
         "benchmarks": report.write(run.server, run.scale, run.results, run.load),
         "waiting": waiting_page.write(waits.server, waits.size, waits.found, waits.load),
@@ -345,7 +345,7 @@ def test_the_pages_show_the_measured_figures():
         assert text == page, "run benches/run.py --redraw"
 
 
-@pytest.mark.parametrize("kind", [Everything, Waits])
+@pytest.mark.parametrize("kind", [BenchmarkRun, WaitingRun])
 def test_measured_results_are_stored_unchanged(kind, tmp_path, monkeypatch):
     run = record.read(kind)
     record.write(run, tmp_path)

@@ -35,7 +35,7 @@ MAX_FILES = {
 @pytest.mark.skipif(not valgrind.is_installed(), reason="valgrind is not installed")
 @pytest.mark.parametrize("call", MAX_FILES, ids=lambda call: call.name)
 def test_a_call_crosses_few_files(call: Call) -> None:
-    files = files_of(call.on(AOF))
+    files = files_of(call.with_setup(AOF))
     assert files, "the module has no line tables"
     assert len(files) <= MAX_FILES[call], sorted(files)
 
@@ -44,12 +44,12 @@ def files_of(call: Call) -> set[str]:
     with valgrind.counting_server(binaries.chosen(), call.setup) as counting:
         prepare(counting.server, call)
         with Pipe(counting.server.port) as pipe:
-            pipe.run(call.batch(0, BEFORE), call.lines * BEFORE, call.begins)
+            pipe.run(call.batch(0, BEFORE), call.lines * BEFORE, call.reply_prefix)
             counting.dump()
-            pipe.run(call.batch(BEFORE, COUNTED), call.lines * COUNTED, call.begins)
+            pipe.run(call.batch(BEFORE, COUNTED), call.lines * COUNTED, call.reply_prefix)
             dump = counting.dump()
     instructions: Counter[str] = Counter()
-    for each in valgrind.executed(dump):
+    for each in valgrind.executed_instructions(dump):
         instructions[each.source] += each.count
     paths = (path for path, count in instructions.items() if count >= COUNTED)
     return {file for path in paths if (file := source(path))}
