@@ -1,13 +1,13 @@
-/* What the server itself spends on a command of five words that opens a key and answers five integers, whatever a
- * module computes in between. Measured beside RL.TOKENBUCKET, to know how much of its cost is ours to save.
+/* Commands that make the server do the same work as RL.TOKENBUCKET does, and compute nothing: the least that a command
+ * of a module can cost.
  *
  *   FLOOR.REPLY key a b c     answers five integers
  *   FLOOR.LOOK key a b c      opens the key, which holds a string, to read and change it, and changes nothing
- *   FLOOR.CHANGE key a b c    sees also to what a change entails: its TTL looked up, the key signalled, an event, and
- *                             the server's count of changes
+ *   FLOOR.CHANGE key a b c    opens the key, and does what a change needs: looks up the TTL, signals the key, raises an
+ *                             event, and increases the server's count of changes
  *   FLOOR.SEVERAL 4 key key key key ...    the same for four keys, with the reply of RL.MTAKE
  *
- * The module API is a table of functions that are asked by name, so that no header of the server is needed.
+ * Functions of the module API are looked up by name, so that no header of the server is needed.
  */
 #include <stddef.h>
 

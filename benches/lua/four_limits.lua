@@ -1,5 +1,5 @@
 -- Four token buckets in one key, a hash, all charged or none.
--- ARGV holds capacity, refill and period of the first, of the second, and so on.
+-- ARGV holds the capacity, refill and period of each bucket in turn.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local state = redis.call('HMGET', KEYS[1], 'updated', '1', '2', '3', '4')

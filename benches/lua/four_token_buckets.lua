@@ -1,5 +1,5 @@
--- As many token buckets as keys, all charged or none: looks at each, then charges each.
--- ARGV holds capacity, refill and period of the first, of the second, and so on.
+-- A token bucket for each key, all charged or none: reads every key, then charges every key.
+-- ARGV holds the capacity, refill and period of each bucket in turn.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local left, rates, allowed, wait = {}, {}, 1, 0

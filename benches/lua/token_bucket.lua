@@ -1,4 +1,4 @@
--- The token bucket that is copied most: time from the server, state in a hash, expiry once full.
+-- The usual token bucket script: time from the server, state in a hash, expiry once the bucket is full.
 local capacity, refill = tonumber(ARGV[1]), tonumber(ARGV[2])
 local period, cost = tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')

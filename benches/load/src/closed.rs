@@ -1,4 +1,4 @@
-//! Clients that each wait for their decision before they ask for the next.
+//! Closed loop: clients that each wait for a decision before they request the next.
 
 use crate::approach::{Approach, Step};
 use crate::{Failure, wire};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 struct Client {
     approach: Approach,
     stream: TcpStream,
-    heard: Vec<u8>,
+    received: Vec<u8>,
 }
 
-/// Numbers of what was granted, decided and sent.
+/// Numbers of granted requests, commands sent, and decisions.
 #[derive(Default)]
-struct Found {
+struct Totals {
     granted: usize,
     commands: usize,
     decisions: usize,
@@ -31,27 +31,27 @@ pub fn run(
     let mut clients = Vec::new();
     for (number, (approach, mut stream)) in approaches.into_iter().zip(streams).enumerate() {
         poll.registry().register(&mut stream, Token(number), Interest::READABLE)?;
-        clients.push(Client { approach, stream, heard: Vec::new() });
+        clients.push(Client { approach, stream, received: Vec::new() });
     }
     begin()?;
     let start = Instant::now();
     for client in &mut clients {
         client.begin()?;
     }
-    let mut found = Found::default();
+    let mut totals = Totals::default();
     let mut events = Events::with_capacity(1024);
-    // Until one is made, however long that takes.
-    while start.elapsed() < seconds || found.decisions == 0 {
+    // The loop lasts until there is a decision, even if that takes longer.
+    while start.elapsed() < seconds || totals.decisions == 0 {
         poll.poll(&mut events, Some(Duration::from_millis(10)))?;
         for event in &events {
-            clients[event.token().0].hear(&mut found)?;
+            clients[event.token().0].receive(&mut totals)?;
         }
     }
     Ok(format!(
         r#"{{"granted": {}, "decisions": {}, "commands": {}, "seconds": {:.6}}}"#,
-        found.granted,
-        found.decisions,
-        found.commands,
+        totals.granted,
+        totals.decisions,
+        totals.commands,
         start.elapsed().as_secs_f64(),
     ))
 }
@@ -62,19 +62,19 @@ impl Client {
         self.stream.write_all(request)
     }
 
-    fn hear(&mut self, found: &mut Found) -> io::Result<()> {
-        wire::receive(&mut self.stream, &mut self.heard)?;
-        if !self.approach.is_answered(&self.heard)? {
+    fn receive(&mut self, totals: &mut Totals) -> io::Result<()> {
+        wire::receive(&mut self.stream, &mut self.received)?;
+        if !self.approach.is_answered(&self.received)? {
             return Ok(());
         }
-        found.commands += self.approach.commands();
-        let step = self.approach.hear(&self.heard);
-        self.heard.clear();
+        totals.commands += self.approach.commands();
+        let step = self.approach.process_replies(&self.received);
+        self.received.clear();
         match step {
-            Step::Ask(request) => self.stream.write_all(&request),
+            Step::Send(request) => self.stream.write_all(&request),
             Step::Decided(is_granted) => {
-                found.granted += usize::from(is_granted);
-                found.decisions += 1;
+                totals.granted += usize::from(is_granted);
+                totals.decisions += 1;
                 self.begin()
             }
         }

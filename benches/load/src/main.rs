@@ -1,8 +1,8 @@
-//! Loads a server with clients that each wait for their decision before they ask for the next, and prints the results as
+//! Loads a server with clients that each wait for a decision before they request the next, and prints the results as
 //! JSON.
 //!
-//! `load PORT CLIENTS SECONDS APPROACH CAPACITY REFILL SHA` connects, prints "ready", waits for a line, and begins, so
-//! that its caller can look at the server before. All clients share one thread and one key.
+//! `load PORT CLIENTS SECONDS APPROACH CAPACITY REFILL SHA` connects, prints "ready", waits for a line, and begins. Its
+//! caller can read the server's counters before it sends the line. All clients share one thread and one key.
 
 mod approach;
 mod closed;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 fn main() -> ExitCode {
     match run(&env::args().skip(1).collect::<Vec<_>>()) {
-        Ok(found) => {
-            println!("{found}");
+        Ok(results) => {
+            println!("{results}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -36,14 +36,16 @@ fn run(words: &[String]) -> Result<String, Failure> {
                 .map(|_: usize| approach::Approach::new(approach, bucket, "user:0", sha))
                 .collect::<Result<Vec<_>, _>>()?;
             let streams = wire::connect(port.parse()?, clients.len())?;
-            closed::run(clients, streams, Duration::from_secs_f64(seconds.parse()?), || begin(&mut io::stdin().lock()))
+            closed::run(clients, streams, Duration::from_secs_f64(seconds.parse()?), || {
+                wait_for_start(&mut io::stdin().lock())
+            })
         }
-        _ => Err("what to do is in the head of benches/load/src/main.rs".into()),
+        _ => Err("usage: load PORT CLIENTS SECONDS APPROACH CAPACITY REFILL SHA".into()),
     }
 }
 
-/// Says that all is ready, and waits for a line.
-fn begin(input: &mut impl BufRead) -> io::Result<()> {
+/// Prints "ready", and waits for a line.
+fn wait_for_start(input: &mut impl BufRead) -> io::Result<()> {
     println!("ready");
     io::stdout().flush()?;
     input.read_line(&mut String::new())?;

@@ -21,20 +21,20 @@ pub fn connect(port: u16, count: usize) -> io::Result<Vec<TcpStream>> {
 pub fn pack(words: &[&str]) -> Vec<u8> {
     let mut packed = format!("*{}\r\n", words.len());
     for word in words {
-        write!(packed, "${}\r\n{word}\r\n", word.len()).expect("a string takes all");
+        write!(packed, "${}\r\n{word}\r\n", word.len()).expect("writing to a string cannot fail");
     }
     packed.into_bytes()
 }
 
 /// Appends all received bytes.
-pub fn receive(stream: &mut TcpStream, heard: &mut Vec<u8>) -> io::Result<()> {
-    let mut room = [0; 16384];
+pub fn receive(stream: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<()> {
+    let mut buffer = [0; 16384];
     loop {
-        match stream.read(&mut room) {
+        match stream.read(&mut buffer) {
             Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server hung up")),
             Ok(count) => {
-                heard.extend_from_slice(&room[..count]);
-                if count < room.len() {
+                received.extend_from_slice(&buffer[..count]);
+                if count < buffer.len() {
                     return Ok(());
                 }
             }
@@ -46,9 +46,9 @@ pub fn receive(stream: &mut TcpStream, heard: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// Returns the number of complete lines. A line that begins with a dash is returned as an error.
-pub fn lines(heard: &[u8]) -> io::Result<usize> {
+pub fn lines(received: &[u8]) -> io::Result<usize> {
     let mut count = 0;
-    for line in heard.split_inclusive(|&byte| byte == b'\n') {
+    for line in received.split_inclusive(|&byte| byte == b'\n') {
         if line.starts_with(b"-") {
             return Err(io::Error::other(String::from_utf8_lossy(line).into_owned()));
         }

@@ -29,8 +29,8 @@ impl Error {
 }
 
 impl fmt::Display for Error {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("there is no RocksDB")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("there is no RocksDB")
     }
 }
 
