@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 include project.mk
 
-# Ports of `make run` and `make gateway`; of `make console` and `make playground`.
+# Ports of `make run`, `make gateway`, `make console` and `make playground`.
 PORT ?= 6379
 GRPC ?= 8081
 HTTP ?= 8080
@@ -53,15 +53,15 @@ test-all: python-test python-console-test python-client-python python-deploy ser
 	$(JOBS) test-first-server test-second-server test-clients bench-check gateway-short console-short test-third-server \
 		test-read-back test-scaffolding
 
-# With less link-time optimization than the profile that is shipped.
+# Less link-time optimization than in the profile that is shipped makes the build faster.
 test-build: $(LIBCLANG)
 	cargo build --profile test-release --locked
 
 # A quarter of the cases of proptest; `make soak` tries 2,560.
 test-core: export PROPTEST_CASES ?= 64
 test-core: $(LIBCLANG) ## run the tests that need no server, and build the module for debugging
-	$(TESTED) cargo test --workspace --locked
-	$(TESTED) cargo build --workspace --all-targets --locked
+	$(TEST_WRAPPER) cargo test --workspace --locked
+	$(TEST_WRAPPER) cargo build --workspace --all-targets --locked
 	cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "$(TARGET_PATH)"
 
 EVERY_SERVER = $$(grep -l every_server tests/test_*.py)
@@ -95,13 +95,13 @@ soak: python-test server build ## run the long form of the tests that have one: 
 	PROPTEST_CASES=2560 cargo test --package ratelimit-core --locked
 	RATELIMIT_LONG=1 $(PYTHON) scripts/on_server.py 1 --timeout 3600 --durations 10 $$(grep -l 'scaled(' tests/test_*.py)
 
-# Mutated payloads and effects take another seed every time unless one is given.
+# Payloads and effects are mutated with another seed each time, unless FUZZ_SEED is given.
 FUZZ_MUTATIONS ?= 1000000
 FUZZ_SEED ?= $(shell date +%s)
-MUTATED = RATELIMIT_MUTATIONS=$(FUZZ_MUTATIONS) RATELIMIT_SEED=$(FUZZ_SEED)
+MUTATION_SETTINGS = RATELIMIT_MUTATIONS=$(FUZZ_MUTATIONS) RATELIMIT_SEED=$(FUZZ_SEED)
 fuzz: python-test server build ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
 	$(MAKE) -C fuzz
-	$(MUTATED) $(PYTHON) scripts/on_server.py 1 -rP -k mutated tests/test_corrupt_payloads.py tests/test_effect_mutations.py
+	$(MUTATION_SETTINGS) $(PYTHON) scripts/on_server.py 1 -rP -k mutated tests/test_corrupt_payloads.py tests/test_effect_mutations.py
 
 corpora: ## pack the fewest inputs that cover as much as fuzz/corpus and what `make fuzz` has found since
 	$(MAKE) -C fuzz corpora
@@ -140,7 +140,7 @@ lint: lint-rust gateway-lint lint-python ## check formatting, lints and document
 lint-rust: $(LIBCLANG)
 	cargo fmt --all --check
 	for package in $(OWN_PACKAGES); do cargo fmt --check --manifest-path $$package/Cargo.toml || exit 1; done
-	$(LINTED) cargo build --workspace --all-targets --locked
+	$(WITH_LINTS) cargo build --workspace --all-targets --locked
 	cargo clippy --locked --manifest-path benches/load/Cargo.toml --target-dir target/load -- -D warnings
 
 lint-python: python-lint
@@ -159,7 +159,7 @@ msrv: $(LIBCLANG) ## build with the oldest Rust that Cargo.toml names
 	rustup toolchain install --profile minimal --no-self-update $(OLDEST_RUST)
 	cargo +$(OLDEST_RUST) build --workspace --locked --target-dir target/msrv
 
-# The crate libc has other types there. Nothing is linked, so any C compiler will do.
+# On musl, the crate libc has other types. Nothing is linked, so any C compiler will do.
 MUSL_TARGET := $(shell uname -m)-unknown-linux-musl
 musl: $(LIBCLANG) ## check that the module compiles for musl
 	rustup target add $(MUSL_TARGET)

@@ -6,16 +6,16 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TARGET_PATH := $(if $(filter /%,$(TARGET)),,$(REPOSITORY)/)$(TARGET)
 export RATELIMIT_MODULE ?= $(TARGET_PATH)/release/libredis_ratelimit.so
 
-# Creates .venv, again if a named Python differs from its Python.
+# Python that creates .venv. If another Python is named, .venv is created again.
 PYTHON3 ?= $(or $(wildcard $(ROOT).venv/bin/python),python3)
 PYTHON := $(ROOT).venv/bin/python
 
 # Server to start or to test on; by default the first one found.
 SERVER ?=
-CHOSEN = SERVER="$$($(PYTHON) $(ROOT)tests/support/binaries.py --chosen)"
+WITH_SERVER = SERVER="$$($(PYTHON) $(ROOT)tests/support/binaries.py --chosen)"
 
-# Compiles a workspace with Clippy's lints and checks its documentation. `make TESTED='$(LINTED)'` tests the same build.
-LINTED = RUSTC_WORKSPACE_WRAPPER='$(REPOSITORY)/scripts/lint_crate.sh' CLIPPY_ARGS=-Dwarnings
+# Compiles a workspace with Clippy's lints and checks its documentation. `make TEST_WRAPPER='$(WITH_LINTS)'` tests the same build.
+WITH_LINTS = RUSTC_WORKSPACE_WRAPPER='$(REPOSITORY)/scripts/lint_crate.sh' CLIPPY_ARGS=-Dwarnings
 
 # bindgen needs libclang. Where the system has none, PyPI's is used, which comes without C headers.
 export BINDGEN_EXTRA_CLANG_ARGS := $(or $(BINDGEN_EXTRA_CLANG_ARGS),-idirafter$(shell cc -print-file-name=include 2>/dev/null))

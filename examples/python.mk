@@ -3,12 +3,12 @@ include ../../project.mk
 .DEFAULT_GOAL := run
 .PHONY: run test
 
-# The package for Python, as it is in its folder.
+# The package for Python from its folder.
 export PYTHONPATH := $(REPOSITORY)/clients/python/src
 
-# A program and its server, which end with make, whatever ends that.
+# Runs a program beside its server. Both end when make ends.
 BESIDE_SERVER = exec $(PYTHON) ../local_server.py --parent $$PPID
 
 run test: python-examples module
-test: ## the tests, with $SERVER
+test: ## run the tests, with $SERVER
 	$(PYTHON) -m pytest
