@@ -16,7 +16,7 @@ import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from debian_folder import CACHE, debian, inside
+from debian_folder import CACHE, command_inside, debian
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
@@ -28,7 +28,7 @@ CLONE = f"{HOME}/my projects/redis-ratelimit"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 CALL = b"RL.TOKENBUCKET user:42 200 100 60s\r\n"
 REPLY = b"*5\r\n:1\r\n:200\r\n:199\r\n:0\r\n:600\r\n"
-# On its first call, rustup reports what it downloads.
+# Programs that report a download on their first call, like those of rustup.
 MESSAGE = 'mkdir ~/.rustup 2>/dev/null && echo "info: syncing channel updates" >&2'
 RUSTUP = f'#!/bin/sh\n{MESSAGE}\nexec {TOOLCHAIN}/bin/${{0##*/}} "$@"\n'
 
@@ -59,7 +59,7 @@ def prepare(suite: str, root: Path) -> list[str]:
     subprocess.run(["chown", "-R", f"{USER}:{USER}", root / HOME.lstrip("/")], check=True)
     words = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c"]
     words += ['ulimit -Sn 1024 && cd "$0" && exec "$@"', CLONE]
-    return inside(root, mounts, environment, words)
+    return command_inside(root, mounts, environment, words)
 
 
 def make_run(prefix: list[str], port: int) -> None:

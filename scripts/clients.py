@@ -25,7 +25,7 @@ def main() -> int:
             if case.reason.startswith(NOT_TESTED):
                 reasons[library[1]] = case.reason
     print("\n| library | passed | failed | skipped | |\n|---|---|---|---|---|")
-    for library, counts in sorted(outcomes.items(), key=lambda found: found[0].lower()):
+    for library, counts in sorted(outcomes.items(), key=lambda item: item[0].lower()):
         numbers = " | ".join(str(counts[outcome]) for outcome in OUTCOMES)
         print(f"| {library} | {numbers} | {reasons.get(library, '')} |")
     print(f"\ntested: {len(outcomes.keys() - reasons.keys())} of {len(outcomes)} libraries")

@@ -4,22 +4,22 @@
 set -eu
 name="$1" program="$2" folder="$3" maintainer="$4"
 repository="$(dirname "$(cd "$(dirname "$0")" && pwd)")"
-here="$repository/$name" package="ratelimit-$name"
+sources="$repository/$name" package="ratelimit-$name"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' "$repository/gateway/Cargo.toml" | head -1)"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 root="$work/root" doc="$work/root/usr/share/doc/$package"
 install -D -m 755 "$program" "$root/usr/bin/$package"
-install -D -m 644 "$here/packaging/$package.service" "$root/usr/lib/systemd/system/$package.service"
+install -D -m 644 "$sources/packaging/$package.service" "$root/usr/lib/systemd/system/$package.service"
 install -D -m 644 "$repository/docs/$name.md" "$doc/$name.md"
 install -D -m 644 "$repository/LICENSE" "$doc/copyright"
 if test "$name" = gateway; then
-    # The name under which it takes the place of envoyproxy/ratelimit.
+    # Name of the program of envoyproxy/ratelimit, which the gateway replaces.
     ln -s "$package" "$root/usr/bin/ratelimit"
     install -m 644 "$repository/docs/envoy-ratelimit.md" "$doc"
-    install -m 644 "$here/gateway.example.yaml" "$doc"
+    install -m 644 "$sources/gateway.example.yaml" "$doc"
     install -d "$doc/proxies"
-    install -m 644 "$here/proxies/"* "$doc/proxies"
+    install -m 644 "$sources/proxies/"* "$doc/proxies"
 fi
 mkdir "$work/debian"
 printf 'Source: %s\n\nPackage: %s\nArchitecture: any\n' "$package" "$package" >"$work/debian/control"
@@ -27,7 +27,7 @@ depends="$(cd "$work" && dpkg-shlibdeps -O "root/usr/bin/$package" 2>/dev/null |
 test -n "$depends" || { echo "dpkg-shlibdeps found no dependencies" >&2; exit 1; }
 architecture="$(dpkg --print-architecture)"
 mkdir "$root/DEBIAN"
-cat - "$here/packaging/description" >"$root/DEBIAN/control" <<END
+cat - "$sources/packaging/description" >"$root/DEBIAN/control" <<END
 Package: $package
 Version: $version-1
 Architecture: $architecture

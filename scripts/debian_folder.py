@@ -33,10 +33,11 @@ def debian(suite: str, packages: list[str], folder: Path) -> Path:
     return folder
 
 
-def inside(
+def command_inside(
     root: Path, mounts: dict[str, str], environment: dict[str, str], words: list[str]
 ) -> list[str]:
-    """Returns words that run a command through `words` in the system in the folder `root`.
+    """Returns the words of a command that runs `words` in the system in the folder `root`. Further
+    arguments of the command are added to `words`.
 
     `mounts` maps folders and files of this machine to their paths there. Processes and mounts end
     with the command.
@@ -47,10 +48,10 @@ def inside(
     }
     steps = ["mount --make-rprivate /", shlex.join(["mount", "-t", "proc", "proc", f"{root}/proc"])]
     for source, target in mounts.items():
-        at = root / target.lstrip("/")
-        at.parent.mkdir(parents=True, exist_ok=True)
-        at.mkdir(exist_ok=True) if Path(source).is_dir() else at.touch()
-        steps.append(shlex.join(["mount", "--rbind", source, str(at)]))
+        path = root / target.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(exist_ok=True) if Path(source).is_dir() else path.touch()
+        steps.append(shlex.join(["mount", "--rbind", source, str(path)]))
     settings = [f"{name}={value}" for name, value in environment.items()]
     steps.append(f'exec {shlex.join(["chroot", str(root), "env", "-i", *settings, *words])} "$@"')
     namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]

@@ -43,7 +43,7 @@ class Lane:
     # Times at which admitted calls may act, and at which denied calls were made.
     admitted: list[float] = field(default_factory=list)
     denied: list[float] = field(default_factory=list)
-    # Times and the remaining amounts at them.
+    # Remaining amounts, each after its time.
     remaining: list[tuple[float, int]] = field(default_factory=list)
 
     @property
@@ -52,23 +52,23 @@ class Lane:
         name, *numbers = self.command
         return (str(name).removeprefix("RL."), *numbers)
 
-    def call(self, client: Redis, at: float) -> None:
+    def call(self, client: Redis, time: float) -> None:
         name, *numbers = self.command
         allowed, _, _, wait_ms, _ = client.execute_command(name, self.title, *numbers)
         if allowed:
-            self.admitted.append(at + wait_ms / 1000)
+            self.admitted.append(time + wait_ms / 1000)
         else:
-            self.denied.append(at)
+            self.denied.append(time)
 
-    def sample(self, client: Redis, at: float) -> None:
+    def sample(self, client: Redis, time: float) -> None:
         _, _, remaining, _, _ = client.execute_command("RL.PEEK", self.title, *self.spec)
-        self.remaining.append((at, remaining))
+        self.remaining.append((time, remaining))
 
-    def in_trailing_window(self, at: float) -> int:
-        """Returns the number of calls that have acted in the window that ends at `at`. Waits are in
-        whole milliseconds, so a call one window earlier may seem to be a millisecond closer.
+    def in_trailing_window(self, time: float) -> int:
+        """Returns the number of calls that have acted in the window that ends at `time`. Waits are
+        in whole milliseconds, so a call one window earlier may seem to be a millisecond closer.
         """
-        return sum(at - WINDOW + 0.001 < effect <= at for effect in self.admitted)
+        return sum(time - WINDOW + 0.001 < effect <= time for effect in self.admitted)
 
     @property
     def most_in_a_window(self) -> int:
@@ -106,10 +106,10 @@ def lanes() -> list[Lane]:
 
 def traffic() -> list[float]:
     """Returns times of calls: two bursts around a boundary of windows, a flood, a steady stream."""
-    chance = random.Random(1)
+    rng = random.Random(1)
     times = [8.6 + 0.1 * call for call in range(12)]
     times += [10.2 + 0.1 * call for call in range(12)]
-    times += [22 + 5 * chance.random() ** 2 for _ in range(25)]
+    times += [22 + 5 * rng.random() ** 2 for _ in range(25)]
     times += [32 + 0.7 * call for call in range(36)]
     return sorted(times)
 
@@ -118,16 +118,17 @@ def measure(server: Server, clock: Clock) -> list[Lane]:
     results, calls = lanes(), traffic()
     samples = [END * step / SAMPLES for step in range(SAMPLES + 1)]
     steps = sorted(
-        [(at, Lane.call) for at in calls] + [(at, Lane.sample) for at in [*samples, *calls]],
+        [(time, Lane.call) for time in calls]
+        + [(time, Lane.sample) for time in [*samples, *calls]],
         key=itemgetter(0),
     )
     # The traffic starts at a boundary of windows.
     start = clock.now - clock.now % int(WINDOW * UNITS_US["s"]) + int(WINDOW * UNITS_US["s"])
     with server.client() as client:
-        for at, step in tqdm(steps, desc="calls and samples", unit="", mininterval=0.5):
-            clock.set(start + round(at * UNITS_US["s"]))
+        for time, step in tqdm(steps, desc="calls and samples", unit="", mininterval=0.5):
+            clock.set(start + round(time * UNITS_US["s"]))
             for lane in results:
-                step(lane, client, at)
+                step(lane, client, time)
     return results
 
 
@@ -151,7 +152,7 @@ def draw(results: list[Lane], server: str, path: Path) -> None:
 
 def draw_lane(lane: Lane, axes: Axes) -> None:
     instants = [END * step / 1200 for step in range(1201)]
-    in_window = [lane.in_trailing_window(at) for at in instants]
+    in_window = [lane.in_trailing_window(instant) for instant in instants]
     axes.fill_between(instants, in_window, step="post", color=BLUE, alpha=0.25, linewidth=0,
                       label=f"acted in the last {WINDOW:.0f} s")  # fmt: skip
     axes.axhline(LIMIT, color=BLUE, linewidth=0.8, linestyle="--")

@@ -59,7 +59,7 @@ def main() -> None:
     files.allow_many()
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         log = Path(directory, "server.log")
-        with ending(run.start(binary.path, port, arguments.module, log)) as server:
+        with terminated_at_end(run.start(binary.path, port, arguments.module, log)) as server:
             with redis.Redis(
                 host=HOST, port=port, protocol=2, socket_timeout=START_SECONDS
             ) as client:
@@ -67,7 +67,7 @@ def main() -> None:
                 for name, limit in POLICIES.items():
                     client.execute_command("RL.POLICYSET", name, *limit.split())
             server_options = ("serve", "--server", f"redis://{HOST}:{port}")
-            words = [
+            gateway_words = [
                 *(arguments.gateway, *server_options, "--drain", "0s"),
                 *("--grpc", f"{HOST}:{grpc_port}", "--http", f"{HOST}:{http_port}"),
             ]
@@ -77,11 +77,11 @@ def main() -> None:
                 *("--listen", f"{HOST}:{console_port}"),
                 *("--gateway", f"http://{HOST}:{http_port}"),
             ]
-            with_token = os.environ | {"RATELIMIT_CONSOLE_WRITE_TOKEN": token}
+            environment = os.environ | {"RATELIMIT_CONSOLE_WRITE_TOKEN": token}
             with (
-                ending(lifetime.start(words, start_new_session=True)) as gateway,
-                ending(
-                    lifetime.start(console_words, start_new_session=True, env=with_token)
+                terminated_at_end(lifetime.start(gateway_words, start_new_session=True)) as gateway,
+                terminated_at_end(
+                    lifetime.start(console_words, start_new_session=True, env=environment)
                 ) as console,
             ):
                 wait_until_ready(http_port, "/readyz", gateway, "gateway")
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def terminated_at_end(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """Ends the process at the end of the block, gracefully if possible."""
     try:
         yield process
@@ -114,13 +114,13 @@ def wait_until_ready(port: int, path: str, program: subprocess.Popen[bytes], nam
     deadline = time.monotonic() + START_SECONDS
     while program.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            if answer(port, path)[0] == 200:
+            if fetch(port, path)[0] == 200:
                 return
         time.sleep(0.05)  # poll until it answers
     sys.exit(f"the {name} did not start")
 
 
-def answer(port: int, path: str, data: object = None) -> tuple[int, dict[str, str], str]:
+def fetch(port: int, path: str, data: object = None) -> tuple[int, dict[str, str], str]:
     body = None if data is None else json.dumps(data).encode()
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}{path}", body, timeout=30) as response:
@@ -137,7 +137,7 @@ def show_first_requests(port: int, grpc_port: int, http_port: int) -> None:
     print("\nForward auth, for Traefik, Caddy, nginx and HAProxy:")
     print(f"  curl -i http://{HOST}:{http_port}/check")
     for _ in range(3):
-        status, headers, _ = answer(http_port, "/check")
+        status, headers, _ = fetch(http_port, "/check")
         lowered = {name.lower(): value for name, value in headers.items()}
         retry_after = f", Retry-After {lowered['retry-after']}" if "retry-after" in lowered else ""
         print(f"    {status}  RateLimit: {lowered.get('ratelimit')}{retry_after}")
@@ -147,16 +147,16 @@ def show_first_requests(port: int, grpc_port: int, http_port: int) -> None:
     with grpc.insecure_channel(f"{HOST}:{grpc_port}") as channel:
         should_rate_limit = channel.unary_unary(f"/{METHOD}")
         for _ in range(2):
-            print(f"    {overall_code(should_rate_limit(encoded(), timeout=30))}")
+            print(f"    {overall_code(should_rate_limit(encoded_request(), timeout=30))}")
     print("\nThe same service in JSON:")
     print(f"  curl -d '{request}' \\\n    http://{HOST}:{http_port}/json")
-    status, _, body = answer(http_port, "/json", REQUEST)
+    status, _, body = fetch(http_port, "/json", REQUEST)
     print(f"    {status}  {json.loads(body)['overallCode']}")
     print(f"\nMetrics: http://{HOST}:{http_port}/metrics")
     print("docs/gateway.md has the lines for each proxy.")
 
 
-def encoded() -> bytes:
+def encoded_request() -> bytes:
     """Encodes the request as a message of protobuf: numbered fields, each with its length."""
 
     def field(number: int, value: bytes) -> bytes:

@@ -6,7 +6,7 @@ set -eu
 tools="$("$1" --print sysroot)/bin"
 "$tools/clippy-driver" "$@"
 
-# cargo also queries the compiler, and compiles tests.
+# Queries of the compiler and tests have no documentation.
 test -n "${CARGO_PRIMARY_PACKAGE:-}" || exit 0
 case " $* " in (*" --test "*) exit ;; esac
 

@@ -37,13 +37,13 @@ class Run:
 
 def servers() -> list[tuple[str, Path]]:
     """Returns the servers, each with its origin."""
-    found = [("`make test`", path) for path in binaries.available()]
+    reachable = [("`make test`", path) for path in binaries.available()]
     for suite, program in product(SUITES, PROGRAMS):
         try:
-            found.append((f"Debian {suite}", server(suite, program, PROGRAMS)))
+            reachable.append((f"Debian {suite}", server(suite, program, PROGRAMS)))
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
             print(f"not tested on {program} of Debian {suite}: {error}", file=sys.stderr)
-    return found
+    return reachable
 
 
 def run(path: Path, arguments: list[str]) -> Run:

@@ -20,7 +20,7 @@ SHIPPED = ["README.md", "CHANGELOG.md", "LICENSE", "redis.conf.example", "docs",
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
-def name() -> str:
+def archive_name() -> str:
     """Returns the name of the archive. It ends in -musl if rustc builds for that C library."""
     manifest = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
     rustc = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -41,12 +41,12 @@ def copy_documents() -> None:
 
 
 def without_dead_links(document: Path, folder: Path) -> str:
-    def kept(link: re.Match[str]) -> str:
+    def replacement(link: re.Match[str]) -> str:
         target = (document.parent / link[2]).resolve()
         is_shipped = target.exists() and target.is_relative_to(folder.resolve())
         return link[0] if is_shipped else link[1]
 
-    return LINK.sub(kept, document.read_text())
+    return LINK.sub(replacement, document.read_text())
 
 
 def make_tarball(module: Path) -> None:
@@ -54,8 +54,8 @@ def make_tarball(module: Path) -> None:
     copy_documents()
     shutil.copy(module, DOCUMENTS)
     (DOCUMENTS / module.name).chmod(0o755)
-    with tarfile.open(FOLDER / f"{name()}.tar.gz", "w:gz") as archive:
-        archive.add(DOCUMENTS, name())
+    with tarfile.open(FOLDER / f"{archive_name()}.tar.gz", "w:gz") as archive:
+        archive.add(DOCUMENTS, archive_name())
     shutil.rmtree(DOCUMENTS)
 
 

@@ -36,11 +36,11 @@ def output(*words: str | Path) -> str:
         return ""
 
 
-def uv_variables(listed: str) -> dict[str, str]:
+def uv_variables(pip_config: str) -> dict[str, str]:
     """Returns uv's variables for the output of `pip config list`."""
     found = {}
     for section in ("global.", "install.", ":env:."):
-        for line in listed.splitlines():
+        for line in pip_config.splitlines():
             name, _, value = line.partition("=")
             variable = VARIABLES.get(name.removeprefix(section))
             if variable and name.startswith(section):
@@ -53,8 +53,8 @@ def uv_variables(listed: str) -> dict[str, str]:
 
 def create(venv: Path) -> None:
     """Creates the environment, unless it works and has this Python."""
-    here = f"{sys.base_prefix} {sys.version_info[:3]}\n"
-    if output(venv / "bin/python", "-c", PRINT_PYTHON) != here:
+    this_python = f"{sys.base_prefix} {sys.version_info[:3]}\n"
+    if output(venv / "bin/python", "-c", PRINT_PYTHON) != this_python:
         python = Path(sys.executable).resolve()
         subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
 

@@ -52,9 +52,9 @@ def _lines() -> Iterator[str]:
         yield f"### {topic}\n"
         for name in names.split():
             file = f"tests/test_{name}.py"
-            promise, *more = _promises(file)
+            promise, *further = _promises(file)
             yield f"* {promise} {_link(file)}"
-            yield from (f"  * {item}" for item in more)
+            yield from (f"  * {item}" for item in further)
             limits += [f"* {limit} {_link(file)}" for limit in _items("-", file)]
         yield ""
     yield "## What is not promised\n"

@@ -73,7 +73,7 @@ def main() -> None:
                 wait_until_ready(client, server, log)
                 show_first_calls(client, port)
             lifetime.wait_for_end(server)
-            sys.exit(f"the server has ended. {printed(log)}")
+            sys.exit(f"the server has ended. {output_text(log)}")
         except KeyboardInterrupt:
             print("\nshutting the server down")
         finally:
@@ -89,15 +89,15 @@ def free_port(word: str) -> int:
     port = int(word) if word.isascii() and word.isdecimal() else None
     if port not in PORTS:
         sys.exit(f"{word or '(nothing)'} is no port: those are {PORTS[0]} to {PORTS[-1]}")
-    if reason := reason_against(port):
+    if reason := reason_unusable(port):
         # Suggest no port below 1024, which most users may not open.
         others = (*range(max(port + 1, 1024), PORTS.stop), *range(1024, port))
-        another = next(other for other in others if not reason_against(other))
+        another = next(other for other in others if not reason_unusable(other))
         sys.exit(f"{HOST}:{port}: {reason}. Another port: make run PORT={another}")
     return port
 
 
-def reason_against(port: int) -> str | None:
+def reason_unusable(port: int) -> str | None:
     """Returns the reason why no server can listen on the port, or None."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -135,10 +135,10 @@ def wait_until_ready(client: redis.Redis, server: subprocess.Popen[bytes], log: 
             return
         except redis.RedisError:
             time.sleep(0.05)  # poll until it answers
-    sys.exit(f"the server did not start. {printed(log)}")
+    sys.exit(f"the server did not start. {output_text(log)}")
 
 
-def printed(log: Path) -> str:
+def output_text(log: Path) -> str:
     text = log.read_text(errors="replace").strip()
     return f"It printed:\n{text}" if text else "It printed nothing."
 

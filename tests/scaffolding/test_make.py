@@ -132,8 +132,8 @@ def test_archive_is_named_by_its_c_library(
     (tmp_path / "rustc").write_text(f"#!/bin/sh\necho host: x86_64-unknown-{host}\n")
     (tmp_path / "rustc").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert re.fullmatch(rf"redis-ratelimit-[\d.]+-linux-[a-z0-9_]+?{ends}", package.name())
-    assert package.name().endswith("-musl") == bool(ends)
+    assert re.fullmatch(rf"redis-ratelimit-[\d.]+-linux-[a-z0-9_]+?{ends}", package.archive_name())
+    assert package.archive_name().endswith("-musl") == bool(ends)
 
 
 def test_debian_package_needs_dpkg_shlibdeps(
