@@ -95,7 +95,7 @@ def main() -> int:
     verdicts = verdicts_of(file_budgets.budgets, counts)
     print(table(verdicts, counts))
     if update:
-        budgets.FILE.write_text(budgets.updated(budgets.FILE.read_text(), verdicts))
+        budgets.FILE.write_text(budgets.updated_text(budgets.FILE.read_text(), verdicts))
         return 0
     return 0 if budgets.are_kept(verdicts) else 1
 

@@ -117,7 +117,7 @@ def write(run: BenchmarkRun, folder: Path) -> str:
     """Writes the page and its chart, and returns the page."""
     charts = Charts(folder / "charts", run.server)
     if run.results.decisions:
-        charts.decisions(run.results.decisions)
+        charts.draw_decisions(run.results.decisions)
     page = report.write(run.server, run.scale, run.results, run.load)
     (folder / "benchmarks.md").write_text(page)
     return page
@@ -128,7 +128,7 @@ def redraw() -> None:
     docs = REPOSITORY / "docs"
     write(record.read(BenchmarkRun), docs)
     waits = record.read(WaitingRun)
-    Charts(docs / "charts", waits.server).waiting(waits.found)
+    Charts(docs / "charts", waits.server).draw_waiting(waits.found)
     (docs / "waiting.md").write_text(
         waiting_page.write(waits.server, waits.size, waits.found, waits.load)
     )

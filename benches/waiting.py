@@ -28,7 +28,7 @@ def main() -> None:
     load_average, *_ = os.getloadavg()
 
     results = waiting.measure(binary, size)
-    Charts(folder / "charts", server).waiting(results)
+    Charts(folder / "charts", server).draw_waiting(results)
     page, chart = folder / "waiting.md", folder / "charts/waiting.svg"
     page.write_text(waiting_page.write(server, size, results, load_average))
     print(f"written: {page.relative_to(REPOSITORY)}")

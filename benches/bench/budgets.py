@@ -87,7 +87,7 @@ def are_kept(verdicts: list[Verdict]) -> bool:
 MEAN_MARGIN = 1.05
 # The lowest counts of two runs differ by 0.5 % at most.
 MARGIN = 1.03
-# The lowest counts of a call that `varies` differ by 3 %.
+# The lowest counts of a call whose budget has `varies` differ by 3 % at most.
 WIDE_MARGIN = 1.06
 
 
@@ -96,7 +96,7 @@ def margin(budget: Budget) -> float:
     return WIDE_MARGIN if budget.varies else MARGIN
 
 
-def updated(text: str, verdicts: list[Verdict]) -> str:
+def updated_text(text: str, verdicts: list[Verdict]) -> str:
     """Returns the file with every budget set to a margin above the measured ratio."""
     ratios = iter(verdicts)
 

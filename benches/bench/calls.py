@@ -63,8 +63,8 @@ class Call:
 
 def call(name: str, line: str, lines: int, reply_prefix: bytes, *, before: str = "") -> Call:
     """Creates a call of one command, written as in redis-cli."""
-    first = (tuple(before.split()),) if before else ()
-    return Call(name, (tuple(line.split()),), lines, first, reply_prefix=reply_prefix)
+    preparation = (tuple(before.split()),) if before else ()
+    return Call(name, (tuple(line.split()),), lines, preparation, reply_prefix=reply_prefix)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Script:
 FIVE_YES, FIVE_NO = b"*5\r\n:1\r\n", b"*5\r\n:0\r\n"
 TWO_YES, THREE_YES, SIX_YES = b"*2\r\n:1\r\n", b"*3\r\n:1\r\n", b"*6\r\n:1\r\n"
 
-# Large enough that no measured call is denied.
+# Capacity and refill that are large enough that no measured call is denied.
 PLENTY = "1000000 1000000"
 BUCKET = f"TOKENBUCKET {PLENTY} 1s"
 # Window in milliseconds. It is short, so that the compared logs stay small.
@@ -108,7 +108,8 @@ LOG_WINDOW = 50
 
 SET_EX = call("SET EX", "SET string value EX 60", 1, b"+OK")
 
-# Each call creates a key. Only instructions are counted, because timing would create millions.
+# Each call creates a key. Only instructions are counted, because timing would create millions of
+# keys.
 SET_NEW = call("SET EX, a new key", f"SET new:{NUMBER} value EX 60", 1, b"+OK")
 
 ADMITTED = call("RL.TOKENBUCKET", f"RL.TOKENBUCKET bucket {PLENTY} 1s", 6, FIVE_YES)
@@ -131,8 +132,10 @@ PEEK = call(
     before="RL.TOKENBUCKET peeked 1000000 1 1s COST 9000",
 )
 # The keys share a slot, for clusters.
-_KEYS = "{m}:1 {m}:2 {m}:3 {m}:4"
-MTAKE = call("RL.MTAKE of 4 keys", f"RL.MTAKE 4 {_KEYS} {' '.join([BUCKET] * 4)}", 28, THREE_YES)
+_FOUR_KEYS = "{m}:1 {m}:2 {m}:3 {m}:4"
+MTAKE = call(
+    "RL.MTAKE of 4 keys", f"RL.MTAKE 4 {_FOUR_KEYS} {' '.join([BUCKET] * 4)}", 28, THREE_YES
+)
 FIXED = call("RL.FIXED", "RL.FIXED window 1000000000 1h", 6, FIVE_YES)
 SLIDING = call("RL.SLIDING", "RL.SLIDING slider 1000000000 1h", 6, FIVE_YES)
 STRICT = call("RL.SLIDING STRICT", "RL.SLIDING strict 1000000000 1h STRICT", 6, FIVE_YES)
@@ -156,15 +159,15 @@ LEASE = Call(
 RENEWAL = call("RL.ACQUIRE, a renewal", "RL.ACQUIRE renewed 1000 1h worker", 6, FIVE_YES)
 
 TAKE = call("RL.TAKE", f"RL.TAKE taken {BUCKET}", 6, FIVE_YES)
-_FOUR = " ".join(f"TOKENBUCKET {PLENTY} {seconds}s" for seconds in (1, 2, 3, 4))
-LIMITS = call("RL.TAKE of 4 limits", f"RL.TAKE limits {_FOUR}", 6, FIVE_YES)
-_FOUR_FULL = " ".join(f"TOKENBUCKET 10 10 {days}d" for days in (1, 2, 3, 4))
+_FOUR_BUCKETS = " ".join(f"TOKENBUCKET {PLENTY} {seconds}s" for seconds in (1, 2, 3, 4))
+LIMITS = call("RL.TAKE of 4 limits", f"RL.TAKE limits {_FOUR_BUCKETS}", 6, FIVE_YES)
+_FOUR_SMALL_BUCKETS = " ".join(f"TOKENBUCKET 10 10 {days}d" for days in (1, 2, 3, 4))
 LIMITS_DENIED = call(
     "RL.TAKE of 4 limits, denied",
-    f"RL.TAKE limits:full {_FOUR_FULL}",
+    f"RL.TAKE limits:full {_FOUR_SMALL_BUCKETS}",
     6,
     FIVE_NO,
-    before=f"RL.TAKE limits:full COST 10 {_FOUR_FULL}",
+    before=f"RL.TAKE limits:full COST 10 {_FOUR_SMALL_BUCKETS}",
 )
 # Lifetime of ids in milliseconds. It is short enough that the ids of a key fit the processor's
 # cache, and long enough that they never fit one block, even under valgrind.
@@ -193,38 +196,48 @@ def by_policy(
     fill: str = "",
     others: int = 0,
 ) -> Call:
-    """Creates a call with a policy, the last word of its line.
+    """Creates a call with a policy, whose name is the last word of `line`.
 
     The server also has `others` other policies. The command `fill` is sent before the call.
     """
     words = tuple(line.split())
     names = [*(f"beside:{number}" for number in range(others)), words[-1]]
-    first = [("RL.POLICYSET", policy, *specs.split()) for policy in names]
-    first += [tuple(fill.split())] if fill else []
-    policy_call = Call(name, (words,), lines, tuple(first), reply_prefix=reply_prefix)
+    preparation = [("RL.POLICYSET", policy, *specs.split()) for policy in names]
+    preparation += [tuple(fill.split())] if fill else []
+    policy_call = Call(name, (words,), lines, tuple(preparation), reply_prefix=reply_prefix)
     return replace(policy_call, setup=MANY_POLICIES) if others else policy_call
 
 
 MANY_POLICIES = replace(PLAIN, name="4,096 policies")
-_FULL = "TOKENBUCKET 10 10 1d"
+_SMALL_BUCKET = "TOKENBUCKET 10 10 1d"
 LIMIT = by_policy("RL.LIMIT", "RL.LIMIT l pro", 6, FIVE_YES, BUCKET)
 LIMIT_DENIED = by_policy(
-    "RL.LIMIT denied", "RL.LIMIT l:full low", 6, FIVE_NO, _FULL, fill="RL.LIMIT l:full low COST 10"
+    "RL.LIMIT denied",
+    "RL.LIMIT l:full low",
+    6,
+    FIVE_NO,
+    _SMALL_BUCKET,
+    fill="RL.LIMIT l:full low COST 10",
 )
 LIMIT_IN_USE = by_policy(
     "RL.LIMIT, in use", "RL.LIMIT l:used used", 6, FIVE_YES, "TOKENBUCKET 1000000 1000 1s"
 )
 DELAY = by_policy("RL.DELAY", "RL.DELAY d pro", 1, b":0", BUCKET)
 DELAY_DENIED = by_policy(
-    "RL.DELAY denied", "RL.DELAY d:full low", 1, b":", _FULL, fill="RL.LIMIT d:full low COST 10"
+    "RL.DELAY denied",
+    "RL.DELAY d:full low",
+    1,
+    b":",
+    _SMALL_BUCKET,
+    fill="RL.LIMIT d:full low COST 10",
 )
-LIMIT_FOUR = by_policy("RL.LIMIT of 4 limits", "RL.LIMIT l:4 four", 6, FIVE_YES, _FOUR)
+LIMIT_FOUR = by_policy("RL.LIMIT of 4 limits", "RL.LIMIT l:4 four", 6, FIVE_YES, _FOUR_BUCKETS)
 LIMIT_FOUR_DENIED = by_policy(
     "RL.LIMIT of 4 limits, denied",
     "RL.LIMIT l:4:full four:low",
     6,
     FIVE_NO,
-    _FOUR_FULL,
+    _FOUR_SMALL_BUCKETS,
     fill="RL.LIMIT l:4:full four:low COST 10",
 )
 LIMIT_AMONG_MANY = by_policy(
@@ -232,6 +245,7 @@ LIMIT_AMONG_MANY = by_policy(
 )
 BY_POLICY = [LIMIT, LIMIT_IN_USE, LIMIT_DENIED, DELAY, DELAY_DENIED, LIMIT_FOUR, LIMIT_FOUR_DENIED]
 
+# Calls of this module.
 OURS = [
     *(ADMITTED, IN_USE, DENIED, PEEK, FIXED, SLIDING, STRICT, LOG, LEAKY, THROTTLE, RENEWAL),
     *SEVERAL,
@@ -259,7 +273,7 @@ LUA_LOG = Script.read("sliding_log").call(
 )
 LUA_ONE_SCRIPT = Script.read("four_token_buckets").call(
     "4 token buckets in one Lua script",
-    _KEYS.replace("m", "lua"),
+    _FOUR_KEYS.replace("m", "lua"),
     " ".join([f"{PLENTY} 1"] * 4),
     7,
     SIX_YES,

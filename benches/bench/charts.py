@@ -48,7 +48,7 @@ class Charts:
         figure.tight_layout(rect=(0, bottom, 1, 1))
         figure.savefig(self._folder / f"{name}.svg", metadata={"Date": None})
 
-    def decisions(self, results: Decisions) -> None:
+    def draw_decisions(self, results: Decisions) -> None:
         ratios = {key: pair.ratio for key, pair in results.pairs.items()}
         ratios |= {(OURS, clients): 1.0 for clients in CLIENTS}
         figure = Figure(figsize=(10, 4.4))
@@ -76,7 +76,7 @@ class Charts:
         panels[0].legend()
         self._save(figure, "decisions", "A decision, by how many clients ask at once")
 
-    def waiting(self, results: Waiting) -> None:
+    def draw_waiting(self, results: Waiting) -> None:
         figure = Figure(figsize=(10, 7.2))
         (use, calls), (waits, jobs) = figure.subplots(2, 2)
         colours = dict(zip(WAYS, (BLUE, GREEN, PURPLE, ORANGE), strict=True))

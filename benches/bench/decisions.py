@@ -1,6 +1,5 @@
 """Costs of four approaches to a decision with 1 to 256 clients, and the requests they grant."""
 
-import math
 from dataclasses import dataclass
 
 from bench import load
@@ -25,19 +24,16 @@ SCRIPT = Script.read("token_bucket")
 
 @dataclass(frozen=True)
 class Bucket:
-    """Burst, and refill per second."""
+    """Token bucket, with its refill per second."""
 
     capacity: int
     refill: int
-
-    def at_most(self, seconds: float) -> int:
-        """Returns the maximum number of requests that may be granted within `seconds`."""
-        return math.floor(self.capacity + self.refill * seconds)
 
 
 # Bucket that is larger than the number of requests, so that all of them are admitted.
 PLENTY = Bucket(1_000_000, 1_000_000)
 
+# Bucket that denies most requests.
 TIGHT = Bucket(10, 10)
 SECONDS = 3
 # Long enough to request the unit that is due after 3 seconds, but not the next unit.

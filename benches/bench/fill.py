@@ -20,14 +20,14 @@ class Template:
     lines: int
 
     def for_key(self, number: int) -> bytes:
-        return self._form % ((number,) * self._keys)
+        return self._pattern % ((number,) * self._key_count)
 
     @cached_property
-    def _keys(self) -> int:
+    def _key_count(self) -> int:
         return sum(command.count("{key}") for command in self.commands)
 
     @cached_property
-    def _form(self) -> bytes:
+    def _pattern(self) -> bytes:
         filled = (command.format(key=f"user:{_NUMBER}") for command in self.commands)
         packed = b"".join(pack(command.split()) for command in filled)
         return packed.replace(b"%", b"%%").replace(_NUMBER.encode(), b"%08d")

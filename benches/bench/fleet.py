@@ -8,7 +8,7 @@ have up to n x b units in hand, so that for any algorithm
 
     calls per decision x (units in hand / capacity) >= processes / capacity
 
-The processes choose by the code of the package for Python (`redis_ratelimit.batching`). The server
+The processes decide by the code of the package for Python (`redis_ratelimit.batching`). The server
 is a token bucket as large as a second of its refill. Times and demand are simulated: the demand is
 a Poisson process, denied calls are not repeated, and a call and its reply each take half of a round
 trip. The same seed gives the same figures.
@@ -41,7 +41,9 @@ class Fleet:
     processes: int
     limit: int
     demand: float
+    # Seconds of a call and its reply.
     round_trip: float = 0.0005
+    # `True` if each process is told the number of processes (the option `peers`).
     tells_peers: bool = False
     skewed: bool = False
     bursty: bool = False
@@ -60,6 +62,7 @@ class Fleet:
 class Figures:
     """Counts of a run."""
 
+    # Takes, granted takes, and calls to the server, after the warm-up.
     takes: int = 0
     granted: int = 0
     calls: int = 0
@@ -262,14 +265,14 @@ class _Run:
 
     def run(self) -> Figures:
         demand = self.demand()
-        at, process = next(demand)
-        while at < self.fleet.seconds:
-            if self.events and self.events[0][0] <= at:
+        take_at, process = next(demand)
+        while take_at < self.fleet.seconds:
+            if self.events and self.events[0][0] <= take_at:
                 now, _, kind, target, data = heapq.heappop(self.events)
                 self.handle_event(kind, target, data, now)
             else:
-                self.take(process, at)
-                at, process = next(demand)
+                self.take(process, take_at)
+                take_at, process = next(demand)
         return self.figures
 
 

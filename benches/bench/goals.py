@@ -27,6 +27,7 @@ from bench.valkey import Valkey
 FLAT = 1.25
 # Number of leases or idempotency keys of one key at which the cost must be constant.
 MANY = 1_000
+# Bytes of a bucket, as a multiple of those of the Lua script.
 MEMORY_TO_LUA = 0.85
 # Instructions of RL.TOKENBUCKET, as a multiple of those of another module.
 TO_PEERS = 0.4
@@ -56,6 +57,7 @@ BYTES = {
 AOF_BYTES = {LIMIT_IN_USE.name: 83, LIMIT_FOUR.name: 190}
 # Processor time, as a multiple of that for as many keys of SET EX.
 PERSISTENCE = {persistence.RELOAD: 1.6, persistence.REWRITE: 2.0}
+# Calls, each with the number of entries at which its cost must be constant.
 GROWTH = [
     *(
         (name, MANY)

@@ -124,7 +124,7 @@ def _lengthen_log(server: MeasuredServer, pipe: Pipe, size: int) -> None:
 
 
 def _entries(info: list[str | int] | None) -> int:
-    """Returns the entries by the reply of RL.INFO, which alternates between names and values."""
+    """Returns the number of entries in a reply of RL.INFO, where names and values alternate."""
     return int(info[info.index("entries") + 1]) if info else 0
 
 

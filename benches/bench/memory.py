@@ -17,6 +17,7 @@ class State:
 
     name: str
     template: Template
+    # Number of times that the commands are sent.
     times: int = 1
     script: Script | None = None
     setup: Setup = PLAIN

@@ -61,9 +61,9 @@ def _rounds(reference: Run, runs: Mapping[str, Run], rounds: int) -> dict[str, P
     for _ in range(rounds):
         before = reference()
         for name, run in runs.items():
-            own = run()
+            time = run()
             after = reference()
-            times[name].append((own, (before + after) / 2))
+            times[name].append((time, (before + after) / 2))
             before = after
     return {name: Pair.of(*zip(*pairs, strict=True)) for name, pairs in times.items()}
 

@@ -94,10 +94,10 @@ def write(server: str, scale: Scale, results: Results, load: float) -> str:
     return "\n".join([*parts, pages.text("again"), pages.text("goals", goals=_goals(results))])
 
 
-def contradictions(found: object) -> Iterator[str]:
+def contradictions(section: object) -> Iterator[str]:
     """Yields a line for each figure that its rounds, or another figure, contradict."""
-    yield from pairs.noise(found)
-    costs = found.costs if isinstance(found, Commands) else found
+    yield from pairs.noise(section)
+    costs = section.costs if isinstance(section, Commands) else section
     if not isinstance(costs, Costs) or not costs.counts:
         return
     for fewer, more in permutations(costs.pairs, 2):
@@ -145,45 +145,53 @@ def _costs(shown: Costs, bases: dict[str, str]) -> str:
     return pages.table(f"{heads}| server CPU time, x SET EX:", rows)
 
 
-def _floors(found: Commands, of: dict[str, float]) -> str:
+def _floors(results: Commands, instructions: dict[str, float]) -> str:
     rows = [
-        [floor, f"{of[floor]:,.0f}", name, f"{of[name] - of[floor]:,.0f}"]
-        for floor, ours in found.floors.items()
+        [
+            floor,
+            f"{instructions[floor]:,.0f}",
+            name,
+            f"{instructions[name] - instructions[floor]:,.0f}",
+        ]
+        for floor, ours in results.floors.items()
         for name in ours
-        if {floor, name} <= of.keys()
+        if {floor, name} <= instructions.keys()
     ]
     return pages.table(
         "computes nothing| instructions:| a call that does all that| instructions more:", rows
     )
 
 
-def _against_lua(of: dict[str, float], ratios: dict[str, float]) -> str:
+def _against_lua(instructions: dict[str, float], ratios: dict[str, float]) -> str:
     def times(figures: dict[str, float], ours: Call, lua: Call) -> str:
         is_known = {ours.name, lua.name} <= figures.keys()
         return f"{figures[lua.name] / figures[ours.name]:.1f}" if is_known else ""
 
     rows = [
-        [ours.name, lua.name, times(of, ours, lua), times(ratios, ours, lua)]
+        [ours.name, lua.name, times(instructions, ours, lua), times(ratios, ours, lua)]
         for ours, lua in AGAINST_LUA
     ]
     return pages.table("command| in Lua| x instructions:| x server CPU time:", rows)
 
 
-def _valkey(found: Valkey) -> str:
-    of = found.instructions
-    rows = [[name, f"{count:,.0f}", f"{count / of[SET_EX.name]:.2f}"] for name, count in of.items()]
+def _valkey(results: Valkey) -> str:
+    instructions = results.instructions
+    rows = [
+        [name, f"{count:,.0f}", f"{count / instructions[SET_EX.name]:.2f}"]
+        for name, count in instructions.items()
+    ]
     table = pages.table("call| instructions:| x SET EX:", rows)
-    return pages.text("valkey", server=found.server, costs=table)
+    return pages.text("valkey", server=results.server, costs=table)
 
 
-def _decisions(found: Decisions) -> str:
+def _decisions(results: Decisions) -> str:
     most = max(CLIENTS)
     rows = [
         [
             name,
-            "1" if name == OURS else str(found.pairs[name, most]),
-            pages.number(found.calls[name, most]),
-            f"{found.granted[name]:,}",
+            "1" if name == OURS else str(results.pairs[name, most]),
+            pages.number(results.calls[name, most]),
+            f"{results.granted[name]:,}",
         ]
         for name in APPROACHES
     ]
@@ -199,28 +207,28 @@ def _decisions(found: Decisions) -> str:
     )
 
 
-def _memory(found: Memory) -> str:
-    states = found.ours | found.peers | found.others
+def _memory(results: Memory) -> str:
+    states = results.ours | results.peers | results.others
     table = pages.table("state| bytes:", [[name, f"{size:,.0f}"] for name, size in states.items()])
-    return pages.text("memory", keys=f"{found.keys:,}", states=table)
+    return pages.text("memory", keys=f"{results.keys:,}", states=table)
 
 
-def _persistence(found: Persistence) -> str:
-    rows = [[kind, str(pair)] for kind, pair in found.pairs.items()]
-    sizes = [[name, f"{size:.0f}"] for name, size in found.aof_bytes.items()]
+def _persistence(results: Persistence) -> str:
+    rows = [[kind, str(pair)] for kind, pair in results.pairs.items()]
+    sizes = [[name, f"{size:.0f}"] for name, size in results.aof_bytes.items()]
     return pages.text(
         "persistence",
-        keys=f"{found.keys:,}",
+        keys=f"{results.keys:,}",
         times=pages.table("what| server CPU time, x SET EX:", rows),
         bytes=pages.table("call| bytes of AOF a call:", sizes),
     )
 
 
-def _growth(found: Growth) -> str:
-    by_keys = [[f"{count:,}", str(pair)] for count, pair in found.by_keys.items()]
-    sizes = sorted({size for _, size in found.by_size})
+def _growth(results: Growth) -> str:
+    by_keys = [[f"{count:,}", str(pair)] for count, pair in results.by_keys.items()]
+    sizes = sorted({size for _, size in results.by_size})
     by_size = [
-        [f"{size:,}", *(str(found.by_size[name, size]) for name in growth.BY_SIZE)]
+        [f"{size:,}", *(str(results.by_size[name, size]) for name in growth.BY_SIZE)]
         for size in sizes
     ]
     heads = "| ".join(f"{head}:" for head in ("how many", *growth.BY_SIZE))

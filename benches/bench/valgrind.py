@@ -75,7 +75,7 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
     by_setup: dict[Setup, dict[str, Call]] = {}
     for call in calls:
         by_setup.setdefault(call.setup, {})[call.name] = call
-    found: dict[str, Count] = {}
+    lowest_counts: dict[str, Count] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         all_counts = [
             # Each server runs all kinds of calls, because its start under valgrind takes as long as
@@ -86,8 +86,8 @@ def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dic
         ]
         for server_counts in all_counts:
             for name, count in server_counts.result().items():
-                found[name] = count.lower(found.get(name, count))
-    return found
+                lowest_counts[name] = count.lower(lowest_counts.get(name, count))
+    return lowest_counts
 
 
 def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
@@ -156,10 +156,10 @@ def executed_instructions(dump: str) -> Iterator[ExecutedInstruction]:
 
 def _lines(dump: str) -> Counter[Line]:
     """Returns the number of executed instructions, by cache line."""
-    found: Counter[Line] = Counter()
+    executions: Counter[Line] = Counter()
     for file, _, address, count in executed_instructions(dump):
-        found[file, address // CACHE_LINE] += count
-    return found
+        executions[file, address // CACHE_LINE] += count
+    return executions
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def counting_server(binary: Binary, setup: Setup) -> Iterator[Counting]:
 def _count(counting: Counting, call: Call) -> Count:
     """Counts the instructions per call on one server."""
     # A script takes ten times as long.
-    warm_up, counted = (100, 200) if call.is_lua else (500, 1_000)
+    warm_up, counted_calls = (100, 200) if call.is_lua else (500, 1_000)
     server = counting.server
     server.admin.flushall()
     prepare(server, call)
@@ -200,8 +200,10 @@ def _count(counting: Counting, call: Call) -> Count:
             return counting.since_last_dump()
 
         run(0, warm_up)
-        starts = range(warm_up, warm_up + STRETCHES * counted, counted)
-        stretches = [run(start, counted) for start in starts]
-        calls = [sum(lines.values()) / counted for lines in stretches]
-        code_lines = [sum(count >= counted for count in lines.values()) for lines in stretches]
+        starts = range(warm_up, warm_up + STRETCHES * counted_calls, counted_calls)
+        stretches = [run(start, counted_calls) for start in starts]
+        calls = [sum(lines.values()) / counted_calls for lines in stretches]
+        code_lines = [
+            sum(count >= counted_calls for count in lines.values()) for lines in stretches
+        ]
         return Count(min(calls), statistics.mean(calls), min(code_lines) * CACHE_LINE)

@@ -158,11 +158,11 @@ class _Pool:
         for worker in self.workers:
             worker.jobs, worker.busy = 0, 0.0
         self.turns = []
-        calls, cpu, began = self._calls(), self.server.cpu_seconds(), self.loop.time()
+        calls, cpu, start = self._calls(), self.server.cpu_seconds(), self.loop.time()
         await asyncio.sleep(self.size.seconds)
         now = self.loop.time()
         calls, cpu = self._calls() - calls, self.server.cpu_seconds() - cpu
-        way = self._way(now - began, now, calls, cpu)
+        way = self._way(now - start, now, calls, cpu)
         jobs = sorted(worker.jobs for worker in self.workers)
         self.is_over = True
         for worker in self.workers:
@@ -240,7 +240,7 @@ class _Worker(asyncio.Protocol):
         self._request = pack([*words, "BLOCK", "0"] if pool.pause is None else words)
         self._release = pack(["RL.RELEASE", "pool", holder])
         self._denials = 0
-        self._began = 0.0
+        self._job_start = 0.0
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -267,7 +267,7 @@ class _Worker(asyncio.Protocol):
         elif not is_decision:
             self._pool.error = ReplyError(f"{reply[:200]!r}")
         elif reply.startswith(b"*5\r\n:1"):
-            self._began = self._pool.record_grant(self)
+            self._job_start = self._pool.record_grant(self)
             self._call_later(JOB_MS, self._done)
         elif self._pool.pause is None:
             self._pool.error = ReplyError(f"a waiting call was denied: {reply!r}")
@@ -282,7 +282,7 @@ class _Worker(asyncio.Protocol):
         if self._pool.is_over:
             return
         self.jobs += 1
-        self.busy += self._pool.loop.time() - self._began
+        self.busy += self._pool.loop.time() - self._job_start
         self.transport.write(self._release)
 
 
@@ -312,10 +312,10 @@ Waiters = deque[tuple[int, socket.socket]]
 @contextmanager
 def _waiters(server: MeasuredServer, count: int) -> Iterator[Waiters]:
     """Connects clients, of which the first holds the only place and the others wait in order."""
-    with ExitStack() as closing:
+    with ExitStack() as stack:
         waiters: Waiters = deque()
         for number in range(count + 1):
-            connection = closing.enter_context(connect(server.port))
+            connection = stack.enter_context(connect(server.port))
             connection.sendall(_acquire(number))
             waiters.append((number, connection))
             if number == 0:
@@ -344,11 +344,11 @@ def _wait_for_waiters(server: MeasuredServer, count: int) -> None:
 
 def _one_round(server: MeasuredServer, waiters: Waiters, releases: int) -> float:
     """Measures releases: the holder releases the place and joins the end of the queue."""
-    before, began = server.cpu_seconds(), time.monotonic()
+    before, start = server.cpu_seconds(), time.monotonic()
     time.sleep(IDLE_SECONDS)
     # Cost of the idle connections.
-    idle = (server.cpu_seconds() - before) / (time.monotonic() - began)
-    before, began = server.cpu_seconds(), time.monotonic()
+    idle = (server.cpu_seconds() - before) / (time.monotonic() - start)
+    before, start = server.cpu_seconds(), time.monotonic()
     for _ in range(releases):
         number, holder = waiters[0]
         holder.sendall(pack(["RL.RELEASE", "pool", f"worker-{number}"]))
@@ -357,5 +357,5 @@ def _one_round(server: MeasuredServer, waiters: Waiters, releases: int) -> float
         holder.sendall(_acquire(number))
         waiters.rotate(-1)
         _expect_grant(waiters[0][1])
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     return (server.cpu_seconds() - before - idle * seconds) / releases * 1e6

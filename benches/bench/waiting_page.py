@@ -8,7 +8,7 @@ def write(server: str, size: Size, results: Waiting, load: float) -> str:
     """Returns the page."""
     ideal = PLACES / JOB_MS * 1000
     ways = {name: run.way for name, run in results.runs.items()}
-    full = [
+    pool_rows = [
         [
             name,
             f"{way.in_use:.0%}",
@@ -18,7 +18,7 @@ def write(server: str, size: Size, results: Waiting, load: float) -> str:
         ]
         for name, way in ways.items()
     ]
-    turns = [
+    turn_rows = [
         [
             name,
             *map(pages.number, (way.median_ms, way.p99_ms, way.longest_ms)),
@@ -45,12 +45,12 @@ def write(server: str, size: Size, results: Waiting, load: float) -> str:
         full=pages.table(
             "how a worker waits| pool in use:| jobs a second:| a job took, ms:"
             "| server CPU, microseconds a job:",
-            full,
+            pool_rows,
         ),
         turns=pages.table(
             "how a worker waits| median, ms:| 99th percentile, ms:| longest, ms:| overtaken:"
             "| fewest jobs of a worker:| most:| Jain's index:",
-            turns,
+            turn_rows,
         ),
         releases=pages.table("waiting callers:| server CPU, microseconds:", releases),
     )

@@ -61,7 +61,7 @@ def test_a_missed_goal_is_reported_but_is_no_failure():
 
 
 def test_an_update_allows_the_measured_cost_and_less_than_a_tenth_more():
-    text = budgets.updated(TEXT, budgets.compare(BUDGETS, {"ours": 60, "theirs": 100}))
+    text = budgets.updated_text(TEXT, budgets.compare(BUDGETS, {"ours": 60, "theirs": 100}))
     (budget,) = budgets.parse(text).budgets
     assert budgets.are_kept(budgets.compare([budget], {"ours": 60, "theirs": 100}))
     assert not budgets.are_kept(budgets.compare([budget], {"ours": 66, "theirs": 100}))
@@ -73,7 +73,7 @@ def test_a_call_that_varies_gets_twice_the_margin():
     measured = {"ours": 60, "theirs": 100}
     (plain,), (wide,) = [
         budgets.parse(
-            budgets.updated(each, budgets.compare(budgets.parse(each).budgets, measured))
+            budgets.updated_text(each, budgets.compare(budgets.parse(each).budgets, measured))
         ).budgets
         for each in (TEXT, text)
     ]
