@@ -133,7 +133,7 @@ pub fn stored_usage<'k>(
 }
 
 impl EvaluatedRequest<'_, '_> {
-    /// Returns `true` if its commit may write to the key.
+    /// Returns `true` if the commit may write to the key.
     #[inline(always)]
     pub fn may_write(&self) -> bool {
         match self {

@@ -25,14 +25,14 @@ pub struct KeysAnswer {
     /// Verdict to report; `None` if there is none. Of a granted call: the one with the longest hold, leaving out keys
     /// whose limit a forced charge exceeds. Of a denied call: the one with the longest wait among the keys that denied
     /// it.
-    pub longest: Option<Verdict>,
+    pub longest_wait: Option<Verdict>,
     /// Decision of each key.
     pub rows: Vec<Row>,
 }
 
 impl KeysAnswer {
     fn of(request: &ManyKeysRequest, allowed: bool) -> KeysAnswer {
-        KeysAnswer { allowed, longest: None, rows: Vec::with_capacity(request.keys.len()) }
+        KeysAnswer { allowed, longest_wait: None, rows: Vec::with_capacity(request.keys.len()) }
     }
 
     /// Adds the decision of a key. A refund is reported as granted without a hold, also at a key that it leaves
@@ -50,7 +50,7 @@ impl KeysAnswer {
             (false, _) => denies,
         };
         if affects_wait {
-            self.longest = self.longest.max(Some(decision.verdict));
+            self.longest_wait = self.longest_wait.max(Some(decision.verdict));
         }
         self.rows.push(Row::decision(&decision));
     }

@@ -40,8 +40,8 @@ pub fn peek<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
     peek_keys(redis, &request, now).map(reply)
 }
 
-fn reply(KeysAnswer { allowed, longest, rows }: KeysAnswer) -> Reply {
-    Reply::decisions(allowed, longest, rows)
+fn reply(KeysAnswer { allowed, longest_wait, rows }: KeysAnswer) -> Reply {
+    Reply::decisions(allowed, longest_wait, rows)
 }
 
 /// Replaces the names of policies in the request by their limits.

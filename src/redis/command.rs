@@ -64,7 +64,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Returns the access if the server has to call the command to learn the positions of its keys.
+    /// Returns `access` if the server has to call the command to learn the positions of its keys.
     pub const fn getkeys_access(self, access: Access) -> Option<Access> {
         match self {
             Keys::Numbered => Some(access),
@@ -80,7 +80,7 @@ pub struct Arg {
     pub name: &'static CStr,
     /// Type.
     pub kind: ArgType,
-    /// Word before it.
+    /// Word before the argument, or the literal word itself.
     pub token: Option<&'static CStr>,
     /// `true` if it may be left out.
     pub optional: bool,

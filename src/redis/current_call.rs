@@ -29,23 +29,23 @@ pub struct Redis<'a> {
     pub(super) argv: &'a [*mut raw::RedisModuleString],
     /// State of the module outside of keys.
     pub state: &'a ModuleState,
-    /// Counts of the command.
+    /// Counters of the command.
     pub stats: &'static CommandStats,
     /// Number of times that other modules may have run: the generation of pointers into keys (see `key/mod.rs`).
     pub(super) generation: u32,
     /// Number of events that have been announced.
-    announced: usize,
+    announced_count: usize,
     /// Actions to run once everything recorded has been propagated.
     ///
     /// `None` in most calls, which makes it cheap to drop.
-    pending: Option<VecDeque<Pending>>,
+    pending_actions: Option<VecDeque<Action>>,
     /// Keyspace events, to be announced at the end of the call.
     events: SmallVec<[(KeyIndex, Event); 8]>,
     /// Effects to be propagated.
     pub(super) effects: RecordedEffects,
 }
 
-type Pending = Box<dyn FnOnce(&mut Redis)>;
+type Action = Box<dyn FnOnce(&mut Redis)>;
 
 /// Counters of work that belongs to no client's call.
 pub(super) static BACKGROUND_STATS: CommandStats = CommandStats::new();
@@ -65,8 +65,8 @@ impl<'a> Redis<'a> {
             state: unsafe { module_state() },
             stats,
             generation: 0,
-            announced: 0,
-            pending: None,
+            announced_count: 0,
+            pending_actions: None,
             events: SmallVec::new(),
             effects: RecordedEffects::default(),
         }
@@ -148,13 +148,13 @@ impl<'a> Redis<'a> {
 
     /// Queues an action to run once everything recorded has been propagated.
     pub(super) fn after_propagation(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
-        self.pending.get_or_insert_default().push_back(Box::new(run));
+        self.pending_actions.get_or_insert_default().push_back(Box::new(run));
     }
 
     /// Queues an action to run once everything recorded has been propagated, before all actions of
     /// `after_propagation`: those may let other modules run.
     pub(super) fn first_after_propagation(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
-        self.pending.get_or_insert_default().push_front(Box::new(run));
+        self.pending_actions.get_or_insert_default().push_front(Box::new(run));
     }
 
     /// Propagates all changes recorded since the last propagation to replicas and the AOF, as one command.
@@ -189,7 +189,7 @@ impl<'a> Redis<'a> {
     /// replicas and the AOF, then runs the queued actions, and then announces the keyspace events.
     pub fn finish(&mut self) {
         self.propagate();
-        while let Some(run) = self.pending.as_mut().and_then(VecDeque::pop_front) {
+        while let Some(run) = self.pending_actions.as_mut().and_then(VecDeque::pop_front) {
             run(self);
             guard::panic_test_point();
         }
@@ -201,8 +201,8 @@ impl<'a> Redis<'a> {
 
     #[inline(always)]
     fn next_event(&mut self) -> Option<(KeyIndex, Event)> {
-        let event = self.events.get(self.announced).copied();
-        self.announced = self.announced.saturating_add(usize::from(event.is_some()));
+        let event = self.events.get(self.announced_count).copied();
+        self.announced_count = self.announced_count.saturating_add(usize::from(event.is_some()));
         event
     }
 
@@ -253,7 +253,7 @@ impl<'a> Redis<'a> {
         records
     }
 
-    /// Propagates a record to replicas and the AOF: that of a policy, or one that is stored with the policies.
+    /// Propagates the record of a policy, or another record that is stored with the policies, to replicas and the AOF.
     pub fn propagate_record(&self, record: &[u8]) {
         // SAFETY: `ctx` is that of the current call.
         unsafe { policy_persistence::propagate_record(self.ctx, record) };

@@ -47,7 +47,7 @@ pub fn panic_at(points: Option<u64>) {
 /// Returns the strings that the server passes.
 ///
 /// # Safety
-/// All `length` of them live for `'a`.
+/// All `length` strings of `argv` live for `'a`.
 pub unsafe fn strings<'a>(argv: *mut *mut raw::RedisModuleString, length: c_int) -> &'a [*mut raw::RedisModuleString] {
     let length = usize::try_from(length).unwrap_or(0);
     if length == 0 {

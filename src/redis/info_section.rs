@@ -24,9 +24,9 @@ fn commands() -> impl Iterator<Item = &'static Command> {
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
-pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Command>) {
+pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, commands: Vec<&'static Command>) {
     // Set once, because the module is never unloaded after this step of the load.
-    drop(COMMANDS.set(shown));
+    drop(COMMANDS.set(commands));
     if let Some(register) = api!(RedisModule_RegisterInfoFunc) {
         // SAFETY: the caller guarantees that `ctx` is that of the module's load; the callback is a plain function.
         unsafe { register(ctx, Some(show)) };
@@ -140,7 +140,7 @@ impl Info {
         }
     }
 
-    /// Adds the number of calls that wait for leases, the outcomes of waits, and the longest queues.
+    /// Adds the number of calls that wait for leases, the outcomes of waits, and the queues with the longest waits.
     fn waiting(&self, state: &ModuleState) {
         const MAX_SHOWN: usize = 16;
         let millis = |span: Span| span.ceil_millis();

@@ -2,7 +2,7 @@
 //! for the format), the description for RL.INFO, and the native type.
 
 use super::debug_round_trip::check_stored;
-use super::key::{PeekedKey, Writable, put};
+use super::key::{PeekedKey, Writable, replace_propagated};
 use super::{Redis, native_type};
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Effect;
@@ -161,6 +161,6 @@ fn apply_plain<U: PlainUsage>(
     drop(key);
     check_stored(&components);
     observe_token(redis, components.latest_token(), now);
-    put(redis, index, components, expires_at, now);
+    replace_propagated(redis, index, components, expires_at, now);
     Ok(())
 }

@@ -160,8 +160,7 @@ unsafe fn word_before(address: *mut u8) -> *mut *mut u8 {
 /// Returns the number of bytes that the server's allocator uses for `block`.
 ///
 /// # Safety
-/// `block` came from the server's allocator, for something of an alignment of at most [`SERVER_ALIGNMENT`], and is
-/// live.
+/// `block` came from the server's allocator, for a value whose alignment is at most [`SERVER_ALIGNMENT`], and is live.
 pub unsafe fn block_size(block: *const c_void) -> usize {
     // SAFETY: the caller guarantees that `block` is a live block of the server's allocator.
     unsafe { call!(RedisModule_MallocSize(block.cast_mut())) }

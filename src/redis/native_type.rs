@@ -173,7 +173,7 @@ guard::entry_point! {
 }
 
 guard::entry_point! {
-    /// Returns the bytes of a value.
+    /// Returns the size of a value in bytes.
     unsafe fn mem_usage<U: Usage>(value: *const c_void) -> usize, or 0 => {
         // SAFETY: see `usage`; a value is a block of the server's allocator.
         let (heap, block) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::block_size(value)) };

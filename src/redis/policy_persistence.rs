@@ -182,7 +182,7 @@ pub fn load_event(state: &ModuleState, subevent: LoadingSubevent) {
     }
 }
 
-/// Handles the events of an asynchronous load, beside the old data.
+/// Handles the events of an asynchronous load, during which the old data stays in use.
 pub fn async_load_event(state: &ModuleState, subevent: u64) {
     let load = &mut *state.policy_load.load.borrow_mut();
     match subevent {
@@ -238,7 +238,7 @@ pub unsafe fn on_fork(state: &ModuleState, ctx: *mut raw::RedisModuleCtx) {
 }
 
 guard::entry_point! {
-    /// Propagates a batch of the records pending to the AOF, in a timer.
+    /// Propagates a batch of the pending records to the AOF, in a timer.
     unsafe fn propagate_in_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: a timer runs with the server's lock held, in a context of its own.
         unsafe {

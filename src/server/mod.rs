@@ -30,7 +30,7 @@ pub struct ModuleState {
     pub queues: queues::Queues,
     /// Replies to waiting calls, until they are sent.
     pub outbox: queues::outbox::Outbox,
-    /// Schedule of serving the queues.
+    /// Timer that serves the queues.
     pub schedule: queues::schedule::Schedule,
     /// Cache of the buckets parsed from recent calls.
     pub bucket_cache: BucketCache,

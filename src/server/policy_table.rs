@@ -29,7 +29,7 @@ impl Policies {
     /// Returns the policy with this name.
     ///
     /// # Errors
-    /// The policy does not exist or cannot be read.
+    /// Returns an error if the policy does not exist or cannot be read.
     #[inline(always)]
     pub fn find_by_name(&self, name: &[u8], now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
         match self.0.borrow().find(name, now) {
@@ -43,7 +43,7 @@ impl Policies {
     /// key has a policy.
     ///
     /// # Errors
-    /// A key's policy does not exist or cannot be read.
+    /// Returns an error if a key's policy does not exist or cannot be read.
     pub fn collect(
         &self,
         request: &ManyKeysRequest,
@@ -64,7 +64,7 @@ impl Policies {
     /// Returns the first existing policy of those that a call names.
     ///
     /// # Errors
-    /// None of these policies exists, or the first existing one cannot be read.
+    /// Returns an error if none of these policies exists, or the first existing one cannot be read.
     pub fn find_first(&self, request: &PolicyRequest, now: Timestamp) -> Result<Rc<EffectivePolicy>, Error> {
         let table = self.0.borrow();
         for name in request.names() {

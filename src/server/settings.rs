@@ -8,13 +8,16 @@ use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
+const ON: i64 = 1;
+const OFF: i64 = 0;
+
 /// Setting whose value is an integer.
 pub struct Setting {
     /// Name without the prefix `ratelimit.`.
     pub name: &'static CStr,
     /// Range of valid values.
     pub range: RangeInclusive<i64>,
-    /// `true` if the value is `yes` or `no` (1 or 0).
+    /// `true` if the value is `yes` or `no` (`ON` or `OFF`).
     pub is_switch: bool,
     /// `true` if the setting can be set only when the module is loaded.
     pub is_load_only: bool,
@@ -50,17 +53,20 @@ impl Setting {
         Setting::number(name, 1..=10_000_000, default, must_be)
     }
 
-    const fn switch(name: &'static CStr, is_load_only: bool, on: bool) -> Setting {
+    const fn switch(name: &'static CStr, default: i64) -> Setting {
         let must_be = MustBe::other("yes or no", "no");
-        let value = AtomicI64::new(if on { 1 } else { 0 });
-        Setting { name, range: 0..=1, is_switch: true, is_load_only, set_size: None, must_be, value }
+        Setting { is_switch: true, ..Setting::number(name, OFF..=ON, default, must_be) }
+    }
+
+    const fn load_only(self) -> Setting {
+        Setting { is_load_only: true, ..self }
     }
 
     fn parse(&self, text: &[u8]) -> Option<i64> {
         let value = if self.is_switch {
             match text.to_ascii_lowercase().as_slice() {
-                b"yes" => 1,
-                b"no" => 0,
+                b"yes" => ON,
+                b"no" => OFF,
                 _ => return None,
             }
         } else if self.set_size.is_some() {
@@ -89,7 +95,7 @@ pub static MAX_IDS: Setting = Setting::count(c"max-ids", 100_000, "100000");
 pub static MAX_BLOCKED: Setting = Setting::count(c"max-blocked", 10_000, "10000");
 
 /// Switch that registers CL.THROTTLE and converts keys of redis-cell.
-pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true, false);
+pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", OFF).load_only();
 
 /// Maximum number of policies.
 pub static MAX_POLICIES: Setting =
@@ -97,13 +103,13 @@ pub static MAX_POLICIES: Setting =
 
 /// Switch that enables policies on Redis before 7.2; other servers always have them. On a server that needs the switch,
 /// every snapshot then contains data of this module, even if there is no policy.
-pub static POLICIES: Setting = Setting::switch(c"policies", true, false);
+pub static POLICIES: Setting = Setting::switch(c"policies", OFF).load_only();
 
 /// Switch of the exchange of policies between the primaries of a cluster.
-pub static POLICY_GOSSIP: Setting = Setting::switch(c"policy-gossip", false, true);
+pub static POLICY_GOSSIP: Setting = Setting::switch(c"policy-gossip", ON);
 
 /// Switch of the keyspace event `rl.denied` for keys that deny a call.
-pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false, false);
+pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", OFF);
 
 /// Maximum number of keys that RL.TOP tracks; 0 turns it off.
 pub static TOP_KEYS: Setting =

@@ -29,7 +29,7 @@ pub fn all_keys_changed(entry: ServerEntry) {
 pub fn cron(entry: ServerEntry) {
     let queues = &entry.state.queues;
     entry.state.schedule.allows_client_unblock.set(None);
-    if queues.granting_paused.get() && TimerRun::new(entry).may_grant() {
+    if queues.is_granting_paused.get() && TimerRun::new(entry).may_grant() {
         queues.resume_granting();
     }
     if queues.has_waiters() && cluster_slots::is_cluster() {

@@ -76,7 +76,7 @@ fn evaluate_head(
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) if run.may_grant() => return Some(AnswerReason::Room),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
-            redis.state.queues.granting_paused.set(true);
+            redis.state.queues.is_granting_paused.set(true);
             None
         }
         Ok(Decision { verdict: Verdict::Never, .. }) | Err(_) => return Some(AnswerReason::Never),

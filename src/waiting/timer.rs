@@ -1,8 +1,8 @@
 //! Timer that serves waiting calls, and its runs.
 //!
-//! The timer is armed for the next expiry of a lease or timeout of a call, and for now after an event that may make
-//! room. The server measures timers by the wall clock but sleeps by another clock, so a change of the wall clock is
-//! detected by the cron event.
+//! The timer is armed for the next expiry of a lease or timeout of a call, or to run at once after an event that may
+//! make room. The server measures timers by the wall clock but sleeps by another clock, so a change of the wall clock
+//! is detected by the cron event.
 //!
 //! **A run is bounded,** independent of the number of keys: it does a limited amount of work ([`MAX_WORK`]), and the
 //! rest is done in the next run. In between the server reads calls. No call overtakes meanwhile: a new call goes to

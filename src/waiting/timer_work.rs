@@ -54,7 +54,7 @@ fn release_undelivered(run: &mut TimerRun, grant: Grant) {
         });
     } else {
         let queues = &run.entry.state.queues;
-        queues.granting_paused.set(true);
+        queues.is_granting_paused.set(true);
         queues.queue_release(grant);
     }
 }

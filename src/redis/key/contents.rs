@@ -196,7 +196,7 @@ impl Stored {
             raw::REDISMODULE_KEYTYPE_SET => Stored::Foreign("set"),
             raw::REDISMODULE_KEYTYPE_ZSET => Stored::Foreign("zset"),
             raw::REDISMODULE_KEYTYPE_STREAM => Stored::Foreign("stream"),
-            // Also a type that this version does not know.
+            // Also a type that this version of the module does not know.
             _ => Stored::Foreign("another module's type"),
         }
     }

@@ -26,5 +26,5 @@ mod takeover;
 pub use closed::{ClosedKey, ResumedKey};
 pub use contents::{Contents, PeekedKey, Stored};
 pub use open::{Key, OpenKey, Writable};
-pub(super) use takeover::put;
+pub(super) use takeover::replace_propagated;
 pub use takeover::{replace, short_string};

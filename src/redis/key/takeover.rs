@@ -56,16 +56,22 @@ pub fn replace<U: Usage>(redis: &mut Redis, index: KeyIndex, mut usage: U, expir
     // The whole usage is propagated, so the call's change must not be part of the next call's effect.
     usage.discard_effect();
     if !usage.is_unused() {
-        // The whole usage: if a key has to be created again, its change was propagated before.
+        // The whole usage: its change may have been propagated already (`create_key`).
         redis.effects.record_whole(index, &usage, expires_at);
         redis.propagate();
     }
-    put(redis, index, usage, expires_at, now);
+    replace_propagated(redis, index, usage, expires_at, now);
     true
 }
 
 /// Replaces the value of a key by a usage. The caller has already propagated the replacement.
-pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, index: KeyIndex, usage: U, expires_at: u64, now: Timestamp) {
+pub(in crate::redis) fn replace_propagated<U: Usage>(
+    redis: &mut Redis,
+    index: KeyIndex,
+    usage: U,
+    expires_at: u64,
+    now: Timestamp,
+) {
     if let Ok(handle) = Handle::open(redis, index, WRITE) {
         redis.other_modules_may_run();
         // SAFETY: the handle is open for writing.
@@ -118,7 +124,7 @@ impl<U: PlainUsage> Key<'_, '_, U> {
         let (redis, index) = self.close();
         redis.effects.record_conversion::<U>(index, &mut composite, plain_expiry, expires_at);
         redis.propagate();
-        put(redis, index, composite, expires_at, now);
+        replace_propagated(redis, index, composite, expires_at, now);
         result
     }
 }

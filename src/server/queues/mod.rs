@@ -30,8 +30,8 @@ pub use waiting_call::{
 pub struct Queues {
     table: RefCell<QueueTable>,
     /// `true` if a waiter could be granted a lease, but the server does not accept writes. All keys are evaluated once
-    /// it does again.
-    pub granting_paused: Cell<bool>,
+    /// it accepts writes again.
+    pub is_granting_paused: Cell<bool>,
     /// Number of calls that have waited and were granted a lease.
     pub served: Counter,
     /// Number of calls whose timeout has passed.
@@ -73,12 +73,12 @@ impl Queues {
 
     /// Returns the number of calls that wait for a lease of a key.
     pub fn waiter_count(&self, db: c_int, name: &[u8]) -> usize {
-        self.table.borrow().at(db, name).map_or(0, |entry| entry.queue.len())
+        self.table.borrow().entry(db, name).map_or(0, |entry| entry.queue.len())
     }
 
     /// Returns `true` if a holder waits for a lease of a key.
     pub fn is_waiting(&self, db: c_int, name: &[u8], holder: &[u8]) -> bool {
-        self.table.borrow().at(db, name).is_some_and(|entry| entry.queue.place_of(holder).is_some())
+        self.table.borrow().entry(db, name).is_some_and(|entry| entry.queue.place_of(holder).is_some())
     }
 
     /// Applies the limit of a new take to all waiters of the key. The first returned value is `true` if the key has
@@ -184,7 +184,7 @@ impl Queues {
 
     /// Resumes granting, as the server accepts writes again.
     pub fn resume_granting(&self) {
-        self.granting_paused.set(false);
+        self.is_granting_paused.set(false);
         self.mark_all_changed();
     }
 
@@ -230,7 +230,7 @@ impl Queues {
     pub fn next_work(&self, now: Timestamp) -> Option<Work> {
         const SOURCES: usize = 4;
         let table = &mut *self.table.borrow_mut();
-        let (now, may_release) = (table.read_clock(now), !self.granting_paused.get());
+        let (now, may_release) = (table.read_clock(now), !self.is_granting_paused.get());
         let (before, after) = (0..table.next_source, table.next_source..SOURCES);
         let (source, work) =
             after.chain(before).find_map(|source| Some((source, table.work_of(source, now, may_release)?)))?;
@@ -249,7 +249,7 @@ impl Queues {
     /// Returns the instant of the next work; `None` if none is scheduled, the epoch if there is work now.
     pub fn due(&self) -> Option<Timestamp> {
         let table = self.table.borrow();
-        let has_releases = !table.undelivered.is_empty() && !self.granting_paused.get();
+        let has_releases = !table.undelivered.is_empty() && !self.is_granting_paused.get();
         let is_round_unfinished = table.round.keys_left > 0 && !table.by_number.is_empty();
         if !table.changed.is_empty() || has_releases || is_round_unfinished {
             return Some(Timestamp::EPOCH);
@@ -266,7 +266,7 @@ impl Queues {
     pub fn first_waiters(&self, db: c_int, name: &[u8], max_waiters: usize, now: Timestamp) -> Vec<WaiterFacts> {
         let table = self.table.borrow();
         let now = table.clock.at(now);
-        let waiters = table.at(db, name).into_iter().flat_map(|entry| entry.queue.iter());
+        let waiters = table.entry(db, name).into_iter().flat_map(|entry| entry.queue.iter());
         waiters
             .take(max_waiters)
             .map(|Waiter { claim, since, until, .. }| WaiterFacts {
@@ -291,7 +291,7 @@ impl Queues {
         let oldest = table.by_age.iter().take(max_queues);
         oldest
             .map(|(since, key)| {
-                let waiter_count = table.at(key.db, &key.name).map_or(0, |entry| entry.queue.len());
+                let waiter_count = table.entry(key.db, &key.name).map_or(0, |entry| entry.queue.len());
                 QueueFacts { key: key.clone(), waiter_count, longest_wait: now.since(*since) }
             })
             .collect()

@@ -36,13 +36,13 @@ pub struct QueueTable {
     pub by_due: BTreeSet<(Steady, QueueKey)>,
     /// Keys ordered by their oldest waiter.
     pub by_age: BTreeSet<(Steady, QueueKey)>,
-    /// Keys with events, in the order of the events.
+    /// Changed keys, in the order of the changes.
     pub changed: BTreeMap<u64, QueueKey>,
     /// All keys, in the order in which their queues were created.
     pub by_number: BTreeMap<u64, QueueKey>,
-    /// Number of queues created so far.
+    /// Number of the queue that was created last.
     pub last_number: u64,
-    /// Number of events of keys so far.
+    /// Number of changes so far.
     pub changes: u64,
     /// Round over all keys.
     pub round: Round,
@@ -85,7 +85,7 @@ pub enum Work {
 
 impl QueueTable {
     /// Returns the queue of a key, if it has waiters.
-    pub fn at(&self, db: c_int, name: &[u8]) -> Option<&QueueEntry> {
+    pub fn entry(&self, db: c_int, name: &[u8]) -> Option<&QueueEntry> {
         self.by_key.get(&db)?.get(name)
     }
 
