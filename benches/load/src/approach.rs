@@ -80,14 +80,14 @@ impl Approach {
 
     /// Returns `true` if all replies to the last request have been received.
     pub fn is_answered(&self, received: &[u8]) -> io::Result<bool> {
-        let count = lines(received)?;
+        let line_count = lines(received)?;
         Ok(match self.last_request {
-            Request::Decision => count >= 6,
+            Request::Decision => line_count >= 6,
             // A value that is nil has one line, others have two.
-            Request::Read => count >= 5 - received.windows(3).filter(|&three| three == b"$-1").count(),
+            Request::Read => line_count >= 5 - received.windows(3).filter(|&three| three == b"$-1").count(),
             // After the replies to MULTI and to both commands: nil, or both results.
-            Request::Exec => count >= 6 || received.ends_with(b"*-1\r\n"),
-            Request::Watch | Request::Write(_) | Request::LastWrite | Request::Unwatch => count >= 1,
+            Request::Exec => line_count >= 6 || received.ends_with(b"*-1\r\n"),
+            Request::Watch | Request::Write(_) | Request::LastWrite | Request::Unwatch => line_count >= 1,
         })
     }
 
@@ -132,10 +132,10 @@ impl Approach {
 }
 
 impl Bucket {
-    /// Returns the commands that write the bucket back with one token less; `None` if it is empty.
+    /// Takes a token. Returns the commands that write the bucket back; `None` if the bucket is empty.
     fn take(self, names: &[String; 2], reply: &[u8]) -> Option<[Vec<u8>; 2]> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        let tokens = match values(reply)[..] {
+        let tokens = match mget_numbers(reply)[..] {
             [Some(stored), Some(updated)] => self.capacity.min(stored + (now - updated).max(0.0) * self.refill),
             _ => self.capacity,
         };
@@ -149,7 +149,7 @@ impl Bucket {
 }
 
 /// Parses the reply to an MGET of two numbers.
-fn values(reply: &[u8]) -> Vec<Option<f64>> {
+fn mget_numbers(reply: &[u8]) -> Vec<Option<f64>> {
     let text = String::from_utf8_lossy(reply);
     let mut rest = text.split("\r\n").skip(1);
     let mut numbers = Vec::new();

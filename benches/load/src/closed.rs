@@ -25,7 +25,7 @@ pub fn run(
     approaches: Vec<Approach>,
     streams: Vec<TcpStream>,
     seconds: Duration,
-    begin: impl FnOnce() -> io::Result<()>,
+    wait_for_start: impl FnOnce() -> io::Result<()>,
 ) -> Result<String, Failure> {
     let mut poll = Poll::new()?;
     let mut clients = Vec::new();
@@ -33,7 +33,7 @@ pub fn run(
         poll.registry().register(&mut stream, Token(number), Interest::READABLE)?;
         clients.push(Client { approach, stream, received: Vec::new() });
     }
-    begin()?;
+    wait_for_start()?;
     let start = Instant::now();
     for client in &mut clients {
         client.begin()?;
