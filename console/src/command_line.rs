@@ -37,7 +37,7 @@ pub struct Listen {
     /// Address of the page. Off loopback, clients need the token of RATELIMIT_CONSOLE_TOKEN, or of the file that
     /// RATELIMIT_CONSOLE_TOKEN_FILE names.
     #[arg(long = "listen", value_name = "ADDRESS", env = "RATELIMIT_CONSOLE_LISTEN", default_value = "127.0.0.1:8090")]
-    pub at: SocketAddr,
+    pub address: SocketAddr,
     /// Certificate of the listener, with --key.
     #[arg(long, env = "RATELIMIT_CONSOLE_CERT", requires = "key")]
     pub cert: Option<PathBuf>,
@@ -78,7 +78,7 @@ pub struct Serve {
     /// Labels of the server's series, if other servers have the same Prometheus: 'job="redis",cluster="eu"'.
     #[arg(long, value_name = "LABELS", env = "RATELIMIT_CONSOLE_PROMETHEUS_MATCH", requires = "prometheus")]
     pub prometheus_match: Option<String>,
-    /// File with the certificates that Prometheus's is verified by, instead of the system's.
+    /// File with the authorities that verify Prometheus's certificate, instead of those of the system.
     #[arg(long, env = "RATELIMIT_CONSOLE_PROMETHEUS_CA", requires = "prometheus")]
     pub prometheus_ca: Option<PathBuf>,
     /// Gateway whose metrics the page shows: http://host:8080, or with the path of its metrics; several separated by
@@ -92,7 +92,7 @@ pub struct Serve {
         value_delimiter = ','
     )]
     pub gateways: Vec<String>,
-    /// File with the certificates that those of the gateways are verified by, instead of the system's.
+    /// File with the authorities that verify the certificates of the gateways, instead of those of the system.
     #[arg(long, env = "RATELIMIT_CONSOLE_GATEWAY_CA")]
     pub gateway_ca: Option<PathBuf>,
     /// Options of the listener.
@@ -122,7 +122,7 @@ impl Serve {
     /// Returns the client of Prometheus, if one is named.
     ///
     /// # Errors
-    /// As for [`Prometheus::new`].
+    /// Returns the errors of [`Prometheus::new`].
     pub fn prometheus(&self) -> Result<Option<Prometheus>, String> {
         let Some(url) = &self.prometheus else { return Ok(None) };
         let (option, prefix) = ("--prometheus", "RATELIMIT_CONSOLE_PROMETHEUS");

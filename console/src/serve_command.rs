@@ -19,7 +19,7 @@ const VIEWS: &[&str] = &["playground", "replay"];
 pub async fn serve(options: Serve) -> Result<(), String> {
     let address = options.address()?;
     let gateways = Gateways::new(&options.gateways, options.gateway_ca.as_deref())?;
-    let announce = |at: SocketAddr| tracing::info!(console = %at, "serving");
+    let announce = |address: SocketAddr| tracing::info!(console = %address, "serving");
     let console = Console::with_server(address, options.prometheus()?, gateways);
     serve_page(console, &options.listen, Tokens::find()?, announce).await
 }
@@ -30,8 +30,8 @@ pub async fn serve(options: Serve) -> Result<(), String> {
 /// Returns the errors of [`serve`].
 pub async fn playground(options: Listen) -> Result<(), String> {
     let scheme = if options.cert.is_some() { "https" } else { "http" };
-    let announce = move |at: SocketAddr| println!("The playground is at {scheme}://{at}/ (Ctrl-C ends it)");
-    serve_page(Console::without_server(VIEWS), &options, Tokens::find_look()?, announce).await
+    let announce = move |address: SocketAddr| println!("The playground is at {scheme}://{address}/ (Ctrl-C ends it)");
+    serve_page(Console::without_server(VIEWS), &options, Tokens::find_for_reading()?, announce).await
 }
 
 /// Serves a page until SIGTERM or SIGINT. `announce` is called with the address of the listener.
@@ -44,12 +44,12 @@ async fn serve_page(
     // Signals must be caught before the port is announced, so that a signal after that ends the process properly.
     let mut signals = Signals::new()?;
     let tokens = Arc::new(tokens);
-    let guard = Guard::new(options.at.ip(), Arc::clone(&tokens), &options.hosts)?;
+    let guard = Guard::new(options.address.ip(), Arc::clone(&tokens), &options.hosts)?;
     Tokens::watch(&tokens)?;
     let files = options.cert.clone().zip(options.key.clone());
     let files = files.map(|(certificate, key)| TlsFiles { certificate, key, client_authority: None });
-    let tls = files.map(|files| files.watch(web::uncounted)).transpose()?;
-    let listener = bind(options.at).await.map_err(|error| format!("--listen {error}"))?;
+    let tls = files.map(|files| files.watch(web::ignore_reload_result)).transpose()?;
+    let listener = bind(options.address).await.map_err(|error| format!("--listen {error}"))?;
     announce(listener.local_addr().map_err(|error| error.to_string())?);
     console.start();
     // The shutdown does not wait for event streams, which last as long as a client reads them.

@@ -2,11 +2,11 @@
 //!
 //! The layers, from the lowest: names as [`text`] and parsing of replies ([`reply_json`], [`info`]); connections to the
 //! servers ([`upstream`]), errors ([`failure`]) and problems of nodes ([`problem`]); the [`gateways`]; samples of the
-//! counters ([`live`]) and their [`history`], or that of [`prometheus`] by an [`http_client`]; reads that viewers share
-//! ([`shared_reads`]); the [`most_denied`] keys, by minute ([`denied_minutes`]) and for the page ([`top`]); the search
-//! for keys ([`key_search`]); the list of [`changes`] and their clients ([`audit`]); [`policies`] and [`keys`], their
-//! [`undo`], current [`bans`] and a sample of their [`usage`]; permissions ([`access`], [`tokens`]); the page
-//! ([`assets`]) and all routes ([`routes`]).
+//! counters ([`live`]) and their [`history`], which Prometheus extends ([`prometheus`], [`http_client`]); reads that
+//! viewers share ([`shared_reads`]); the [`most_denied`] keys, by minute ([`denied_minutes`]) and for the page
+//! ([`top`]); the search for keys ([`key_search`]); the list of [`changes`] and their clients ([`audit`]); [`policies`]
+//! and [`keys`], their [`undo`], current [`bans`] and a sample of their [`usage`]; permissions ([`access`],
+//! [`tokens`]); the page ([`assets`]) and all routes ([`routes`]).
 
 mod access;
 mod assets;
@@ -70,7 +70,7 @@ pub struct Console {
     sampler: Option<Arc<Sampler>>,
     prometheus: Option<Prometheus>,
     top: Arc<TopReads>,
-    /// List of policies, by their digest at the last sample.
+    /// List of policies, by the digest of all policies at the last sample.
     policies: SharedReads<Option<String>, Value>,
     /// List of current bans.
     bans: SharedReads<(), Value>,
@@ -130,8 +130,8 @@ fn without_server() -> Failure {
     Failure::Missing("this console has no server".to_owned())
 }
 
-/// Ignores the result of a reload, because the console has no metrics.
-pub fn uncounted(_: bool) {}
+/// Ignores the result of a reload. A gateway counts it in its metrics, and the console has none.
+pub fn ignore_reload_result(_: bool) {}
 
 /// Returns the service of a console.
 pub fn service(tls: Option<TlsConfig>, router: Router) -> Service {

@@ -1,6 +1,6 @@
 //! Access control: permissions of requests, and security headers of responses.
 
-use super::tokens::{LOOK, Refusals, Role, Tokens, User};
+use super::tokens::{LOOK_VARIABLE, Refusals, Role, Tokens, User};
 use axum::Json;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -33,14 +33,15 @@ pub enum AccessError {
 }
 
 impl Guard {
-    /// Creates the guard of a listener, with host names besides those of loopback and of the listener.
+    /// Creates the guard of a listener. `hosts` are accepted besides loopback and the address of a connection.
     ///
     /// # Errors
     /// If the listener is off loopback and there is no token for reading.
-    pub fn new(at: IpAddr, tokens: Arc<Tokens>, hosts: &[String]) -> Result<Guard, String> {
-        if !tokens.are_needed() && !at.is_loopback() {
+    pub fn new(listener: IpAddr, tokens: Arc<Tokens>, hosts: &[String]) -> Result<Guard, String> {
+        if !tokens.are_needed() && !listener.is_loopback() {
             return Err(format!(
-                "--listen {at}: off loopback it takes a token, in {LOOK} or the file that {LOOK}_FILE names"
+                "--listen {listener}: off loopback it takes a token, in {LOOK_VARIABLE} or the file that \
+                 {LOOK_VARIABLE}_FILE names"
             ));
         }
         let hosts = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
@@ -56,15 +57,15 @@ impl Guard {
     /// Returns the user that sent these headers.
     ///
     /// # Errors
-    /// If a token is required and missing, or if the client's is unknown.
+    /// If a token is required and missing, or if the client's token is unknown.
     pub fn user(&self, headers: &HeaderMap) -> Result<User, AccessError> {
-        let mut given = headers.get_all(header::AUTHORIZATION).iter();
-        match (given.next(), given.next()) {
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
+        match (values.next(), values.next()) {
             (None, _) if self.tokens.are_needed() => Err(AccessError::Unknown),
             (None, _) => Ok(User { role: Role::Look, name: None }),
-            (Some(given), None) => {
-                let given = given.as_bytes().split_at_checked(7);
-                let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+            (Some(value), None) => {
+                let parts = value.as_bytes().split_at_checked(b"bearer ".len());
+                let token = parts.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
                 token.and_then(|(_, token)| self.tokens.user(token)).ok_or(AccessError::Unknown)
             }
             (Some(_), Some(_)) => Err(AccessError::Unknown),
@@ -86,8 +87,8 @@ impl Guard {
         }
     }
 
-    /// Returns `true` if a host name is one of the console's. A page of another site whose name resolves to this
-    /// address (DNS rebinding) sends its own.
+    /// Returns `true` if a host name is one of the console's. With DNS rebinding, the name of another site resolves to
+    /// this address, and requests of its page have that name.
     #[must_use]
     pub fn is_own_host(&self, host: &str, local: Option<IpAddr>) -> bool {
         let host = host.to_ascii_lowercase();
@@ -100,9 +101,11 @@ impl Guard {
         };
         if let Ok(address) = name.parse::<IpAddr>() {
             let address = address.to_canonical();
-            return address.is_loopback() || Some(address) == local || self.hosts.iter().any(|host| host == name);
+            return address.is_loopback()
+                || Some(address) == local
+                || self.hosts.iter().any(|accepted| accepted == name);
         }
-        name == "localhost" || self.hosts.iter().any(|own| *own == name || *own == host)
+        name == "localhost" || self.hosts.iter().any(|accepted| *accepted == name || *accepted == host)
     }
 }
 
@@ -147,7 +150,7 @@ pub async fn guard_requests(
     let path = request.uri().path();
     let is_own_host =
         host(request.uri(), request.headers()).is_some_and(|host| guard.is_own_host(host, endpoints.local));
-    // Browsers send the site of the page that makes a request.
+    // Browsers send how the site of the requesting page relates to the console's.
     let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
     let is_cross_site = site.is_some_and(|site| site == b"cross-site" || site == b"same-site");
     let is_api = path.starts_with("/api/");

@@ -17,7 +17,7 @@ pub async fn file(uri: Uri, headers: HeaderMap) -> Response {
     };
     let hash = u128::from_be_bytes(file.metadata.sha256_hash().first_chunk().copied().unwrap_or_default());
     let tag = format!("\"{hash:032x}\"");
-    // Revalidated each time, so that the page of a new version never runs with modules of an old one.
+    // The browser revalidates each file, so that the page of a new version never runs with modules of an old one.
     let is_cached = headers.get(header::IF_NONE_MATCH).is_some_and(|cached| cached.as_bytes() == tag.as_bytes());
     let mut response =
         if is_cached { StatusCode::NOT_MODIFIED.into_response() } else { file.data.into_owned().into_response() };

@@ -12,11 +12,11 @@ use serde_json::Value as Json;
 use std::fmt;
 
 /// Key of the stream.
-const KEY: &str = "ratelimit:console:changes";
+const STREAM: &str = "ratelimit:console:changes";
 /// Maximum number of changes in the stream.
 pub const MAX_CHANGES: usize = 1000;
 /// Maximum length of a note, in characters.
-const MAX_WHY: usize = 500;
+const MAX_NOTE: usize = 500;
 /// Maximum length of the name of a key in the list, in bytes. A change of a longer one is listed without a name.
 const MAX_KEY: usize = 4096;
 
@@ -47,7 +47,7 @@ pub enum Kind {
 }
 
 impl fmt::Display for Kind {
-    /// Writes the same word as in JSON.
+    /// Writes the word that stands for the kind in JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
@@ -66,7 +66,7 @@ pub struct Values {
     /// Scale of a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
-    /// Milliseconds that the scale lasted at the change, or -1 if it had no end.
+    /// Milliseconds until the end of the scale, at the time of the change, or -1 without an end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale_ms: Option<i64>,
     /// End of a ban, in milliseconds since the Unix epoch.
@@ -113,7 +113,7 @@ pub struct Change {
 }
 
 /// Change with its id in the stream, which begins with the time of the server's clock.
-pub struct Listed {
+pub struct ListedChange {
     /// Id of the entry.
     pub id: String,
     /// Time of the change, in milliseconds since the Unix epoch.
@@ -122,20 +122,20 @@ pub struct Listed {
     pub change: Change,
 }
 
-/// Note on a change, of at most [`MAX_WHY`] characters. An empty one counts as none.
+/// Note on a change, of at most [`MAX_NOTE`] characters. An empty one counts as none.
 #[derive(Default, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Why(Option<String>);
+pub struct Note(Option<String>);
 
-impl TryFrom<String> for Why {
+impl TryFrom<String> for Note {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Why, String> {
+    fn try_from(text: String) -> Result<Note, String> {
         let text = text.trim();
-        if text.chars().count() > MAX_WHY {
-            return Err(format!("why must have at most {MAX_WHY} characters"));
+        if text.chars().count() > MAX_NOTE {
+            return Err(format!("why must have at most {MAX_NOTE} characters"));
         }
-        Ok(Why((!text.is_empty()).then(|| text.to_owned())))
+        Ok(Note((!text.is_empty()).then(|| text.to_owned())))
     }
 }
 
@@ -143,21 +143,21 @@ impl Change {
     /// Creates a change of a policy.
     #[must_use]
     pub fn of_policy(what: Kind, name: &[u8], before: Option<Values>, after: Option<Values>) -> Change {
-        let policy = Some(text::shown(name));
+        let policy = Some(text::from_bytes(name));
         Change { what, policy, key: None, before, after, user: None, who: String::new(), why: None, undoes: None }
     }
 
     /// Creates a change of a key.
     #[must_use]
     pub fn of_key(what: Kind, key: &[u8], before: Option<Values>, after: Option<Values>) -> Change {
-        Change { policy: None, key: Some(text::shown(key)), ..Change::of_policy(what, &[], before, after) }
+        Change { policy: None, key: Some(text::from_bytes(key)), ..Change::of_policy(what, &[], before, after) }
     }
 
-    /// Logs the change, and appends it to the list. A list that the server refuses does not undo the change.
-    pub async fn record(mut self, server: &Server, actor: &Actor, why: Why) {
+    /// Logs the change, and appends it to the list. If the server refuses the entry, the change itself remains.
+    pub async fn record(mut self, server: &Server, actor: &Actor, note: Note) {
         self.user = actor.name.as_deref().map(str::to_owned);
         self.who = actor.to_string();
-        self.why = why.0;
+        self.why = note.0;
         let json = |values: &Option<Values>| serde_json::to_string(values).unwrap_or_default();
         tracing::info!(
             target: "ratelimit_console::audit", user = self.user, who = %self.who, role = actor.role.word(),
@@ -166,7 +166,7 @@ impl Change {
         );
         self.key = self.key.filter(|key| key.len() <= MAX_KEY);
         let mut command = redis::cmd("XADD");
-        command.arg(KEY).arg("MAXLEN").arg("=").arg(MAX_CHANGES).arg("*").arg("change");
+        command.arg(STREAM).arg("MAXLEN").arg("=").arg(MAX_CHANGES).arg("*").arg("change");
         command.arg(serde_json::to_vec(&self).unwrap_or_default());
         if let Err(failure) = server.send_by_key(command).await {
             tracing::warn!(error = failure.message(), "the list of changes lacks this change");
@@ -178,38 +178,38 @@ impl Change {
 ///
 /// # Errors
 /// If the server does not reply, or does not let the console's user read the list.
-pub async fn read(server: &Server, count: usize) -> Result<Vec<Listed>, Failure> {
+pub async fn read(server: &Server, count: usize) -> Result<Vec<ListedChange>, Failure> {
     let mut command = redis::cmd("XREVRANGE");
-    command.arg(KEY).arg("+").arg("-").arg("COUNT").arg(count);
+    command.arg(STREAM).arg("+").arg("-").arg("COUNT").arg(count);
     Ok(items(&server.send_by_key(command).await?).iter().filter_map(parse).collect())
 }
 
 /// Returns a change by its id.
 ///
 /// # Errors
-/// As for [`read`], or if the list does not have it.
-pub async fn find(server: &Server, id: &str) -> Result<Listed, Failure> {
+/// Returns the errors of [`read`], and an error if the list has no change with this id.
+pub async fn find(server: &Server, id: &str) -> Result<ListedChange, Failure> {
     let mut command = redis::cmd("XRANGE");
-    command.arg(KEY).arg(id).arg(id);
+    command.arg(STREAM).arg(id).arg(id);
     let found = items(&server.send_by_key(command).await?).first().and_then(parse);
     found.ok_or_else(|| Failure::Missing("the list of changes does not have this one".to_owned()))
 }
 
 /// Parses an entry of the stream. Entries of other programs are skipped.
-fn parse(entry: &Value) -> Option<Listed> {
+fn parse(entry: &Value) -> Option<ListedChange> {
     let [id, fields] = items(entry) else { return None };
     let [_, Value::BulkString(change)] = items(fields) else { return None };
     let id = text_of(id)?;
     let at = id.split_once('-')?.0.parse().ok()?;
-    Some(Listed { id, at, change: serde_json::from_slice(change).ok()? })
+    Some(ListedChange { id, at, change: serde_json::from_slice(change).ok()? })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Kind, Value, Values, Why, parse};
+    use super::{Change, Kind, Note, Value, Values, parse};
 
     #[test]
-    fn entry_is_parsed_and_others_are_skipped() {
+    fn entry_is_parsed_and_malformed_ones_are_skipped() {
         let values = Values { specs: Some("FIXED 5 1m".to_owned()), version: Some(7), ..Values::default() };
         let change = Change::of_policy(Kind::PolicySet, b"\\x41\xff", None, Some(values));
         let text = |text: &[u8]| Value::BulkString(text.to_vec());
@@ -225,20 +225,25 @@ mod tests {
     }
 
     #[test]
-    fn word_of_a_kind_is_its_json() {
-        for kind in [Kind::PolicySet, Kind::PolicyDeleted, Kind::PolicyScaled, Kind::KeyBanned, Kind::BanLifted] {
-            assert_eq!(serde_json::to_value(kind).expect("serializable"), kind.to_string());
-        }
-        for kind in [Kind::KeyReset, Kind::UsageGivenBack] {
+    fn kind_is_displayed_as_in_json() {
+        for kind in [
+            Kind::PolicySet,
+            Kind::PolicyDeleted,
+            Kind::PolicyScaled,
+            Kind::KeyBanned,
+            Kind::BanLifted,
+            Kind::KeyReset,
+            Kind::UsageGivenBack,
+        ] {
             assert_eq!(serde_json::to_value(kind).expect("serializable"), kind.to_string());
         }
     }
 
     #[test]
     fn note_is_trimmed_and_bounded() {
-        let why = |text: &str| Why::try_from(text.to_owned()).map(|why| why.0);
-        assert_eq!(why(" a flood \n"), Ok(Some("a flood".to_owned())));
-        assert_eq!(why("  "), Ok(None));
-        assert!(why(&"\u{e9}".repeat(500)).is_ok() && why(&"x".repeat(501)).is_err());
+        let note = |text: &str| Note::try_from(text.to_owned()).map(|note| note.0);
+        assert_eq!(note(" a flood \n"), Ok(Some("a flood".to_owned())));
+        assert_eq!(note("  "), Ok(None));
+        assert!(note(&"\u{e9}".repeat(500)).is_ok() && note(&"x".repeat(501)).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! Denials by key of each recent minute. Minutes that are over do not change, so they are read once; later only the
-//! running minute is.
+//! Denials by key of each recent minute. A complete minute does not change, so it is read once. The running minute is
+//! read each time.
 
 use super::clock::now_ms;
 use super::failure::Failure;
 use super::history::MINUTE;
 use super::info::ServerState;
-use super::most_denied::{DeniedKey, Id, top_command};
+use super::most_denied::{DeniedId, DeniedKey, top_command};
 use super::reply_json::items;
 use super::upstream::{Node, Server};
 use futures_util::future::join_all;
@@ -14,24 +14,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Mutex;
 
-/// Maximum number of minutes of a series, those that a server counts.
+/// Maximum number of minutes of a series. A server has no counts of earlier minutes.
 pub const MAX_MINUTES: u16 = 60;
-/// Number of keys that are read for each minute, so that the series has keys that are denied less at the moment.
+/// Number of keys that are read for each minute: more than the page lists, to include keys that are denied less now.
 pub const READ_KEYS: usize = 100;
-/// Maximum number of attempts to read within one minute.
-const ATTEMPTS: usize = 3;
+/// Maximum number of reads of a node, which are repeated if a minute ends during a read.
+const MAX_ATTEMPTS: usize = 3;
 
 /// Denials by key.
-type Denials = HashMap<Id, i64>;
+type Denials = HashMap<DeniedId, i64>;
 
 /// Denials of the complete minutes of all nodes, by the names of the nodes.
 #[derive(Default)]
 pub struct DeniedMinutes(std::sync::Mutex<HashMap<String, Arc<Mutex<NodeMinutes>>>>);
 
-/// Denials of the complete minutes of a node. Minutes are counted by its clock since the Unix epoch.
+/// Denials of the complete minutes of a node. Minutes are counted since the Unix epoch, by the node's clock.
 #[derive(Default)]
 struct NodeMinutes {
-    /// Minute at the end of the last read.
+    /// Running minute at the end of the last read.
     running: Option<u64>,
     complete: BTreeMap<u64, Denials>,
 }
@@ -43,22 +43,22 @@ impl DeniedMinutes {
     /// # Errors
     /// If a reply is an error, or if the only primary does not reply.
     pub async fn read(&self, server: &Server, minutes: u16) -> Result<Vec<Denials>, Failure> {
-        let nodes = server.nodes().iter().cloned().zip(self.nodes(server));
+        let nodes = server.nodes().iter().cloned().zip(self.node_minutes(server));
         sum(server, minutes, join_all(nodes.map(|(node, known)| read_node(node, known, minutes))).await)
     }
 
     /// Returns the minutes of the nodes of a server, in their order, and drops those of other nodes.
-    fn nodes(&self, server: &Server) -> Vec<Arc<Mutex<NodeMinutes>>> {
+    fn node_minutes(&self, server: &Server) -> Vec<Arc<Mutex<NodeMinutes>>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|name, _| server.nodes().iter().any(|node| node.name == *name));
         server.nodes().iter().map(|node| Arc::clone(known.entry(node.name.clone()).or_default())).collect()
     }
 }
 
-/// Reads the minutes of a node that are not known.
+/// Returns the denials of the last minutes of a node, reading those that are not known.
 async fn read_node(node: Arc<Node>, known: Arc<Mutex<NodeMinutes>>, minutes: u16) -> Result<Vec<Denials>, Failure> {
     let mut known = known.lock().await;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let read = read_minutes(Arc::clone(&node), known.missing(minutes), READ_KEYS).await?;
         if let Some(series) = known.add(read, minutes) {
             return Ok(series);
@@ -67,10 +67,10 @@ async fn read_node(node: Arc<Node>, known: Arc<Mutex<NodeMinutes>>, minutes: u16
     Err(Failure::Away("the server's clock does not go evenly".to_owned()))
 }
 
-/// Returns the same as [`DeniedMinutes::read`] with more keys, reading all minutes.
+/// Reads the denials of all minutes, with more keys than [`DeniedMinutes::read`] stores.
 ///
 /// # Errors
-/// As for [`DeniedMinutes::read`].
+/// Returns the errors of [`DeniedMinutes::read`].
 pub async fn read_all(server: &Server, minutes: u16, keys: usize) -> Result<Vec<Denials>, Failure> {
     let reads = join_all(server.nodes().iter().cloned().map(|node| read_minutes(node, minutes, keys))).await;
     sum(server, minutes, reads.into_iter().map(|read| Ok(read?.denials)).collect())
@@ -81,7 +81,7 @@ fn sum(server: &Server, minutes: u16, nodes: Vec<Result<Vec<Denials>, Failure>>)
     let mut sums: Vec<Denials> = vec![Denials::new(); usize::from(minutes)];
     for series in nodes {
         let series = match series {
-            // The other nodes suffice; the page shows an outage elsewhere.
+            // The other nodes suffice; the indicator of the page shows the outage.
             Err(Failure::Away(_)) if server.nodes().len() > 1 => continue,
             series => series?,
         };
@@ -97,8 +97,8 @@ fn sum(server: &Server, minutes: u16, nodes: Vec<Result<Vec<Denials>, Failure>>)
 
 /// Last minutes of a node in one read.
 struct Read {
-    /// Minutes of the node's clock before and after the read.
-    minutes: (u64, u64),
+    /// Running minutes of the node's clock before and after the read.
+    running: (u64, u64),
     /// Denials of each minute, oldest first.
     denials: Vec<Denials>,
 }
@@ -114,16 +114,16 @@ async fn read_minutes(node: Arc<Node>, minutes: u16, keys: usize) -> Result<Read
     let [before, replies @ .., after] = replies.as_slice() else { return Err(Failure::Server("no reply".to_owned())) };
     let mut denials = vec![Denials::new(); usize::from(minutes)];
     let mut counted = Denials::new();
-    // Each reply counts a minute more than the one before it.
+    // Each reply counts one minute more than the previous reply. The difference has the denials of that minute.
     for (reply, minute) in replies.iter().zip(denials.iter_mut().rev()) {
         for row in items(reply).iter().filter_map(|row| DeniedKey::parse(row, &node.name)) {
-            let known = counted.entry(row.id()).or_default();
-            let denied = row.count.saturating_sub(*known).max(0);
-            *known = row.count.max(*known);
+            let previous = counted.entry(row.id()).or_default();
+            let denied = row.count.saturating_sub(*previous).max(0);
+            *previous = row.count.max(*previous);
             minute.insert(row.id(), denied);
         }
     }
-    Ok(Read { minutes: (minute_of(before), minute_of(after)), denials })
+    Ok(Read { running: (minute_of(before), minute_of(after)), denials })
 }
 
 /// Returns the minute of the server's clock in a reply to INFO, or else that of this machine.
@@ -133,17 +133,17 @@ fn minute_of(info: &Value) -> u64 {
 }
 
 impl NodeMinutes {
-    /// Returns the number of the last minutes that must be read, with the running one.
+    /// Returns the number of the last minutes that must be read, including the running minute.
     fn missing(&self, minutes: u16) -> u16 {
         let Some(running) = self.running else { return minutes };
         let is_missing = |back: &u16| !self.complete.contains_key(&running.saturating_sub(u64::from(*back)));
         (1..minutes).rev().find(is_missing).map_or(1, |back| back.saturating_add(1))
     }
 
-    /// Adds the minutes of a read, and returns the last `minutes`, oldest first. Returns `None` if the minute has
-    /// changed meanwhile or since the read before, so that more must be read.
+    /// Adds a read, and returns the denials of the last minutes, oldest first. Returns `None` if more must be read,
+    /// because a minute has ended during the read or since the previous one.
     fn add(&mut self, read: Read, minutes: u16) -> Option<Vec<Denials>> {
-        let Read { minutes: (before, running), mut denials } = read;
+        let Read { running: (before, running), mut denials } = read;
         if self.running.is_some_and(|known| running < known) {
             // The clock moved backwards.
             self.complete.clear();
@@ -154,7 +154,7 @@ impl NodeMinutes {
         }
         let last = denials.pop().unwrap_or_default();
         for (minute, denials) in (0..running).rev().zip(denials.into_iter().rev()) {
-            // An earlier read of the minute had fewer keys forgotten.
+            // The server may have forgotten keys since an earlier read of the minute.
             self.complete.entry(minute).or_insert(denials);
         }
         self.complete.retain(|minute, _| running.saturating_sub(*minute) < u64::from(MAX_MINUTES));
@@ -168,16 +168,16 @@ impl NodeMinutes {
 mod tests {
     use super::{Denials, NodeMinutes, Read};
 
-    /// Returns the last three minutes of a server whose denials in each minute are its number, and the numbers of
-    /// minutes that were read for them. `clock` has the minute before and after each read.
+    /// Reads the last three minutes of a server that denies as many calls in a minute as the minute's number. Returns
+    /// the denials, and the number of minutes in each read. `clock` has the minutes before and after each read.
     fn read(known: &mut NodeMinutes, clock: &[(u64, u64)]) -> (Option<Vec<i64>>, Vec<u16>) {
         let denials = |minute: u64| Denials::from([((b"key".to_vec(), None), minute.cast_signed())]);
         let mut reads = vec![];
-        for minutes in clock {
+        for running in clock {
             let count = known.missing(3);
             reads.push(count);
-            let denials = (0..u64::from(count)).rev().map(|back| denials(minutes.1 - back)).collect();
-            if let Some(series) = known.add(Read { minutes: *minutes, denials }, 3) {
+            let denials = (0..u64::from(count)).rev().map(|back| denials(running.1 - back)).collect();
+            if let Some(series) = known.add(Read { running: *running, denials }, 3) {
                 return (Some(series.iter().map(|minute| minute.values().sum()).collect()), reads);
             }
         }

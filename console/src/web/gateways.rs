@@ -1,4 +1,4 @@
-//! Gateways of `--gateway`: each one's metrics are read once a second from the start on, for all clients together.
+//! Gateways of `--gateway`. The console reads the metrics of each once a second, for all clients of the page together.
 
 mod condition;
 mod latency;
@@ -55,7 +55,7 @@ struct Gateway {
     /// Host and port, and the path of the metrics unless it is that of all gateways.
     name: String,
     target: HttpTarget,
-    /// Path of the metrics below that of the URL.
+    /// Path of the metrics, which is appended to that of the URL.
     path: &'static str,
     history: Mutex<History>,
     /// Number of reads since the start.
@@ -65,7 +65,7 @@ struct Gateway {
 /// Samples of a gateway.
 #[derive(Default)]
 struct History {
-    /// Samples of the last minute since the gateway started.
+    /// Samples of the last minute, without those before the last failure or restart of the gateway.
     samples: VecDeque<(Instant, GatewaySample)>,
     /// Time of the first of the last consecutive failures, and the reason of the last one.
     failure: Option<(u64, String)>,
@@ -115,8 +115,8 @@ impl Gateway {
     fn new(url: &str, authority: Option<&Path>) -> Result<Gateway, String> {
         let (option, prefix) = ("--gateway", "RATELIMIT_CONSOLE_GATEWAY");
         let target = HttpTarget::new(NamedTarget { option, url, prefix, authority }, LIMITS)?;
-        let shown = target.url();
-        let name = shown.split_once("://").map_or(shown.as_str(), |(_, name)| name);
+        let url = target.url();
+        let name = url.split_once("://").map_or(url.as_str(), |(_, name)| name);
         let path = if name.contains('/') { "" } else { METRICS_PATH };
         let name = name.strip_suffix(METRICS_PATH).unwrap_or(name).to_owned();
         Ok(Gateway { name, target, path, history: Mutex::default(), reads: watch::Sender::new(0) })
@@ -211,9 +211,9 @@ impl History {
         }
     }
 
-    /// Returns the counts between the first and the last of the latest samples.
-    fn difference(&self, samples: usize) -> Counters {
-        let first = self.samples.iter().rev().take(samples).next_back();
+    /// Returns the counts between the first and the last of the latest `count` samples.
+    fn difference(&self, count: usize) -> Counters {
+        let first = self.samples.iter().rev().take(count).next_back();
         match (first, self.samples.back()) {
             (Some((_, first)), Some((_, last))) => last.counters.since(&first.counters),
             _ => Counters::default(),
@@ -249,12 +249,12 @@ mod tests {
 
     #[test]
     fn gateway_is_named_by_its_host_and_an_unusual_path() {
-        let named = |url| Gateway::new(url, None).map(|gateway| (gateway.name, gateway.path));
+        let name_and_path = |url| Gateway::new(url, None).map(|gateway| (gateway.name, gateway.path));
         let expected = |name: &str, path| Ok((name.to_owned(), path));
-        assert_eq!(named("http://10.0.0.1:8080"), expected("10.0.0.1:8080", "/metrics"));
-        assert_eq!(named("http://gateway:9090/metrics/"), expected("gateway:9090", ""));
-        assert_eq!(named("http://gateway:9090/numbers"), expected("gateway:9090/numbers", ""));
-        assert!(named("gateway:9090").is_err());
+        assert_eq!(name_and_path("http://10.0.0.1:8080"), expected("10.0.0.1:8080", "/metrics"));
+        assert_eq!(name_and_path("http://gateway:9090/metrics/"), expected("gateway:9090", ""));
+        assert_eq!(name_and_path("http://gateway:9090/numbers"), expected("gateway:9090/numbers", ""));
+        assert!(name_and_path("gateway:9090").is_err());
         let twice = ["http://a:1".to_owned(), "http://a:1/metrics".to_owned()];
         assert_eq!(Gateways::new(&twice, None).err().as_deref(), Some("--gateway names a:1 twice"));
     }

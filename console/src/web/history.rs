@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Length of a minute in milliseconds.
 pub const MINUTE: u64 = 60_000;
-/// Number of minutes of a day, for which the history lasts.
+/// Length of the history in minutes: a day.
 pub const MAX_MINUTES: u64 = 1440;
-/// Number of minutes for which there are shorter intervals than minutes.
+/// Number of the last minutes that also have intervals of [`FINE_STEP`].
 pub const FINE_MINUTES: u64 = 60;
-/// Length of the shorter intervals in milliseconds.
+/// Length of a fine interval in milliseconds.
 pub const FINE_STEP: u64 = 10_000;
 /// Maximum number of policies of an interval: those that were denied most, and then those that were called most.
 pub const MAX_POLICIES: usize = 10;
 
-/// Past of a number of minutes, as the page gets it.
+/// History of the last minutes, as the page gets it.
 #[derive(Serialize)]
-pub struct Past {
+pub struct RecentHistory {
     /// Time of the request, in milliseconds since the Unix epoch.
     pub at: u64,
     /// Length of the intervals in milliseconds.
@@ -34,7 +34,7 @@ pub struct Past {
     pub why: Option<String>,
 }
 
-/// Source of the points of a past.
+/// Source of the points of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -59,16 +59,17 @@ pub struct Point {
 struct Interval {
     /// Beginning of the interval, in milliseconds since the Unix epoch.
     start: u64,
-    /// Time in which calls were counted, in seconds. It is shorter than the interval after an outage.
+    /// Time in which calls were counted, in seconds. In the first interval after an outage, it includes the outage.
     seconds: f64,
     all: Counts,
     policies: BTreeMap<String, Counts>,
-    /// Most denied keys, of intervals of a minute.
+    /// Most denied keys, only in intervals of a minute.
     keys: Vec<Value>,
 }
 
-/// Intervals of the same length, without gaps in their order.
+/// Intervals of the same length, oldest first.
 struct Intervals {
+    /// Length of an interval in milliseconds.
     step: u64,
     capacity: usize,
     list: VecDeque<Interval>,
@@ -92,14 +93,15 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds the calls of the `seconds` before `at`.
+    /// Adds the calls of a time that ended at `at` and lasted for `seconds`.
     pub fn add(&mut self, at: u64, seconds: f64, all: Counts, policies: &BTreeMap<String, Counts>) {
         for intervals in [&mut self.fine, &mut self.minutes] {
             intervals.add(at, seconds, all, policies);
         }
     }
 
-    /// Sets the most denied keys of the minute that begins at `start`. Without calls in that minute, they are dropped.
+    /// Sets the most denied keys of the minute that begins at `start`. Without a sample in that minute, they are
+    /// dropped.
     pub fn set_keys(&mut self, start: u64, keys: Vec<Value>) {
         if let Some(interval) = self.minutes.list.iter_mut().rev().find(|interval| interval.start == start) {
             interval.keys = keys;
@@ -108,12 +110,12 @@ impl History {
 
     /// Returns the intervals of the last minutes before `now`, and the most denied keys of each minute.
     #[must_use]
-    pub fn past(&self, now: u64, minutes: u64) -> Past {
+    pub fn recent(&self, now: u64, minutes: u64) -> RecentHistory {
         let from = now.saturating_sub(minutes.saturating_mul(MINUTE));
         let intervals = if minutes <= FINE_MINUTES { &self.fine } else { &self.minutes };
         let within = |interval: &&Interval| interval.start >= from;
         let keys = self.minutes.list.iter().filter(within).filter(|interval| !interval.keys.is_empty());
-        Past {
+        RecentHistory {
             at: now,
             step_ms: intervals.step,
             points: intervals.list.iter().filter(within).map(Interval::point).collect(),
@@ -179,7 +181,7 @@ mod tests {
     }
 
     fn json(history: &History, now: u64, minutes: u64) -> Value {
-        serde_json::to_value(history.past(now, minutes)).expect("JSON")
+        serde_json::to_value(history.recent(now, minutes)).expect("JSON")
     }
 
     fn points(history: &History, now: u64, minutes: u64) -> Vec<Value> {

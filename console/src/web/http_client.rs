@@ -21,7 +21,7 @@ use tokio::time::timeout;
 pub struct HttpTarget {
     scheme: Scheme,
     authority: Authority,
-    /// Path that precedes those of requests, without a slash at its end.
+    /// Path that precedes the paths of requests, without a slash at its end.
     base: String,
     credentials: Option<Credentials>,
     limits: HttpLimits,
@@ -37,7 +37,7 @@ pub struct HttpLimits {
     pub body_bytes: usize,
 }
 
-/// Option of the command line that names a server.
+/// Server that an option of the command line names.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedTarget<'a> {
     /// Name of the option, such as `--prometheus`.
@@ -46,7 +46,7 @@ pub struct NamedTarget<'a> {
     pub url: &'a str,
     /// Prefix of the variables `..._PASSWORD` and `..._TOKEN`, such as `RATELIMIT_CONSOLE_PROMETHEUS`.
     pub prefix: &'a str,
-    /// File with the certificates that the server's is verified by, instead of the system's.
+    /// File with the authorities that verify the server's certificate, instead of those of the system.
     pub authority: Option<&'a Path>,
 }
 
@@ -140,11 +140,12 @@ impl Credentials {
     }
 }
 
+/// Scheme, host with port, and path.
 type Location = (Scheme, Authority, String);
+/// Name and password.
 type User = (String, Option<Secret>);
 
-/// Parses a URL into its parts without the user, and the user with the password. An empty password
-/// counts as none.
+/// Parses a URL into its location, and its user if it has one. An empty password counts as none.
 fn parse_url(url: &str) -> Result<(Location, Option<User>), String> {
     let malformed = || "the URL must be http://host:port or https://host:port".to_owned();
     let uri: Uri = url.parse().map_err(|_| malformed())?;
@@ -184,7 +185,7 @@ mod tests {
         HttpTarget::new(named, HttpLimits { timeout: Duration::from_secs(5), body_bytes: 8 })
     }
 
-    /// Responds to one request, which the task returns.
+    /// Serves one response. Returns the address of the server, and a task that returns the request.
     async fn respond(response: &'static str) -> (String, JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("an address").to_string();

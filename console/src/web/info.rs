@@ -13,7 +13,7 @@ pub fn rounded(rate: f64) -> f64 {
     (rate * 100.0).round() / 100.0
 }
 
-/// Numbers of calls by outcome on one server since it started.
+/// Numbers of calls by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All calls.
@@ -65,8 +65,7 @@ impl Counts {
         }
     }
 
-    /// Returns the difference from earlier counts. After a restart of the server, whose counts are less, returns them
-    /// all.
+    /// Returns the difference from earlier counts, or all counts if they are lower because the server has restarted.
     #[must_use]
     pub fn since(self, before: Counts) -> Counts {
         if self.calls < before.calls {
@@ -99,7 +98,7 @@ impl Counts {
     }
 }
 
-/// Returns a count of some seconds as a rate a second, with two decimals.
+/// Returns the rate a second of a count in some seconds, with two decimals.
 #[must_use]
 pub fn per_second(count: u64, seconds: f64) -> f64 {
     // Counts of a minute are far below 2^52.
@@ -110,14 +109,14 @@ pub fn per_second(count: u64, seconds: f64) -> f64 {
 
 /// Key with waiting calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingKey {
     /// Name of the key, as text.
     pub key: String,
     /// Number of the database.
     pub db: u64,
     /// Number of waiting calls.
     pub calls: u64,
-    /// Time that the first of them has waited, in milliseconds.
+    /// Time for which the first of the calls has waited, in milliseconds.
     pub longest_ms: u64,
 }
 
@@ -128,7 +127,7 @@ pub struct Replica {
     pub name: String,
     /// State of the replication, `online` after the first synchronization.
     pub state: String,
-    /// Seconds since the primary heard from it.
+    /// Seconds since the primary heard from the replica.
     pub lag: u64,
     /// Number of bytes that the replica has not acknowledged.
     pub behind: u64,
@@ -154,15 +153,15 @@ pub struct ServerState {
     /// Digest of all policies.
     pub digest: String,
     /// Number of other primaries whose policies differ.
-    pub differ: u64,
-    /// Counts of the policies that INFO lists, the most called, by their names as text.
-    pub shown: BTreeMap<String, Counts>,
+    pub differing_peers: u64,
+    /// Counts of the policies that INFO lists, the most called ones, by their names as text.
+    pub policy_counts: BTreeMap<String, Counts>,
     /// Number of waiting calls.
     pub waiting_calls: u64,
     /// Number of keys with waiting calls.
     pub waiting_keys: u64,
     /// Keys whose calls have waited longest.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingKey>,
     pub replicas: Vec<Replica>,
 }
 
@@ -187,14 +186,14 @@ impl ServerState {
                 "ratelimit_errors" => state.errors = count(),
                 "ratelimit_policies" => state.policies = count(),
                 "ratelimit_policies_digest" => value.clone_into(&mut state.digest),
-                "ratelimit_policy_peers_differ" => state.differ = count(),
+                "ratelimit_policy_peers_differ" => state.differing_peers = count(),
                 "ratelimit_blocked_clients" => state.waiting_calls = count(),
                 "ratelimit_blocked_keys" => state.waiting_keys = count(),
                 "master_repl_offset" => offset = count(),
                 _ if is_numbered(name, "ratelimit_policy_") => {
                     let fields = fields(value);
                     let numbers = fields.iter().filter_map(|(name, value)| Some((*name, value.parse().ok()?)));
-                    state.shown.insert(text_of(&fields, "name"), Counts::from_fields(numbers));
+                    state.policy_counts.insert(text_of(&fields, "name"), Counts::from_fields(numbers));
                 }
                 _ if is_numbered(name, "ratelimit_blocked_") => state.waiting.push(parse_waiting(&fields(value))),
                 _ if is_numbered(name, "slave") => state.replicas.push(parse_replica(&fields(value))),
@@ -202,7 +201,7 @@ impl ServerState {
             }
         }
         for replica in &mut state.replicas {
-            // The field has the acknowledged offset until here.
+            // Until here, `behind` has the acknowledged offset.
             replica.behind = u64::saturating_sub(offset, replica.behind);
         }
         state
@@ -224,11 +223,11 @@ fn number(fields: &BTreeMap<&str, &str>, name: &str) -> u64 {
 
 fn text_of(fields: &BTreeMap<&str, &str>, name: &str) -> String {
     let escaped = fields.get(name).copied().unwrap_or_default();
-    text::shown(&percent_encoding::percent_decode_str(escaped).collect::<Vec<u8>>())
+    text::from_bytes(&percent_encoding::percent_decode_str(escaped).collect::<Vec<u8>>())
 }
 
-fn parse_waiting(fields: &BTreeMap<&str, &str>) -> Waiting {
-    Waiting {
+fn parse_waiting(fields: &BTreeMap<&str, &str>) -> WaitingKey {
+    WaitingKey {
         key: text_of(fields, "key"),
         db: number(fields, "db"),
         calls: number(fields, "waiting"),
@@ -248,7 +247,7 @@ fn parse_replica(fields: &BTreeMap<&str, &str>) -> Replica {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, Replica, ServerState, Waiting};
+    use super::{Counts, Replica, ServerState, WaitingKey};
 
     #[test]
     fn info_is_parsed() {
@@ -262,13 +261,13 @@ mod tests {
              slave0:ip=::1,port=7001,state=online,offset=90,lag=1\r\nslave_read_only:1\r\n",
         );
         let counts = Counts { calls: 8, admitted: 4, denied: 3, near: 2, ..Counts::default() };
-        assert_eq!(state.shown.into_iter().collect::<Vec<_>>(), [("web|user".to_owned(), counts)]);
+        assert_eq!(state.policy_counts.into_iter().collect::<Vec<_>>(), [("web|user".to_owned(), counts)]);
         assert_eq!(state.all, Counts { calls: 9, admitted: 5, denied: 3, ..Counts::default() });
-        let waiting = Waiting { key: "a\\xff".to_owned(), db: 3, calls: 2, longest_ms: 70 };
+        let waiting = WaitingKey { key: "a\\xff".to_owned(), db: 3, calls: 2, longest_ms: 70 };
         assert_eq!(state.waiting, [waiting]);
         let replica = Replica { name: "::1:7001".to_owned(), state: "online".to_owned(), lag: 1, behind: 10 };
         assert_eq!(state.replicas, [replica]);
-        assert_eq!((state.version.as_str(), state.digest.as_str(), state.differ), ("9.1.2", "00ff", 1));
+        assert_eq!((state.version.as_str(), state.digest.as_str(), state.differing_peers), ("9.1.2", "00ff", 1));
         assert_eq!(state.time_ms, Some(1_700_000_000_123));
         assert_eq!((state.errors, state.policies, state.waiting_calls, state.waiting_keys), (1, 7, 2, 1));
     }

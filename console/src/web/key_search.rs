@@ -12,15 +12,15 @@ use axum::{Json, Router};
 use futures_util::future::join_all;
 use redis::Value;
 use serde::Deserialize;
-use serde_json::{Value as Json_, json};
+use serde_json::{Value as JsonValue, json};
 use std::sync::Arc;
 
-/// Number of keys that a server looks at in one call.
+/// Number of keys that a server looks at in one call of SCAN.
 const SCAN_COUNT: usize = 1000;
-/// Maximum number of calls in one request.
+/// Maximum number of calls of SCAN in one request.
 const MAX_SCANS: usize = 20;
 /// Number of found keys after which a request ends.
-const ENOUGH: usize = 100;
+const ENOUGH_KEYS: usize = 100;
 /// First bytes of the types of the module.
 const TYPE_PREFIX: &str = "rl-";
 /// Type of keys that can be banned.
@@ -31,7 +31,8 @@ pub fn routes() -> Router<Arc<Console>> {
     Router::new().route("/api/keys", get(search))
 }
 
-/// Query of a search: the prefix, the cursor of the response before, and whether only banned keys are wanted.
+/// Query of `/api/keys`: the prefix, and the cursor of the previous response. With `banned`, only banned keys are
+/// found.
 #[derive(Deserialize)]
 struct SearchQuery {
     #[serde(default)]
@@ -41,70 +42,76 @@ struct SearchQuery {
     banned: bool,
 }
 
-/// Place in the keys of all primaries: the cursor of a SCAN, and the node that it belongs to.
+/// Position in the keys of all primaries: a cursor of SCAN, and the name of its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Position {
     cursor: String,
     node: String,
 }
 
-impl Place {
+impl Position {
     /// Parses `cursor@node`.
-    fn parse(text: &str) -> Option<Place> {
+    fn parse(text: &str) -> Option<Position> {
         let (cursor, node) = text.split_once('@')?;
         cursor.parse::<u64>().ok()?;
-        Some(Place { cursor: cursor.to_owned(), node: node.to_owned() })
+        Some(Position { cursor: cursor.to_owned(), node: node.to_owned() })
     }
 
     fn text(&self) -> String {
         format!("{}@{}", self.cursor, self.node)
     }
 
-    /// Returns the place at the beginning of the first node whose name is greater than `after`.
-    fn beginning(server: &Server, after: Option<&str>) -> Option<Place> {
+    /// Returns the position at the beginning of the first node whose name is greater than `after`.
+    fn beginning(server: &Server, after: Option<&str>) -> Option<Position> {
         let mut nodes = server.nodes().iter().map(|node| node.name.as_str());
         let node = nodes.find(|name| after.is_none_or(|after| *name > after))?;
-        Some(Place { cursor: "0".to_owned(), node: node.to_owned() })
+        Some(Position { cursor: "0".to_owned(), node: node.to_owned() })
     }
 }
 
-async fn search(State(console): State<Arc<Console>>, Query(query): Query<SearchQuery>) -> Result<Json<Json_>, Failure> {
+async fn search(
+    State(console): State<Arc<Console>>,
+    Query(query): Query<SearchQuery>,
+) -> Result<Json<JsonValue>, Failure> {
     let server = console.upstream()?.server().await?;
-    let mut place = match query.cursor.as_deref() {
-        Some(cursor) => Some(Place::parse(cursor).ok_or_else(|| Failure::BadRequest("malformed cursor".to_owned()))?),
-        None => Place::beginning(&server, None),
+    let mut position = match query.cursor.as_deref() {
+        Some(cursor) => {
+            Some(Position::parse(cursor).ok_or_else(|| Failure::BadRequest("malformed cursor".to_owned()))?)
+        }
+        None => Position::beginning(&server, None),
     };
-    let pattern = pattern(&text::bytes(&query.prefix));
-    let mut found: Vec<Json_> = vec![];
+    let pattern = pattern(&text::to_bytes(&query.prefix));
+    let mut found: Vec<JsonValue> = vec![];
     for _ in 0..MAX_SCANS {
-        let Some(at) = place.take_if(|_| found.len() < ENOUGH) else { break };
-        let next = match server.nodes().iter().find(|node| node.name == at.node) {
-            Some(node) => match scan(node, &at.cursor, &pattern).await {
-                // The other nodes suffice; the page shows an outage elsewhere.
+        let Some(current) = position.take_if(|_| found.len() < ENOUGH_KEYS) else { break };
+        let next = match server.nodes().iter().find(|node| node.name == current.node) {
+            Some(node) => match scan(node, &current.cursor, &pattern).await {
+                // The other nodes suffice; the indicator of the page shows the outage.
                 Err(Failure::Away(_)) if server.nodes().len() > 1 => None,
                 portion => {
                     let (cursor, keys) = portion?;
                     if query.banned {
-                        found.extend(banned(node, keys).await);
+                        found.extend(banned_keys(node, keys).await);
                     } else {
-                        let shown = |(key, kind): (Vec<u8>, _)| json!({ "key": text::shown(&key), "kind": kind });
-                        found.extend(keys.into_iter().map(shown));
+                        let key_json =
+                            |(key, kind): (Vec<u8>, _)| json!({ "key": text::from_bytes(&key), "kind": kind });
+                        found.extend(keys.into_iter().map(key_json));
                     }
-                    (cursor != "0").then(|| Place { cursor, node: at.node.clone() })
+                    (cursor != "0").then(|| Position { cursor, node: current.node.clone() })
                 }
             },
             // The node is not a primary any more.
             None => None,
         };
-        place = next.or_else(|| Place::beginning(&server, Some(&at.node)));
+        position = next.or_else(|| Position::beginning(&server, Some(&current.node)));
     }
-    Ok(Json(json!({ "keys": found, "cursor": place.map(|place| place.text()) })))
+    Ok(Json(json!({ "keys": found, "cursor": position.map(|position| position.text()) })))
 }
 
 /// Key of the module, with its type if it could be read.
 type FoundKey = (Vec<u8>, Option<String>);
 
-/// Looks at some keys of a node, and returns the next cursor and those keys of the module that match.
+/// Looks at some keys of a node from a cursor of SCAN. Returns the next cursor, and the module's keys that match.
 ///
 /// # Errors
 /// If the node does not reply, or lacks the permission.
@@ -135,18 +142,19 @@ pub async fn scan(node: &Node, cursor: &str, pattern: &[u8]) -> Result<(String, 
     Ok((cursor, found))
 }
 
-/// Returns those keys that are banned, with the ends of their bans.
-async fn banned(node: &Node, keys: Vec<FoundKey>) -> Vec<Json_> {
-    // A key that is banned has this type, even if it had a single limit before.
+/// Returns the banned ones of some keys, with the ends of their bans.
+async fn banned_keys(node: &Node, keys: Vec<FoundKey>) -> Vec<JsonValue> {
+    // A banned key has this type, even if it has a single limit.
     let keys = keys.into_iter().filter(|(_, kind)| kind.as_deref() == Some(BANNABLE));
     let bans = join_all(keys.map(|(key, _)| async move { (banned_until(node, &key).await, key) })).await;
-    let shown =
-        |(until, key): (Option<Json_>, Vec<u8>)| Some(json!({ "key": text::shown(&key), "banned_until": until? }));
-    bans.into_iter().filter_map(shown).collect()
+    let key_json = |(until, key): (Option<JsonValue>, Vec<u8>)| {
+        Some(json!({ "key": text::from_bytes(&key), "banned_until": until? }))
+    };
+    bans.into_iter().filter_map(key_json).collect()
 }
 
 /// Returns the end of the ban of a key, or `None` if it is not banned any more.
-async fn banned_until(node: &Node, key: &[u8]) -> Option<Json_> {
+async fn banned_until(node: &Node, key: &[u8]) -> Option<JsonValue> {
     let mut command = redis::cmd("RL.INFO");
     command.arg(key);
     object(&node.send(&command).await.ok()?).get("banned_until").cloned()
@@ -167,7 +175,7 @@ fn pattern(prefix: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, pattern};
+    use super::{Position, pattern};
 
     #[test]
     fn characters_of_patterns_are_escaped() {
@@ -177,8 +185,8 @@ mod tests {
 
     #[test]
     fn place_is_parsed_from_its_text() {
-        let place = Place { cursor: "17".to_owned(), node: "[::1]:7001".to_owned() };
-        assert_eq!(Place::parse(&place.text()), Some(place));
-        assert_eq!(["", "17", "x@a:1", "-1@a:1"].map(Place::parse), [None, None, None, None]);
+        let position = Position { cursor: "17".to_owned(), node: "[::1]:7001".to_owned() };
+        assert_eq!(Position::parse(&position.text()), Some(position));
+        assert_eq!(["", "17", "x@a:1", "-1@a:1"].map(Position::parse), [None, None, None, None]);
     }
 }

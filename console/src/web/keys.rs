@@ -2,7 +2,7 @@
 
 use super::Console;
 use super::audit::Actor;
-use super::changes::{Change, Kind, Values, Why};
+use super::changes::{Change, Kind, Note, Values};
 use super::clock;
 use super::failure::Failure;
 use super::info;
@@ -17,7 +17,7 @@ use futures_util::future::join;
 use ratelimit_link::naming::EscapedDescriptor;
 use redis::{Cmd, Value};
 use serde::Deserialize;
-use serde_json::{Value as Json_, json};
+use serde_json::{Value as JsonValue, json};
 use std::sync::Arc;
 
 /// Number of the most denied keys that are searched for the policy of a key.
@@ -41,24 +41,24 @@ struct KeyQuery {
     item: Option<String>,
 }
 
-async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>) -> Result<Json<Json_>, Failure> {
-    let key = text::bytes(&query.key);
+async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>) -> Result<Json<JsonValue>, Failure> {
+    let key = text::to_bytes(&query.key);
     let server = console.upstream()?.server().await?;
     let key_command = |name: &str| {
         let mut command = redis::cmd(name);
         command.arg(&key);
         command
     };
-    let (info, at) = join(server.send_by_key(key_command("RL.INFO")), now_ms(&server)).await;
+    let (info, at) = join(server.send_by_key(key_command("RL.INFO")), server_now_ms(&server)).await;
     let info = info?;
     let policy = match query.policy.filter(|policy| !policy.is_empty()) {
-        Some(policy) => Some(text::bytes(&policy)),
+        Some(policy) => Some(text::to_bytes(&policy)),
         None => likely_policy(&console, &server, &key).await,
     };
-    let info = if info == Value::Nil { Json_::Null } else { object(&info) };
-    let item = query.item.filter(|item| !item.is_empty()).map(|item| text::bytes(&item));
+    let info = if info == Value::Nil { JsonValue::Null } else { object(&info) };
+    let item = query.item.filter(|item| !item.is_empty()).map(|item| text::to_bytes(&item));
     // A sketch stores the numbers of its last call, which serve to evaluate an item without a policy.
-    let numbers = info.get("numbers").and_then(Json_::as_str).filter(|_| policy.is_none());
+    let numbers = info.get("numbers").and_then(JsonValue::as_str).filter(|_| policy.is_none());
     let spec = numbers.map(|numbers| format!("SKETCH {numbers}"));
     let mut command = key_command("RL.PEEK");
     command.arg("EACH");
@@ -77,7 +77,8 @@ async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>
         _ => false,
     };
     let mut answer = json!({
-        "key": text::shown(&key), "at": at, "info": info, "policy": policy.as_deref().map(text::shown), "spec": spec,
+        "key": text::from_bytes(&key), "at": at, "info": info, "policy": policy.as_deref().map(text::from_bytes),
+        "spec": spec,
     });
     if is_evaluated && let Some(fields) = answer.as_object_mut() {
         let (name, value) = match server.send_by_key(command).await {
@@ -91,7 +92,7 @@ async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>
 }
 
 /// Returns the time of the server's clock, which the instants of keys refer to, or else that of this machine.
-pub async fn now_ms(server: &Server) -> u64 {
+pub async fn server_now_ms(server: &Server) -> u64 {
     let mut command = redis::cmd("INFO");
     command.arg("server");
     let info = server.send_any(&command).await.ok().and_then(|reply| redis::from_redis_value::<String>(reply).ok());
@@ -99,8 +100,8 @@ pub async fn now_ms(server: &Server) -> u64 {
 }
 
 /// Returns the decision of each limit as JSON.
-fn decision_json(reply: &Value) -> Json_ {
-    let [allowed, wait, each, ..] = items(reply) else { return Json_::Null };
+fn decision_json(reply: &Value) -> JsonValue {
+    let [allowed, wait, each, ..] = items(reply) else { return JsonValue::Null };
     let limits = items(each).iter().map(|limit| {
         let at = |index: usize| items(limit).get(index).and_then(int);
         json!({
@@ -129,8 +130,8 @@ async fn likely_policy(console: &Console, server: &Server, key: &[u8]) -> Option
 }
 
 /// Returns the remaining units of each limit of a decision.
-fn remaining(decision: &Json_) -> Json_ {
-    let limits = decision.get("limits").and_then(Json_::as_array);
+fn remaining(decision: &JsonValue) -> JsonValue {
+    let limits = decision.get("limits").and_then(JsonValue::as_array);
     limits.into_iter().flatten().map(|limit| limit.get("remaining").cloned().unwrap_or_default()).collect()
 }
 
@@ -142,11 +143,11 @@ pub async fn ban_of(server: &Server, key: &[u8]) -> Result<Option<Values>, Failu
     let mut command = redis::cmd("RL.INFO");
     command.arg(key);
     let info = object(&server.send_by_key(command).await?);
-    let until = info.get("banned_until").and_then(Json_::as_i64);
+    let until = info.get("banned_until").and_then(JsonValue::as_i64);
     Ok(until.map(|until| Values { banned_until: Some(until), ..Values::default() }))
 }
 
-/// Body of a ban.
+/// Body of a request that bans a key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BanRequest {
@@ -154,22 +155,22 @@ struct BanRequest {
     #[serde(rename = "for")]
     duration: String,
     #[serde(default)]
-    why: Why,
+    why: Note,
 }
 
 async fn ban(
     State(console): State<Arc<Console>>,
     actor: Actor,
     Json(request): Json<BanRequest>,
-) -> Result<Json<Json_>, Failure> {
-    let key = text::bytes(&request.key);
+) -> Result<Json<JsonValue>, Failure> {
+    let key = text::to_bytes(&request.key);
     let server = console.upstream()?.server().await?;
-    let (change, left) = ban_key(&server, &key, &request.duration).await?;
+    let (change, left_ms) = ban_key(&server, &key, &request.duration).await?;
     change.record(&server, &actor, request.why).await;
-    Ok(Json(json!({ "banned_ms": left })))
+    Ok(Json(json!({ "banned_ms": left_ms })))
 }
 
-/// Bans a key, and returns the milliseconds until the ban ends.
+/// Bans a key. Returns the change, and the milliseconds until the ban ends.
 ///
 /// # Errors
 /// If the duration is malformed, or if the key has another type.
@@ -177,28 +178,28 @@ pub async fn ban_key(server: &Server, key: &[u8], duration: &str) -> Result<(Cha
     let before = ban_of(server, key).await?;
     let mut command = redis::cmd("RL.BAN");
     command.arg(key).arg(duration);
-    let left = int(&server.send_by_key(command).await?);
-    // The ban is listed even if the server is away by now.
+    let left_ms = int(&server.send_by_key(command).await?);
+    // If the server is away by now, the ban is listed without its end.
     let after = ban_of(server, key).await.unwrap_or_default();
-    Ok((Change::of_key(Kind::KeyBanned, key, before, after), left))
+    Ok((Change::of_key(Kind::KeyBanned, key, before, after), left_ms))
 }
 
-/// Body with a key.
+/// Body of a request that lifts the ban of a key, or resets it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyRequest {
     key: String,
     #[serde(default)]
-    why: Why,
+    why: Note,
 }
 
 async fn lift(
     State(console): State<Arc<Console>>,
     actor: Actor,
     Json(request): Json<KeyRequest>,
-) -> Result<Json<Json_>, Failure> {
+) -> Result<Json<JsonValue>, Failure> {
     let server = console.upstream()?.server().await?;
-    lift_ban(&server, &text::bytes(&request.key)).await?.record(&server, &actor, request.why).await;
+    lift_ban(&server, &text::to_bytes(&request.key)).await?.record(&server, &actor, request.why).await;
     Ok(Json(json!({ "banned_ms": 0 })))
 }
 
@@ -218,8 +219,8 @@ async fn reset(
     State(console): State<Arc<Console>>,
     actor: Actor,
     Json(request): Json<KeyRequest>,
-) -> Result<Json<Json_>, Failure> {
-    let key = text::bytes(&request.key);
+) -> Result<Json<JsonValue>, Failure> {
+    let key = text::to_bytes(&request.key);
     let server = console.upstream()?.server().await?;
     let key_command = |name: &str| -> Cmd {
         let mut command = redis::cmd(name);
@@ -237,12 +238,12 @@ async fn reset(
     Ok(Json(json!({ "deleted": deleted })))
 }
 
-/// Returns what a key stores of each limit, without its leases and entries.
-fn usage(info: &Json_) -> Json_ {
-    let parts = info.get("parts").and_then(Json_::as_array).map_or(std::slice::from_ref(info), Vec::as_slice);
-    let field = |part: &Json_, name: &str| Some((name.to_owned(), part.get(name)?.clone()));
-    let shown = |part| ["kind", "name", "window", "used"].into_iter().filter_map(|name| field(part, name)).collect();
-    Json_::Array(parts.iter().map(shown).map(Json_::Object).collect())
+/// Returns the usage of each limit of a key, without leases and entries.
+fn usage(info: &JsonValue) -> JsonValue {
+    let parts = info.get("parts").and_then(JsonValue::as_array).map_or(std::slice::from_ref(info), Vec::as_slice);
+    let field = |part: &JsonValue, name: &str| Some((name.to_owned(), part.get(name)?.clone()));
+    let usage_of = |part| ["kind", "name", "window", "used"].into_iter().filter_map(|name| field(part, name)).collect();
+    JsonValue::Array(parts.iter().map(usage_of).map(JsonValue::Object).collect())
 }
 
 /// Body of a request that returns units of a key under a policy.
@@ -253,18 +254,18 @@ struct GiveBackRequest {
     policy: String,
     amount: f64,
     #[serde(default)]
-    why: Why,
+    why: Note,
 }
 
 async fn give_back(
     State(console): State<Arc<Console>>,
     actor: Actor,
     Json(request): Json<GiveBackRequest>,
-) -> Result<Json<Json_>, Failure> {
+) -> Result<Json<JsonValue>, Failure> {
     if request.amount.is_nan() || request.amount <= 0.0 {
         return Err(Failure::BadRequest("amount must be a number above 0".to_owned()));
     }
-    let (key, policy) = (text::bytes(&request.key), text::bytes(&request.policy));
+    let (key, policy) = (text::to_bytes(&request.key), text::to_bytes(&request.policy));
     let server = console.upstream()?.server().await?;
     let mut peek = redis::cmd("RL.PEEK");
     peek.arg(&key).arg("EACH").arg("POLICY").arg(&policy);
@@ -275,6 +276,6 @@ async fn give_back(
     let before = Values { remaining: Some(before), ..Values::default() };
     let after = Values { remaining: Some(remaining(&decision)), amount: Some(request.amount), ..Values::default() };
     let change = Change::of_key(Kind::UsageGivenBack, &key, Some(before), Some(after));
-    Change { policy: Some(text::shown(&policy)), ..change }.record(&server, &actor, request.why).await;
+    Change { policy: Some(text::from_bytes(&policy)), ..change }.record(&server, &actor, request.why).await;
     Ok(Json(decision))
 }

@@ -4,7 +4,7 @@ mod problems;
 
 use super::clock::now_ms;
 use super::failure::Failure;
-use super::history::{History, MAX_MINUTES, MINUTE, Past};
+use super::history::{History, MAX_MINUTES, MINUTE, RecentHistory};
 use super::info::{Counts, ServerState};
 use super::problem::Problem;
 use super::top::TopReads;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Interval between samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Time after a minute until its most denied keys are read, because the clocks of the servers may be late.
+/// Time after a minute until its most denied keys are read, in milliseconds, because the servers' clocks may be late.
 const MINUTE_DELAY: u64 = 5000;
 /// Number of the most denied keys of a minute in the history.
 const KEYS_OF_MINUTE: usize = 5;
@@ -56,8 +56,10 @@ struct Samples {
     latest: Vec<NodeSample>,
     /// Last state of each server, including those that do not reply at the moment.
     known: BTreeMap<String, ServerState>,
+    /// Time of the last sample of any server.
     taken_at: Option<Instant>,
     ticks: VecDeque<Tick>,
+    /// Error of the last attempt, if no server replied.
     failure: Option<Failure>,
 }
 
@@ -127,7 +129,7 @@ impl Sampler {
         Ok(samples)
     }
 
-    /// Waits for the first sample if there is none.
+    /// Waits for the first sample or failure, for at most five seconds.
     async fn first_sample(&self) {
         let sampled = self.sampled.notified();
         tokio::pin!(sampled);
@@ -141,7 +143,7 @@ impl Sampler {
     ///
     /// # Errors
     /// If no server can be reached.
-    pub async fn reachable(&self) -> Result<(), Failure> {
+    pub async fn check_reachable(&self) -> Result<(), Failure> {
         self.first_sample().await;
         self.with_samples(|samples| samples.failure.clone().map_or(Ok(()), Err))
     }
@@ -160,15 +162,15 @@ impl Sampler {
         self.with_samples(|samples| samples.problems(&self.upstream.address_text()))
     }
 
-    /// Returns the last minutes.
+    /// Returns the history of the last minutes.
     #[must_use]
-    pub fn past(&self, minutes: u64) -> Past {
-        self.with_samples(|samples| samples.history.past(now_ms(), minutes.clamp(1, MAX_MINUTES)))
+    pub fn history(&self, minutes: u64) -> RecentHistory {
+        self.with_samples(|samples| samples.history.recent(now_ms(), minutes.clamp(1, MAX_MINUTES)))
     }
 
-    /// Returns the counts of a policy in the last five minutes, and for how many seconds there are counts.
+    /// Returns the seconds of the last five minutes for which there are counts, and the counts of a policy in them.
     #[must_use]
-    pub fn recent(&self, policy: &str) -> (f64, Counts) {
+    pub fn recent_counts(&self, policy: &str) -> (f64, Counts) {
         self.with_samples(|samples| {
             let seconds = samples.ticks.iter().map(|tick| tick.seconds).sum();
             let counts = samples.ticks.iter().filter_map(|tick| tick.policies.get(policy));
@@ -218,7 +220,7 @@ impl Samples {
     fn json(&self, since: u64) -> Value {
         let states: Vec<&ServerState> = self.latest.iter().filter_map(|sample| sample.state.as_ref().ok()).collect();
         let mut policies: BTreeMap<&str, Counts> = BTreeMap::new();
-        for (name, counts) in states.iter().flat_map(|state| &state.shown) {
+        for (name, counts) in states.iter().flat_map(|state| &state.policy_counts) {
             let sum = policies.entry(name).or_default();
             *sum = sum.plus(*counts);
         }
@@ -250,9 +252,7 @@ impl Samples {
             },
         })
     }
-}
 
-impl Samples {
     /// Returns the digests of the policies on the servers that reply.
     fn digests(&self) -> Vec<&str> {
         self.latest.iter().filter_map(|sample| Some(sample.state.as_ref().ok()?.digest.as_str())).collect()
@@ -277,11 +277,11 @@ impl NodeSample {
             Err(why) => return json!({ "name": self.name, "away": why }),
         };
         let decided = |counts: &Counts| counts.admitted.saturating_add(counts.denied);
-        let own: u64 = recent.iter().filter_map(|tick| tick.nodes.get(&self.name)).map(decided).sum();
-        let all: u64 = recent.iter().map(|tick| decided(&tick.all)).sum();
+        let decided_here: u64 = recent.iter().filter_map(|tick| tick.nodes.get(&self.name)).map(decided).sum();
+        let decided_by_all: u64 = recent.iter().map(|tick| decided(&tick.all)).sum();
         let seconds: f64 = recent.iter().map(|tick| tick.seconds).sum();
         #[allow(clippy::cast_precision_loss)]
-        let (own, all) = (own as f64, all as f64);
+        let (own, all) = (decided_here as f64, decided_by_all as f64);
         let replicas = state.replicas.iter().map(|replica| {
             json!({ "name": replica.name, "state": replica.state, "lag_s": replica.lag, "behind": replica.behind })
         });
@@ -307,13 +307,16 @@ fn tick(before: &BTreeMap<String, ServerState>, after: &[NodeSample], length: Du
     for (name, state) in after.iter().filter_map(|sample| Some((&sample.name, sample.state.as_ref().ok()?))) {
         // A node without an earlier sample has no difference.
         let Some(known) = before.get(name) else { continue };
-        let own = state.all.since(known.all);
-        tick.all = tick.all.plus(own);
-        tick.nodes.insert(name.clone(), own);
-        for (policy, counts) in &state.shown {
+        let node_counts = state.all.since(known.all);
+        tick.all = tick.all.plus(node_counts);
+        tick.nodes.insert(name.clone(), node_counts);
+        for (policy, counts) in &state.policy_counts {
             // A policy that was not listed had no calls, unless the list was full.
-            let all_listed = known.shown.len() < LISTED_POLICIES;
-            let Some(known) = known.shown.get(policy).copied().or(all_listed.then(Counts::default)) else { continue };
+            let is_list_complete = known.policy_counts.len() < LISTED_POLICIES;
+            let Some(known) = known.policy_counts.get(policy).copied().or(is_list_complete.then(Counts::default))
+            else {
+                continue;
+            };
             let sum = tick.policies.entry(policy.clone()).or_default();
             *sum = sum.plus(counts.since(known));
         }

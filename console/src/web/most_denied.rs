@@ -6,7 +6,7 @@ use super::upstream::Server;
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
-/// Number of bytes of a key that the server stores.
+/// Number of bytes of a key's name that the server stores with its denials.
 const STORED_BYTES: usize = 512;
 
 /// Key with its number of denials.
@@ -19,23 +19,23 @@ pub struct DeniedKey {
     pub policy: Option<Vec<u8>>,
     /// Item of a sketch.
     pub item: Option<Vec<u8>>,
-    /// Number by which the number of denials may be too high.
+    /// Number by which `count` may be too high.
     pub error: i64,
-    /// Name of the primary that denied it.
+    /// Name of the primary that denied the key.
     pub node: String,
 }
 
-/// Key and item of a sketch.
-pub type Id = (Vec<u8>, Option<Vec<u8>>);
+/// Name of a key, and the item if the key is a sketch.
+pub type DeniedId = (Vec<u8>, Option<Vec<u8>>);
 
 impl DeniedKey {
-    /// Returns the key and the item.
+    /// Returns the name and the item.
     #[must_use]
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> DeniedId {
         (self.key.clone(), self.item.clone())
     }
 
-    /// Returns `true` for a key with its whole name, and `false` for the beginning of one, or for an item of a sketch.
+    /// Returns `true` if `key` is the whole name of a key without items.
     #[must_use]
     pub fn is_whole_key(&self) -> bool {
         self.item.is_none() && self.key.len() < STORED_BYTES
@@ -63,7 +63,7 @@ pub fn stored_name(key: &[u8]) -> &[u8] {
     key.get(..STORED_BYTES).unwrap_or(key)
 }
 
-/// Returns the command that lists the most denied keys.
+/// Returns the command that lists the most denied keys, in the last `since` (such as `5m`) or since the server started.
 #[must_use]
 pub fn top_command(since: Option<&str>, count: usize) -> Cmd {
     let mut command = redis::cmd("RL.TOP");
@@ -84,7 +84,7 @@ pub async fn most_denied(server: &Server, since: Option<&str>, count: usize) -> 
     let mut all: Vec<DeniedKey> = vec![];
     for (node, reply) in server.nodes().iter().zip(replies) {
         match reply {
-            // The other nodes suffice; the page shows an outage elsewhere.
+            // The other nodes suffice; the indicator of the page shows the outage.
             Err(Failure::Away(_)) if server.nodes().len() > 1 => {}
             reply => all.extend(items(&reply?).iter().filter_map(|row| DeniedKey::parse(row, &node.name))),
         }

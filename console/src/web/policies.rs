@@ -2,10 +2,10 @@
 
 use super::Console;
 use super::audit::Actor;
-use super::changes::{Change, Kind, Values, Why};
+use super::changes::{Change, Kind, Note, Values};
 use super::failure::Failure;
 use super::info::Counts;
-use super::reply_json::{int, items, text_of};
+use super::reply_json::{int, items, pairs, text_of};
 use super::text;
 use super::upstream::{Node, Server};
 use axum::extract::{Query, State};
@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use ratelimit_core::syntax;
 use ratelimit_core::wire::args::Args;
 use serde::Deserialize;
-use serde_json::{Value as Json_, json};
+use serde_json::{Value as JsonValue, json};
 use std::sync::Arc;
 
 /// Time for which viewers share the list of policies, in milliseconds, unless a policy changes.
@@ -45,19 +45,19 @@ struct Policy {
 
 impl Policy {
     /// Returns the limits and the version, for the list of changes.
-    fn limits(&self) -> Values {
+    fn limit_values(&self) -> Values {
         Values { specs: Some(self.specs.clone()), version: Some(self.version), ..Values::default() }
     }
 
-    /// Returns the scale and the version.
-    fn factor(&self) -> Values {
+    /// Returns the scale and the version, for the list of changes.
+    fn scale_values(&self) -> Values {
         let (version, scale) = (Some(self.version), Some(self.scale.parse().unwrap_or(1.0)));
         Values { version, scale, scale_ms: Some(self.scale_ms), ..Values::default() }
     }
 
-    fn json(&self, counts: Counts) -> Json_ {
+    fn json(&self, counts: Counts) -> JsonValue {
         json!({
-            "name": text::shown(&self.name), "version": self.version, "specs": self.specs,
+            "name": text::from_bytes(&self.name), "version": self.version, "specs": self.specs,
             // The server replies with a decimal string.
             "scale": self.scale.parse::<f64>().unwrap_or(1.0), "scale_ms": self.scale_ms, "counts": counts.json(),
         })
@@ -70,14 +70,14 @@ fn policy_name(uri: &Uri) -> Vec<u8> {
     text::decode_path(uri.path().split('/').nth(3).unwrap_or_default())
 }
 
-/// Query of the list: whether only scaled policies are wanted.
+/// Query of `/api/policies`. With `scaled`, the list has only scaled policies.
 #[derive(Deserialize)]
 struct ListQuery {
     #[serde(default)]
     scaled: bool,
 }
 
-async fn list(State(console): State<Arc<Console>>, Query(query): Query<ListQuery>) -> Result<Json<Json_>, Failure> {
+async fn list(State(console): State<Arc<Console>>, Query(query): Query<ListQuery>) -> Result<Json<JsonValue>, Failure> {
     let server = console.upstream()?.server().await?;
     let digest = console.sampler.as_ref().and_then(|sampler| sampler.digest());
     let read = async {
@@ -88,7 +88,7 @@ async fn list(State(console): State<Arc<Console>>, Query(query): Query<ListQuery
         Ok(policies.iter().zip(counts).map(|(policy, counts)| policy.json(counts)).collect())
     };
     let all = console.policies.get(digest, LIST_LIFETIME, read).await?;
-    let is_wanted = |policy: &&Json_| !query.scaled || policy.get("scale").is_some_and(|scale| *scale != 1.0);
+    let is_wanted = |policy: &&JsonValue| !query.scaled || policy.get("scale").is_some_and(|scale| *scale != 1.0);
     Ok(Json(all.as_array().into_iter().flatten().filter(is_wanted).cloned().collect()))
 }
 
@@ -104,28 +104,29 @@ fn parse_list_row(row: &redis::Value) -> Option<Policy> {
     })
 }
 
-/// Returns the counts of these policies, summed over all primaries.
+/// Returns the counts of policies by their names, summed over all primaries.
 async fn counts(server: &Server, names: &[&[u8]]) -> Result<Vec<Counts>, Failure> {
     let by_node = join_all(server.nodes().iter().map(|node| async move {
-        let mut found = vec![];
+        let mut node_counts = vec![];
         for names in names.chunks(BATCH) {
             let mut pipeline = redis::pipe();
             for name in names {
                 pipeline.cmd("RL.POLICYGET").arg(*name);
             }
             let replies = node.send_all(&pipeline).await?;
-            found.extend(replies.iter().map(|reply| parse_policy(reply).map(|(_, counts)| counts).unwrap_or_default()));
+            let counts = |reply| parse_policy(reply).map(|(_, counts)| counts).unwrap_or_default();
+            node_counts.extend(replies.iter().map(counts));
         }
-        Ok::<_, Failure>(found)
+        Ok::<_, Failure>(node_counts)
     }));
     let mut sums = vec![Counts::default(); names.len()];
-    for found in by_node.await {
-        let found = match found {
-            // The other nodes suffice; the page shows an outage elsewhere.
+    for node_counts in by_node.await {
+        let node_counts = match node_counts {
+            // The other nodes suffice; the indicator of the page shows the outage.
             Err(Failure::Away(_)) if server.nodes().len() > 1 => continue,
-            found => found?,
+            node_counts => node_counts?,
         };
-        for (sum, counts) in sums.iter_mut().zip(found) {
+        for (sum, counts) in sums.iter_mut().zip(node_counts) {
             *sum = sum.plus(counts);
         }
     }
@@ -134,9 +135,9 @@ async fn counts(server: &Server, names: &[&[u8]]) -> Result<Vec<Counts>, Failure
 
 /// Parses a reply to RL.POLICYGET, which lacks the name of the policy.
 fn parse_policy(reply: &redis::Value) -> Option<(Policy, Counts)> {
-    let fields = super::reply_json::pairs(reply)?;
+    let fields = pairs(reply)?;
     let field = |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, value)| *value);
-    let counts = super::reply_json::pairs(field("counts")?)?;
+    let counts = pairs(field("counts")?)?;
     let counts = counts.iter().filter_map(|(name, count)| Some((name.as_str(), u64::try_from(int(count)?).ok()?)));
     let policy = Policy {
         name: vec![],
@@ -157,17 +158,17 @@ async fn read_policy(node: &Node, name: &[u8]) -> Result<Option<(Policy, Counts)
 }
 
 /// Returns the current policy as JSON.
-async fn policy_json(server: &Server, name: &[u8]) -> Result<Option<Json_>, Failure> {
+async fn policy_json(server: &Server, name: &[u8]) -> Result<Option<JsonValue>, Failure> {
     let Some((policy, _)) = read_policy(server.first()?, name).await? else { return Ok(None) };
     let counts = counts(server, &[name]).await?.into_iter().next().unwrap_or_default();
     Ok(Some(policy.json(counts)))
 }
 
 fn missing(name: &[u8]) -> Failure {
-    Failure::Missing(format!("there is no policy {:?}", text::shown(name)))
+    Failure::Missing(format!("there is no policy {:?}", text::from_bytes(name)))
 }
 
-async fn show(State(console): State<Arc<Console>>, uri: Uri) -> Result<Json<Json_>, Failure> {
+async fn show(State(console): State<Arc<Console>>, uri: Uri) -> Result<Json<JsonValue>, Failure> {
     let name = policy_name(&uri);
     let server = console.upstream()?.server().await?;
     Ok(Json(policy_json(&server, &name).await?.ok_or_else(|| missing(&name))?))
@@ -181,7 +182,7 @@ struct SetRequest {
     /// Version that is replaced, or `None` for a new policy.
     version: Option<i64>,
     #[serde(default)]
-    why: Why,
+    why: Note,
 }
 
 async fn set(
@@ -198,16 +199,17 @@ async fn set(
     Ok((status, Json(policy)).into_response())
 }
 
-/// Sets a policy in place of a version, or a new one, and returns its new state as JSON.
+/// Sets a policy in place of the version `replaced_version`, or a new policy for `None`. Returns the change, and the
+/// new state of the policy as JSON.
 ///
 /// # Errors
-/// If the limits are malformed, or if another version stands.
+/// If the limits are malformed, or if the policy has another version.
 pub async fn set_policy(
     server: &Server,
     name: &[u8],
     specs: &str,
-    replaced: Option<i64>,
-) -> Result<(Change, Json_), Failure> {
+    replaced_version: Option<i64>,
+) -> Result<(Change, JsonValue), Failure> {
     let words: Vec<&str> = specs.split_ascii_whitespace().collect();
     if words.is_empty() {
         return Err(Failure::BadRequest("specs must have a limit, such as FIXED 100 1m".to_owned()));
@@ -215,12 +217,12 @@ pub async fn set_policy(
     let node = server.first()?;
     let before = read_policy(node, name).await?.map(|(policy, _)| policy);
     let current = before.as_ref().map(|policy| policy.version);
-    if current != replaced {
+    if current != replaced_version {
         return Err(conflict(server, name).await?);
     }
     let mut command = redis::cmd("RL.POLICYSET");
     command.arg(name);
-    match replaced {
+    match replaced_version {
         Some(version) => command.arg("VERSION").arg(version),
         None => command.arg("NX"),
     };
@@ -231,17 +233,17 @@ pub async fn set_policy(
         Ok(version) => int(&version),
         // Another client may have changed the policy between the two calls.
         Err(error) => {
-            let now = read_policy(node, name).await?.map(|(policy, _)| policy.version);
-            return Err(if now == replaced { error } else { conflict(server, name).await? });
+            let current = read_policy(node, name).await?.map(|(policy, _)| policy.version);
+            return Err(if current == replaced_version { error } else { conflict(server, name).await? });
         }
     };
     let Some((after, counts)) = read_policy(node, name).await? else { return Err(conflict(server, name).await?) };
-    let same = |specs: &str| canonical(specs).map(|specs| specs == after.specs);
-    if Some(after.version) != version || (replaced.is_none() && same(specs) == Ok(false)) {
+    let has_other_specs = canonical(specs).is_ok_and(|specs| specs != after.specs);
+    if Some(after.version) != version || (replaced_version.is_none() && has_other_specs) {
         return Err(conflict(server, name).await?);
     }
-    let before = before.as_ref().map(Policy::limits);
-    Ok((Change::of_policy(Kind::PolicySet, name, before, Some(after.limits())), after.json(counts)))
+    let before = before.as_ref().map(Policy::limit_values);
+    Ok((Change::of_policy(Kind::PolicySet, name, before, Some(after.limit_values())), after.json(counts)))
 }
 
 /// Returns limits in the server's canonical form.
@@ -264,7 +266,7 @@ pub async fn conflict(server: &Server, name: &[u8]) -> Result<Failure, Failure> 
 struct DeleteQuery {
     version: Option<i64>,
     #[serde(default)]
-    why: Why,
+    why: Note,
 }
 
 async fn delete(
@@ -272,7 +274,7 @@ async fn delete(
     uri: Uri,
     actor: Actor,
     Query(query): Query<DeleteQuery>,
-) -> Result<Json<Json_>, Failure> {
+) -> Result<Json<JsonValue>, Failure> {
     let name = policy_name(&uri);
     let server = console.upstream()?.server().await?;
     let change = delete_policy(&server, &name, query.version).await?;
@@ -280,10 +282,10 @@ async fn delete(
     Ok(Json(json!({ "deleted": 1 })))
 }
 
-/// Deletes a version of a policy, or the current one.
+/// Deletes a version of a policy, or the current version for `None`.
 ///
 /// # Errors
-/// If the policy does not exist, or if another version stands.
+/// If the policy does not exist, or if it has another version.
 pub async fn delete_policy(server: &Server, name: &[u8], version: Option<i64>) -> Result<Change, Failure> {
     let node = server.first()?;
     let Some((before, _)) = read_policy(node, name).await? else { return Err(missing(name)) };
@@ -294,10 +296,10 @@ pub async fn delete_policy(server: &Server, name: &[u8], version: Option<i64>) -
     command.arg(name).arg("VERSION").arg(before.version);
     if let Err(error) = node.send(&command).await {
         // Another client may have changed the policy between the two calls.
-        let now = read_policy(node, name).await?.map(|(policy, _)| policy.version);
-        return Err(if now == Some(before.version) { error } else { conflict(server, name).await? });
+        let current = read_policy(node, name).await?.map(|(policy, _)| policy.version);
+        return Err(if current == Some(before.version) { error } else { conflict(server, name).await? });
     }
-    let before = Values { specs: before.limits().specs, ..before.factor() };
+    let before = Values { specs: before.limit_values().specs, ..before.scale_values() };
     Ok(Change::of_policy(Kind::PolicyDeleted, name, Some(before), None))
 }
 
@@ -309,7 +311,7 @@ struct ScaleRequest {
     #[serde(rename = "for")]
     duration: Option<String>,
     #[serde(default)]
-    why: Why,
+    why: Note,
 }
 
 async fn scale(
@@ -317,7 +319,7 @@ async fn scale(
     uri: Uri,
     actor: Actor,
     Json(scaling): Json<ScaleRequest>,
-) -> Result<Json<Json_>, Failure> {
+) -> Result<Json<JsonValue>, Failure> {
     let name = policy_name(&uri);
     let server = console.upstream()?.server().await?;
     let change = scale_policy(&server, &name, scaling.factor, scaling.duration.as_deref()).await?;
@@ -355,7 +357,7 @@ pub async fn scale_policy(
 /// If the server does not reply.
 pub async fn current(server: &Server, name: &[u8]) -> Result<Option<Values>, Failure> {
     let found = read_policy(server.first()?, name).await?;
-    Ok(found.map(|(policy, _)| Values { specs: policy.limits().specs, ..policy.factor() }))
+    Ok(found.map(|(policy, _)| Values { specs: policy.limit_values().specs, ..policy.scale_values() }))
 }
 
 /// Body of a request that checks limits.
@@ -364,8 +366,8 @@ struct CheckRequest {
     specs: String,
 }
 
-/// Returns limits in their canonical form, or the error of malformed ones, before they are set.
-async fn check(Json(request): Json<CheckRequest>) -> Result<Json<Json_>, Failure> {
+/// Returns limits in their canonical form, or the error of malformed limits, without setting a policy.
+async fn check(Json(request): Json<CheckRequest>) -> Result<Json<JsonValue>, Failure> {
     let specs = canonical(&request.specs).map_err(Failure::BadRequest)?;
     Ok(Json(json!({ "specs": specs })))
 }

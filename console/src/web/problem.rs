@@ -16,7 +16,7 @@ pub enum Level {
 pub struct Problem {
     /// Severity.
     pub level: Level,
-    /// View of the page that shows it.
+    /// View of the page that shows the problem.
     pub view: &'static str,
     /// Name of the server or the gateway.
     pub node: String,
@@ -24,20 +24,20 @@ pub struct Problem {
     pub state: String,
     /// Sentence that describes the problem, without its time and without numbers that change while it lasts.
     pub text: String,
-    /// Beginning in milliseconds since the Unix epoch, if it is known.
+    /// Beginning of the problem, in milliseconds since the Unix epoch, if it is known.
     pub since: Option<u64>,
-    /// `true` if each view has to show it, because requests pass or are denied regardless of limits.
+    /// `true` if a banner on each view shows the problem, because requests pass or are denied regardless of limits.
     pub banner: bool,
 }
 
 impl Problem {
-    /// Creates a problem of a server that only its own view and the indicator show.
+    /// Creates a problem of a server, shown only by the view `now` and the indicator.
     pub fn of_server(level: Level, node: &str, state: &str, text: impl Into<String>) -> Problem {
         let (node, state, text) = (node.to_owned(), state.to_owned(), text.into());
         Problem { level, view: "now", node, state, text, since: None, banner: false }
     }
 
-    /// Creates a problem of a gateway that only its own view and the indicator show.
+    /// Creates a problem of a gateway, shown only by the view `gateways` and the indicator.
     pub fn of_gateway(level: Level, node: &str, state: &str, text: impl Into<String>) -> Problem {
         Problem { view: "gateways", ..Problem::of_server(level, node, state, text) }
     }
@@ -48,7 +48,7 @@ impl Problem {
         Problem { since, ..self }
     }
 
-    /// Returns the problem as one that each view shows.
+    /// Returns the problem with a banner on each view.
     #[must_use]
     pub fn on_each_view(self) -> Problem {
         Problem { banner: true, ..self }
@@ -68,7 +68,7 @@ impl Problem {
     }
 }
 
-/// Sorts problems from the worst on, and those of the same severity with a banner first.
+/// Sorts problems by severity, the worst first. Within a severity, those with a banner come first.
 pub fn sort(problems: &mut [Problem]) {
     problems.sort_by_key(|problem| std::cmp::Reverse((problem.level, problem.banner)));
 }

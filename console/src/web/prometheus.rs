@@ -1,8 +1,8 @@
-//! History of the counts from Prometheus, which has read the servers by monitoring/ratelimit.lua. It lasts longer than
-//! the console's samples, and survives a restart of the console.
+//! History of the counts from Prometheus, which reads the servers by monitoring/ratelimit.lua. It lasts longer than the
+//! console's samples, and survives a restart of the console.
 
 use super::failure::Failure;
-use super::history::{FINE_MINUTES, FINE_STEP, MAX_MINUTES, MAX_POLICIES, MINUTE, Past, Point, Source};
+use super::history::{FINE_MINUTES, FINE_STEP, MAX_MINUTES, MAX_POLICIES, MINUTE, Point, RecentHistory, Source};
 use super::http_client::{HttpLimits, HttpTarget, NamedTarget};
 use super::info::{Rates, rounded};
 use super::shared_reads::SharedReads;
@@ -16,10 +16,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Number of minutes of thirty days, the longest range.
-pub const LONGEST: u64 = 30 * MAX_MINUTES;
+pub const MAX_RANGE_MINUTES: u64 = 30 * MAX_MINUTES;
 /// Maximum number of intervals of a range longer than a day.
 const MAX_POINTS: u64 = 1008;
-/// Bounds of a request. A response has up to 1440 intervals of [`MAX_POLICIES`] policies, with four rates of 30 bytes each.
+/// Bounds of a request. A response has up to 1440 intervals of [`MAX_POLICIES`] policies, with four rates of 30 bytes
+/// each.
 const LIMITS: HttpLimits = HttpLimits { timeout: TIMEOUT, body_bytes: 16 << 20 };
 /// Time until all responses for a range have been received.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,19 +37,19 @@ const SAMPLES_OF_RATE: u64 = 4;
 /// Outcomes in the order of [`Rates`].
 const OUTCOMES: [&str; 4] = ["admitted", "denied", "shadow_denied", "banned"];
 
-/// Prometheus that has read the servers.
+/// Prometheus that reads the servers.
 pub struct Prometheus {
     target: HttpTarget,
-    /// Matchers of labels that precede that of the key, with a comma at the end, or an empty text.
+    /// Matchers of labels that precede the matcher of `key`, with a comma at the end, or an empty text.
     matchers: String,
-    /// Interval of its recent samples in seconds, if there are any.
+    /// Interval between Prometheus's recent samples in seconds, if there are any.
     interval: SharedReads<(), Option<u64>>,
-    /// Ranges or errors, by their number of minutes.
-    ranges: SharedReads<u64, Result<Found, String>>,
+    /// Rates or errors, by the number of minutes.
+    ranges: SharedReads<u64, Result<RangeRates, String>>,
 }
 
-/// Intervals of a range.
-struct Found {
+/// Rates of the intervals of a range.
+struct RangeRates {
     range: Range,
     points: Vec<Point>,
 }
@@ -65,7 +66,7 @@ impl Prometheus {
     /// Creates a client of Prometheus. `matchers` select its series, such as `job="redis",cluster="eu"`.
     ///
     /// # Errors
-    /// As for [`HttpTarget::new`].
+    /// Returns the errors of [`HttpTarget::new`].
     pub fn new(named: NamedTarget, matchers: Option<&str>) -> Result<Prometheus, String> {
         let matchers = matchers.unwrap_or_default().trim().trim_start_matches('{').trim_end_matches(['}', ',', ' ']);
         let matchers = if matchers.is_empty() { String::new() } else { format!("{matchers},") };
@@ -73,35 +74,36 @@ impl Prometheus {
         Ok(Prometheus { target: HttpTarget::new(named, LIMITS)?, matchers, interval, ranges })
     }
 
-    /// Adds the last minutes to the console's samples. Where Prometheus has none, the samples stay.
-    pub async fn extend(&self, samples: Past, minutes: u64) -> Past {
-        let minutes = minutes.clamp(1, LONGEST);
+    /// Replaces the console's samples of the last minutes by Prometheus's rates. Samples stay where Prometheus has
+    /// none.
+    pub async fn extend(&self, samples: RecentHistory, minutes: u64) -> RecentHistory {
+        let minutes = minutes.clamp(1, MAX_RANGE_MINUTES);
         let range = Range::last(samples.at, minutes);
         let read = async {
             let read = timeout(TIMEOUT, self.read(range)).await;
             Ok(read.unwrap_or_else(|_| Err("no response in time".to_owned())))
         };
         let found = self.ranges.get(minutes, LIFETIME, read).await;
-        let mut past = match found.as_deref() {
+        let mut history = match found.as_deref() {
             Ok(Ok(found)) => merge(samples, found),
-            Ok(Err(why)) => Past { why: Some(why.clone()), ..samples },
-            Err(failure) => Past { why: Some(failure.message().to_owned()), ..samples },
+            Ok(Err(why)) => RecentHistory { why: Some(why.clone()), ..samples },
+            Err(failure) => RecentHistory { why: Some(failure.message().to_owned()), ..samples },
         };
-        past.prometheus = Some(self.target.url());
-        past
+        history.prometheus = Some(self.target.url());
+        history
     }
 
-    async fn read(&self, range: Range) -> Result<Found, String> {
+    async fn read(&self, range: Range) -> Result<RangeRates, String> {
         let interval = self.interval.get((), INTERVAL_LIFETIME, async { self.read_interval(range.last).await });
         let interval = *interval.await.map_err(|failure| failure.message().to_owned())?;
         let window = range.step.max(interval.unwrap_or(DEFAULT_INTERVAL).saturating_mul(SAMPLES_OF_RATE));
         let (all, policies) = (self.all_query(window), self.policies_query(window));
         let (all, policies) = try_join(self.query_range(&all, range), self.query_range(&policies, range)).await?;
-        // Just after the first samples, a range may have no interval with two of them yet.
+        // With recent samples, an empty range is no error: it may lack an interval with two samples yet.
         if all.is_empty() && interval.is_none() {
             return Err("it has no counts of redis-ratelimit (--prometheus-match, monitoring/ratelimit.lua)".to_owned());
         }
-        Ok(Found { range, points: points(&all, &policies, range) })
+        Ok(RangeRates { range, points: points(&all, &policies, range) })
     }
 
     /// Returns the interval of the samples in seconds, if there are recent ones.
@@ -112,8 +114,8 @@ impl Prometheus {
         Ok(found.iter().filter_map(Series::interval).max())
     }
 
-    /// Returns the query of the rates of all calls. Keys end in outcomes. The total of shadow-denied and of banned calls
-    /// is that of all policies.
+    /// Returns the query for the rates of all calls, one series for each outcome, with a label `key` that ends in the
+    /// outcome. Shadow-denied and banned calls are counted only by policy, and summed.
     fn all_query(&self, window: u64) -> String {
         let total = |outcome: &str| {
             let rate = self.rate(&format!("policy:.+:{outcome}"), window);
@@ -123,16 +125,17 @@ impl Prometheus {
         format!("sum by (key) ({decided}) or {} or {}", total("shadow_denied"), total("banned"))
     }
 
-    /// Returns the query of the rates of policies, whose keys end in outcomes: in each interval, of those that were
-    /// denied most, and then of those that were called most.
+    /// Returns the query for the rates of policies, one series for each policy and outcome, with a label `key` that
+    /// ends in the outcome. Each interval has the policies denied most. Equally denied ones are chosen by admitted
+    /// calls.
     fn policies_query(&self, window: u64) -> String {
         // Servers are added up first, because replacing labels is slow.
-        let of = |outcomes: &str| {
+        let rates_of = |outcomes: &str| {
             let rate = self.rate(&format!("policy:.+:{outcomes}"), window);
             format!("label_replace(sum by (key) ({rate}), \"policy\", \"$1\", \"key\", \"policy:(.+):.+\")")
         };
-        let all = of(&format!("({})", OUTCOMES.join("|")));
-        let (denied, admitted) = (of("denied"), of("admitted"));
+        let all = rates_of(&format!("({})", OUTCOMES.join("|")));
+        let (denied, admitted) = (rates_of("denied"), rates_of("admitted"));
         format!(
             "({all} and on (policy) topk({MAX_POLICIES}, sum by (policy) ({denied}) + 1e-6 * sum by (policy) \
              ({admitted}))) > 0"
@@ -217,67 +220,67 @@ fn encoded(query: &str) -> String {
     utf8_percent_encode(query, NON_ALPHANUMERIC).to_string()
 }
 
-/// Returns the intervals of the series of all calls and of policies.
+/// Converts the series of all calls and those of policies to intervals.
 fn points(all: &[Series], policies: &[Series], range: Range) -> Vec<Point> {
     let mut points: BTreeMap<u64, Point> = BTreeMap::new();
     for series in all {
-        each(series, range, |at, place, rate| {
+        for_each_rate(series, range, |at, index, rate| {
             let point = points.entry(at).or_insert_with(|| Point { at, ..Point::default() });
-            set(&mut point.all, place, rate);
+            set_rate(&mut point.all, index, rate);
         });
     }
     for series in policies {
         let Some(name) = series.metric.get("policy") else { continue };
-        let name = text::shown(&percent_decode_str(name).collect::<Vec<u8>>());
-        each(series, range, |at, place, rate| {
+        let name = text::from_bytes(&percent_decode_str(name).collect::<Vec<u8>>());
+        for_each_rate(series, range, |at, index, rate| {
             if let Some(point) = points.get_mut(&at) {
-                set(point.policies.entry(name.clone()).or_default(), place, rate);
+                set_rate(point.policies.entry(name.clone()).or_default(), index, rate);
             }
         });
     }
     points.into_values().collect()
 }
 
-/// Calls `add` with the beginning of each interval, the place of its rate in [`Rates`], and the rate.
-fn each(series: &Series, range: Range, mut add: impl FnMut(u64, usize, f64)) {
+/// Calls `add` with the beginning of each interval, the index of its rate in [`Rates`], and the rate.
+fn for_each_rate(series: &Series, range: Range, mut add: impl FnMut(u64, usize, f64)) {
     let outcome = series.metric.get("key").and_then(|key| key.rsplit(':').next());
-    let Some(place) = OUTCOMES.iter().position(|known| outcome == Some(known)) else { return };
+    let Some(index) = OUTCOMES.iter().position(|known| outcome == Some(known)) else { return };
     for (time, rate) in &series.values {
         let end = Duration::try_from_secs_f64(*time).unwrap_or_default().as_secs().saturating_mul(1000);
         match rate.parse::<f64>() {
-            Ok(rate) if rate.is_finite() => add(end.saturating_sub(range.step_ms()), place, rounded(rate)),
+            Ok(rate) if rate.is_finite() => add(end.saturating_sub(range.step_ms()), index, rounded(rate)),
             _ => {}
         }
     }
 }
 
-fn set(rates: &mut Rates, place: usize, rate: f64) {
-    if let Some(place) = rates.get_mut(place) {
-        *place = rate;
+fn set_rate(rates: &mut Rates, index: usize, rate: f64) {
+    if let Some(old) = rates.get_mut(index) {
+        *old = rate;
     }
 }
 
-/// Replaces the samples of the intervals that Prometheus has.
-fn merge(samples: Past, Found { range, points }: &Found) -> Past {
-    let slot = |at: u64| at.checked_div(range.step_ms()).unwrap_or_default();
-    let known: HashSet<u64> = points.iter().map(|point| slot(point.at)).collect();
-    let own = samples.points.into_iter().filter(|point| !known.contains(&slot(point.at)));
-    let mut merged: Vec<Point> = points.iter().cloned().chain(own).collect();
+/// Replaces the samples of the intervals for which Prometheus has rates.
+fn merge(samples: RecentHistory, RangeRates { range, points }: &RangeRates) -> RecentHistory {
+    let interval_number = |at: u64| at.checked_div(range.step_ms()).unwrap_or_default();
+    let known: HashSet<u64> = points.iter().map(|point| interval_number(point.at)).collect();
+    let kept = samples.points.into_iter().filter(|point| !known.contains(&interval_number(point.at)));
+    let mut merged: Vec<Point> = points.iter().cloned().chain(kept).collect();
     merged.sort_by_key(|point| point.at);
     // The running interval is never in Prometheus yet.
     let end = range.last.saturating_mul(1000);
-    let is_both = merged.iter().any(|point| !known.contains(&slot(point.at)) && point.at < end);
-    let source = match (points.is_empty(), is_both) {
+    let has_kept = merged.iter().any(|point| !known.contains(&interval_number(point.at)) && point.at < end);
+    let source = match (points.is_empty(), has_kept) {
         (true, _) => Source::Samples,
         (false, true) => Source::Both,
         (false, false) => Source::Prometheus,
     };
-    Past { step_ms: range.step_ms(), points: merged, source, ..samples }
+    RecentHistory { step_ms: range.step_ms(), points: merged, source, ..samples }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, Past, Point, Range, Series, Source, merge, points};
+    use super::{Point, Range, RangeRates, RecentHistory, Series, Source, merge, points};
     use std::collections::{BTreeMap, HashMap};
 
     const NOON: u64 = 1_700_000_040_000;
@@ -333,7 +336,7 @@ mod tests {
     #[test]
     fn samples_stay_where_prometheus_has_none() {
         let point = |at, rate| Point { at, all: [rate; 4], policies: BTreeMap::new() };
-        let samples = |times: &[u64]| Past {
+        let samples = |times: &[u64]| RecentHistory {
             at: NOON,
             step_ms: 60_000,
             points: times.iter().map(|at| point(*at, 1.0)).collect(),
@@ -344,7 +347,7 @@ mod tests {
         };
         let range = Range::last(NOON, 10_080);
         let end = range.last * 1000;
-        let found = Found { range, points: vec![point(end - 1_200_000, 2.0), point(end - 600_000, 2.0)] };
+        let found = RangeRates { range, points: vec![point(end - 1_200_000, 2.0), point(end - 600_000, 2.0)] };
         let merged = merge(samples(&[end - 1_860_000, end - 900_000, end - 60_000, end + 60_000]), &found);
         let times: Vec<_> = merged.points.iter().map(|point| (end.wrapping_sub(point.at), point.all[0])).collect();
         let running = end.wrapping_sub(end + 60_000);

@@ -18,7 +18,7 @@ pub fn int(value: &Value) -> Option<i64> {
 #[must_use]
 pub fn text_of(value: &Value) -> Option<String> {
     match value {
-        Value::BulkString(bytes) => Some(text::shown(bytes)),
+        Value::BulkString(bytes) => Some(text::from_bytes(bytes)),
         Value::SimpleString(text) => Some(text.clone()),
         _ => None,
     }
@@ -42,7 +42,7 @@ pub fn pairs(value: &Value) -> Option<Vec<(String, &Value)>> {
         .collect()
 }
 
-/// Converts a flat array of names and values to an object. The items of `parts` become objects as well.
+/// Converts a flat array of names and values to an object. The items of a value named `parts` become objects as well.
 #[must_use]
 pub fn object(value: &Value) -> Json {
     let fields = pairs(value).unwrap_or_default().into_iter().map(|(name, value)| {
@@ -52,7 +52,7 @@ pub fn object(value: &Value) -> Json {
     Json::Object(fields.collect())
 }
 
-/// Converts any other reply.
+/// Converts a reply other than a flat array of names and values.
 fn plain(value: &Value) -> Json {
     match value {
         Value::Int(number) => json!(number),

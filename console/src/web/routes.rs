@@ -1,7 +1,8 @@
 //! Routes of the console: the page, and the API with access control.
 
 use super::access::{Guard, guard_requests, is_read};
-use super::history::Past;
+use super::failure::Failure;
+use super::history::RecentHistory;
 use super::problem::{self, Problem};
 use super::tokens::User;
 use super::{Console, assets, bans, gateways, key_search, keys, policies, top, undo, usage};
@@ -14,8 +15,6 @@ use axum::{Extension, Json, Router, middleware};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-use super::failure::Failure;
 
 /// Views of a console with a server.
 pub const VIEWS: &[&str] = &["now", "policies", "key", "changes", "gateways", "playground", "replay"];
@@ -55,7 +54,7 @@ async fn not_found() -> (StatusCode, Json<Value>) {
     (StatusCode::NOT_FOUND, Json(json!({ "error": "there is no such request" })))
 }
 
-/// Drops what viewers share after each request that may have changed it.
+/// Drops the reads that viewers share after each request that may have changed their results.
 async fn forget_reads(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
     let is_change = !is_read(request.method(), request.uri().path());
     let response = next.run(request).await;
@@ -84,12 +83,12 @@ async fn session(
     }))
 }
 
-/// Returns the address of the server, whether it can be reached, and the problems of servers and gateways, from the worst
-/// on.
+/// Returns the address of the server, whether it can be reached, and the problems of servers and gateways, the worst
+/// first.
 async fn state(State(console): State<Arc<Console>>) -> Json<Value> {
     let server = console.upstream.as_ref().map(|upstream| upstream.address_text());
     let failure = match &console.sampler {
-        Some(sampler) => sampler.reachable().await.err(),
+        Some(sampler) => sampler.check_reachable().await.err(),
         None => None,
     };
     let why = failure.as_ref().map(Failure::message);
@@ -106,7 +105,7 @@ struct NowQuery {
     since: Option<u64>,
 }
 
-/// Query of `/api/history`: the number of minutes, up to a day, or with Prometheus up to thirty days.
+/// Query of `/api/history`: the number of minutes, at most those of a day, or of thirty days with Prometheus.
 #[derive(Deserialize)]
 struct HistoryQuery {
     minutes: u64,
@@ -115,12 +114,12 @@ struct HistoryQuery {
 async fn history(
     State(console): State<Arc<Console>>,
     Query(query): Query<HistoryQuery>,
-) -> Result<Json<Past>, Failure> {
+) -> Result<Json<RecentHistory>, Failure> {
     let sampler = console.sampler.as_ref().ok_or_else(super::without_server)?;
-    let past = sampler.past(query.minutes);
+    let history = sampler.history(query.minutes);
     Ok(Json(match &console.prometheus {
-        Some(prometheus) => prometheus.extend(past, query.minutes).await,
-        None => past,
+        Some(prometheus) => prometheus.extend(history, query.minutes).await,
+        None => history,
     }))
 }
 

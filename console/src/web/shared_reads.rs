@@ -13,26 +13,26 @@ const MAX_RESULTS: usize = 64;
 
 /// Last results of reads, by their parameters.
 pub struct SharedReads<K, T> {
-    results: Mutex<HashMap<K, Place<T>>>,
+    results: Mutex<HashMap<K, Entry<T>>>,
     max_results: usize,
 }
 
-/// Last result for a key, locked while it is read.
-type Place<T> = Arc<AsyncMutex<Option<LastRead<T>>>>;
+/// Last result for a key, locked during a read.
+type Entry<T> = Arc<AsyncMutex<Option<LastRead<T>>>>;
 
 /// Result of a read.
 struct LastRead<T> {
-    /// Beginning of the read by the wall clock, in milliseconds.
-    at: u64,
-    lifetime: u64,
+    /// Beginning of the read, in milliseconds since the Unix epoch.
+    started_ms: u64,
+    lifetime_ms: u64,
     finished: Instant,
     result: Result<Arc<T>, Failure>,
 }
 
 impl<T> LastRead<T> {
-    /// Returns `true` for a result that is not older than its lifetime. A failure is not kept.
+    /// Returns `true` for a success that is younger than its lifetime. Failures are not kept.
     fn is_fresh(&self) -> bool {
-        self.result.is_ok() && now_ms().checked_sub(self.at).is_some_and(|age| age < self.lifetime)
+        self.result.is_ok() && now_ms().checked_sub(self.started_ms).is_some_and(|age| age < self.lifetime_ms)
     }
 }
 
@@ -51,32 +51,32 @@ impl<K, T> SharedReads<K, T> {
 }
 
 impl<K: Eq + Hash, T> SharedReads<K, T> {
-    /// Returns the last result for `key`, or that of `read` if the last is older than `lifetime` milliseconds. Requests
-    /// that arrive during a read wait for it, and share its failure too.
+    /// Returns the last result for `key` while it is younger than the lifetime it was stored with, otherwise the result
+    /// of `read`, which is stored for `lifetime_ms`. Requests that arrive during a read share its result or failure.
     ///
     /// # Errors
-    /// As for `read`.
-    pub async fn get<F>(&self, key: K, lifetime: u64, read: F) -> Result<Arc<T>, Failure>
+    /// Returns the errors of `read`.
+    pub async fn get<F>(&self, key: K, lifetime_ms: u64, read: F) -> Result<Arc<T>, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let asked = Instant::now();
-        let Some(last) = self.last(key) else { return read.await.map(Arc::new) };
-        let mut last = last.lock().await;
-        if let Some(last) = last.as_ref().filter(|last| last.is_fresh() || last.finished > asked) {
+        let requested = Instant::now();
+        let Some(entry) = self.entry(key) else { return read.await.map(Arc::new) };
+        let mut entry = entry.lock().await;
+        if let Some(last) = entry.as_ref().filter(|last| last.is_fresh() || last.finished > requested) {
             return last.result.clone();
         }
-        let at = now_ms();
+        let started_ms = now_ms();
         let result = read.await.map(Arc::new);
-        *last = Some(LastRead { at, lifetime, finished: Instant::now(), result: result.clone() });
+        *entry = Some(LastRead { started_ms, lifetime_ms, finished: Instant::now(), result: result.clone() });
         result
     }
 
-    /// Returns the place of a result, or `None` if there is none left.
-    fn last(&self, key: K) -> Option<Place<T>> {
+    /// Returns the entry of a key, or `None` if the store is full.
+    fn entry(&self, key: K) -> Option<Entry<T>> {
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that is locked is being read.
-        results.retain(|_, last| last.try_lock().map_or(true, |last| last.as_ref().is_some_and(LastRead::is_fresh)));
+        // A locked entry is being read.
+        results.retain(|_, entry| entry.try_lock().map_or(true, |last| last.as_ref().is_some_and(LastRead::is_fresh)));
         if results.len() >= self.max_results && !results.contains_key(&key) {
             return None;
         }
@@ -104,55 +104,68 @@ mod tests {
     }
 
     impl Reads {
-        /// Reads the number of reads so far, which fails if `fails`.
-        async fn read(&self, key: u64, lifetime: u64, fails: bool) -> Result<u64, String> {
+        /// Returns the number of reads up to the shared one.
+        async fn read(&self, key: u64, lifetime_ms: u64) -> Result<u64, String> {
+            self.get(key, lifetime_ms, Ok).await
+        }
+
+        /// Shares a read that fails.
+        async fn fail(&self, key: u64, lifetime_ms: u64) -> Result<u64, String> {
+            self.get(key, lifetime_ms, |count| Err(Failure::Away(count.to_string()))).await
+        }
+
+        async fn get(
+            &self,
+            key: u64,
+            lifetime_ms: u64,
+            result: impl FnOnce(u64) -> Result<u64, Failure>,
+        ) -> Result<u64, String> {
             let read = async {
                 tokio::task::yield_now().await;
-                let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-                if fails { Err(Failure::Away(count.to_string())) } else { Ok(count) }
+                result(self.count.fetch_add(1, Ordering::Relaxed) + 1)
             };
-            let result = self.shared.get(key, lifetime, read).await;
-            result.map(|count| *count).map_err(|failure| failure.message().to_owned())
+            let shared = self.shared.get(key, lifetime_ms, read).await;
+            shared.map(|count| *count).map_err(|failure| failure.message().to_owned())
         }
     }
 
     #[tokio::test]
-    async fn result_is_shared_until_it_is_old_or_forgotten() {
+    async fn result_is_shared_until_its_lifetime_ends_or_it_is_forgotten() {
         let reads = Reads::default();
-        let first = join_all((0..5).map(|_| reads.read(1, LONG, false))).await;
+        let first = join_all((0..5).map(|_| reads.read(1, LONG))).await;
         assert_eq!(first, vec![Ok(1); 5]);
-        assert_eq!(reads.read(1, LONG, false).await, Ok(1));
-        assert_eq!(reads.read(2, 0, false).await, Ok(2), "another key");
-        assert_eq!(reads.read(2, 0, false).await, Ok(3), "too old at once");
+        assert_eq!(reads.read(1, LONG).await, Ok(1));
+        assert_eq!(reads.read(2, 0).await, Ok(2), "another key");
+        assert_eq!(reads.read(2, 0).await, Ok(3), "too old at once");
         reads.shared.forget();
-        assert_eq!(reads.read(1, LONG, false).await, Ok(4));
+        assert_eq!(reads.read(1, LONG).await, Ok(4));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failure_is_shared_with_requests_that_waited_only() {
+    async fn failure_is_shared_only_with_requests_that_waited_for_it() {
         let reads = Reads::default();
-        let first = join_all((0..5).map(|_| reads.read(1, LONG, true))).await;
+        let first = join_all((0..5).map(|_| reads.fail(1, LONG))).await;
         assert!(first.iter().all(Result::is_err));
         let last = reads.count.load(Ordering::Relaxed);
         tokio::time::advance(std::time::Duration::from_millis(1)).await;
-        assert_eq!(reads.read(1, LONG, false).await, Ok(last + 1));
+        assert_eq!(reads.read(1, LONG).await, Ok(last + 1));
     }
 
     #[tokio::test]
     async fn read_in_flight_is_forgotten_too() {
         let reads = Reads::default();
         let forget = async { reads.shared.forget() };
-        let (during, ()) = tokio::join!(reads.read(1, LONG, false), forget);
-        assert_eq!((during, reads.read(1, LONG, false).await), (Ok(1), Ok(2)));
+        let (during, ()) = tokio::join!(reads.read(1, LONG), forget);
+        assert_eq!((during, reads.read(1, LONG).await), (Ok(1), Ok(2)));
     }
 
     #[tokio::test]
     async fn number_of_results_is_bounded() {
         let reads = Reads::default();
         for key in 0..=MAX_RESULTS as u64 {
-            assert_eq!(reads.read(key, LONG, false).await, Ok(key + 1));
+            assert_eq!(reads.read(key, LONG).await, Ok(key + 1));
         }
-        assert_eq!(reads.read(0, LONG, false).await, Ok(1));
-        assert_eq!(reads.read(MAX_RESULTS as u64, LONG, false).await, Ok(MAX_RESULTS as u64 + 2), "not stored");
+        assert_eq!(reads.read(0, LONG).await, Ok(1));
+        assert_eq!(reads.read(MAX_RESULTS as u64, LONG).await, Ok(MAX_RESULTS as u64 + 2), "not stored");
     }
 }

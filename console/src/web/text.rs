@@ -5,9 +5,9 @@
 use percent_encoding::percent_decode_str;
 use std::fmt::Write as _;
 
-/// Returns the text of bytes.
+/// Converts bytes to text.
 #[must_use]
-pub fn shown(bytes: &[u8]) -> String {
+pub fn from_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         let valid = chunk.valid();
@@ -25,9 +25,9 @@ pub fn shown(bytes: &[u8]) -> String {
     out
 }
 
-/// Returns the bytes of a text that [`shown`] returned.
+/// Converts a text that [`from_bytes`] returned back to bytes.
 #[must_use]
-pub fn bytes(text: &str) -> Vec<u8> {
+pub fn to_bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(character) = rest.chars().next() {
@@ -49,7 +49,7 @@ pub fn bytes(text: &str) -> Vec<u8> {
 pub fn decode_path(part: &str) -> Vec<u8> {
     let decoded: Vec<u8> = percent_decode_str(part).collect();
     // Bytes that are not UTF-8 are accepted as well.
-    bytes(&decoded.utf8_chunks().fold(String::new(), |mut text, chunk| {
+    to_bytes(&decoded.utf8_chunks().fold(String::new(), |mut text, chunk| {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
             push_escaped(&mut text, *byte);
@@ -73,13 +73,13 @@ fn parse_escape(text: &str) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, decode_path, shown};
+    use super::{decode_path, from_bytes, to_bytes};
 
     #[test]
     fn bytes_that_are_not_utf8_are_escaped() {
-        assert_eq!(shown(b"caf\xc3\xa9 \xff\x00"), "caf\u{e9} \\xff\u{0}");
-        assert_eq!(shown(br"a\xfg \x4"), r"a\xfg \x4", "no escape sequence");
-        assert_eq!(shown(br"a\x41"), r"a\x5cx41");
+        assert_eq!(from_bytes(b"caf\xc3\xa9 \xff\x00"), "caf\u{e9} \\xff\u{0}");
+        assert_eq!(from_bytes(br"a\xfg \x4"), r"a\xfg \x4", "no escape sequence");
+        assert_eq!(from_bytes(br"a\x41"), r"a\x5cx41");
     }
 
     #[test]
@@ -87,11 +87,11 @@ mod tests {
         for case in
             [&b"plain"[..], b"", b"\\", b"\\x", b"\\x4", b"\\x41", b"\\\\x41", b"\\x\xff", b"\xf0\x9f", b"\\x5cx41"]
         {
-            assert_eq!(bytes(&shown(case)), case, "{case:?}");
+            assert_eq!(to_bytes(&from_bytes(case)), case, "{case:?}");
         }
         for byte in 0..=u8::MAX {
             let case = [b'\\', b'x', byte, b'4', byte];
-            assert_eq!(bytes(&shown(&case)), case);
+            assert_eq!(to_bytes(&from_bytes(&case)), case);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tokens of the console, which are reloaded at SIGHUP, and the delay of responses to rejected tokens.
 
-use super::uncounted;
+use super::ignore_reload_result;
 use arc_swap::ArcSwap;
 use ratelimit_link::file_stamp::FileStamp;
 use ratelimit_link::reload::{self, Reloadable};
@@ -15,16 +15,16 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 /// Variable of the tokens for reading: `token` or `name:token`, separated by commas or line breaks.
-pub const LOOK: &str = "RATELIMIT_CONSOLE_TOKEN";
+pub const LOOK_VARIABLE: &str = "RATELIMIT_CONSOLE_TOKEN";
 /// Variable of the tokens for changes.
-pub const CHANGE: &str = "RATELIMIT_CONSOLE_WRITE_TOKEN";
+pub const CHANGE_VARIABLE: &str = "RATELIMIT_CONSOLE_WRITE_TOKEN";
 /// Maximum length of the name of a token, in bytes.
 const MAX_NAME: usize = 64;
 /// Minimum length of a token, in bytes.
 const MIN_LENGTH: usize = 16;
 /// Delay of the response to a rejected token.
 const DELAY: Duration = Duration::from_secs(1);
-/// Maximum number of responses that are delayed concurrently. Others are delayed one after another.
+/// Maximum number of responses that are delayed concurrently. Further responses wait until one of them is sent.
 const MAX_DELAYED: usize = 64;
 /// Minimum time between two log lines about rejected tokens.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,40 +62,40 @@ pub struct User {
 pub struct Tokens {
     look: Option<Secret>,
     change: Option<Secret>,
-    known: ArcSwap<Vec<Known>>,
+    known: ArcSwap<Vec<KnownToken>>,
 }
 
 /// Hash of a token. Hashes are compared in constant time.
 type Hash = [u8; 32];
 
 /// Token that the console accepts.
-struct Known {
+struct KnownToken {
     hash: Hash,
     user: User,
 }
 
 impl Tokens {
-    /// Reads the tokens of both roles from their variables, or from the files that those name.
+    /// Reads the tokens of both roles from their variables, or from the files that the variables with `_FILE` name.
     ///
     /// # Errors
-    /// As for [`Secret::find`] and [`Tokens::new`].
+    /// Returns the errors of [`Secret::find`] and [`Tokens::new`].
     pub fn find() -> Result<Tokens, String> {
-        Tokens::new(Secret::find(LOOK)?, Secret::find(CHANGE)?)
+        Tokens::new(Secret::find(LOOK_VARIABLE)?, Secret::find(CHANGE_VARIABLE)?)
     }
 
     /// Reads only the tokens for reading.
     ///
     /// # Errors
-    /// As for [`Tokens::find`].
-    pub fn find_look() -> Result<Tokens, String> {
-        Tokens::new(Secret::find(LOOK)?, None)
+    /// Returns the errors of [`Tokens::find`].
+    pub fn find_for_reading() -> Result<Tokens, String> {
+        Tokens::new(Secret::find(LOOK_VARIABLE)?, None)
     }
 
     /// Creates tokens from their secrets.
     ///
     /// # Errors
-    /// If one cannot be read, is too short, or cannot be sent as a header, or if two are the same. The error names the
-    /// setting.
+    /// If a token cannot be read, is too short, or cannot be sent as a header, or if two are the same. The error names
+    /// the variable.
     pub fn new(look: Option<Secret>, change: Option<Secret>) -> Result<Tokens, String> {
         let tokens = Tokens { look, change, known: ArcSwap::default() };
         tokens.read()?;
@@ -118,10 +118,10 @@ impl Tokens {
     #[must_use]
     pub fn user(&self, token: &[u8]) -> Option<User> {
         let known = self.known.load();
-        let given: Hash = Sha256::digest(token).into();
-        // Always compared with all, so that the time does not depend on the token.
-        let is_given = |known: &Known| bool::from(known.hash.ct_eq(&given));
-        let found = known.iter().fold(None, |found, known| if is_given(known) { Some(known) } else { found });
+        let hash: Hash = Sha256::digest(token).into();
+        // The token is always compared with all known ones, so that the time does not depend on it.
+        let is_equal = |known: &KnownToken| bool::from(known.hash.ct_eq(&hash));
+        let found = known.iter().fold(None, |found, known| if is_equal(known) { Some(known) } else { found });
         found.map(|known| known.user.clone())
     }
 
@@ -131,7 +131,7 @@ impl Tokens {
     /// If a token is invalid now.
     pub fn watch(tokens: &Arc<Tokens>) -> Result<(), String> {
         if tokens.files().next().is_some() {
-            reload::load_and_watch(Arc::<Tokens>::clone(tokens), uncounted)
+            reload::load_and_watch(Arc::<Tokens>::clone(tokens), ignore_reload_result)
         } else {
             Ok(())
         }
@@ -152,16 +152,18 @@ impl Reloadable for Tokens {
     }
 
     fn read(&self) -> Result<(), String> {
-        let mut known: Vec<Known> = vec![];
-        for (secret, setting, role) in [(&self.look, LOOK, Role::Look), (&self.change, CHANGE, Role::Change)] {
+        let mut known: Vec<KnownToken> = vec![];
+        for (secret, setting, role) in
+            [(&self.look, LOOK_VARIABLE, Role::Look), (&self.change, CHANGE_VARIABLE, Role::Change)]
+        {
             let Some(secret) = secret else { continue };
             for entry in secret.read()?.split([',', '\n']) {
                 let (name, token) = parse(entry.strip_suffix('\r').unwrap_or(entry), setting)?;
                 let hash = Hash::from(Sha256::digest(token));
                 if known.iter().any(|known| known.hash == hash) {
-                    return Err(format!("{setting} must not repeat a token of {LOOK} or {CHANGE}"));
+                    return Err(format!("{setting} must not repeat a token of {LOOK_VARIABLE} or {CHANGE_VARIABLE}"));
                 }
-                known.push(Known { hash, user: User { role, name: name.map(Arc::from) } });
+                known.push(KnownToken { hash, user: User { role, name: name.map(Arc::from) } });
             }
         }
         self.known.store(Arc::new(known));
@@ -184,7 +186,7 @@ fn parse<'a>(entry: &'a str, setting: &str) -> Result<(Option<&'a str>, &'a str)
             "{setting} must have at least {MIN_LENGTH} bytes, such as those of `openssl rand -hex 16`"
         ));
     }
-    // A header cannot contain other bytes, or loses spaces at its ends.
+    // A header cannot contain other bytes, except for spaces, which it loses at its ends.
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!("{setting} must consist of ASCII letters, digits and punctuation"));
     }
@@ -204,7 +206,7 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Logs a rejected token and delays its response. Requests with a valid token are not delayed.
+    /// Logs a rejected token, and waits before the response to it. Requests with a valid token do not call this.
     pub async fn delay(&self, peer: IpAddr) {
         let refused = self.log.lock().unwrap_or_else(PoisonError::into_inner).count(Instant::now());
         if let Some(refused) = refused {
@@ -238,7 +240,8 @@ impl RefusalLog {
 #[cfg(test)]
 mod tests {
     use super::{
-        CHANGE, DELAY, LOG_INTERVAL, LOOK, MAX_DELAYED, RefusalLog, Refusals, Reloadable, Role, Secret, Tokens,
+        CHANGE_VARIABLE, DELAY, LOG_INTERVAL, LOOK_VARIABLE, MAX_DELAYED, RefusalLog, Refusals, Reloadable, Role,
+        Secret, Tokens,
     };
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
@@ -263,10 +266,10 @@ mod tests {
         let user = |token: &str| {
             tokens.user(token.as_bytes()).map(|user| (user.role, user.name.as_deref().map(str::to_owned)))
         };
-        let of = |name: &str| Some((Role::Change, Some(name.to_owned())));
-        assert_eq!(user("anna-0123456789abc"), of("anna"));
-        assert_eq!(user("bert-0123456789:bc"), of("bert"));
-        assert_eq!(user("anna-new-0123456789"), of("anna"), "a token is replaced by a second one");
+        let named = |name: &str| Some((Role::Change, Some(name.to_owned())));
+        assert_eq!(user("anna-0123456789abc"), named("anna"));
+        assert_eq!(user("bert-0123456789:bc"), named("bert"));
+        assert_eq!(user("anna-new-0123456789"), named("anna"), "a name may have several tokens");
         assert_eq!(user(READS), Some((Role::Look, None)));
         assert_eq!([change, "anna:anna-0123456789abc"].map(user), [None, None]);
     }
@@ -277,7 +280,7 @@ mod tests {
             [":writes-0123456789", "a b:writes-0123456789", "anna:short", "writes-0123456789,", "a:b:writes-01"]
         {
             assert!(
-                tokens(None, Some(wrong)).is_err_and(|error| error.starts_with(&format!("{CHANGE} must"))),
+                tokens(None, Some(wrong)).is_err_and(|error| error.starts_with(&format!("{CHANGE_VARIABLE} must"))),
                 "{wrong}"
             );
         }
@@ -295,15 +298,15 @@ mod tests {
     fn error_names_the_setting_of_an_invalid_token() {
         for wrong in ["1", "123456789012345", "1234567890 123456", "1234567890123456 ", "ab\u{e9}4567890123456"] {
             assert!(
-                tokens(Some(wrong), None).is_err_and(|error| error.starts_with(&format!("{LOOK} must"))),
+                tokens(Some(wrong), None).is_err_and(|error| error.starts_with(&format!("{LOOK_VARIABLE} must"))),
                 "{wrong}"
             );
             assert!(
-                tokens(None, Some(wrong)).is_err_and(|error| error.starts_with(&format!("{CHANGE} must"))),
+                tokens(None, Some(wrong)).is_err_and(|error| error.starts_with(&format!("{CHANGE_VARIABLE} must"))),
                 "{wrong}"
             );
         }
-        assert!(tokens(Some(READS), Some(READS)).is_err_and(|error| error.starts_with(CHANGE)));
+        assert!(tokens(Some(READS), Some(READS)).is_err_and(|error| error.starts_with(CHANGE_VARIABLE)));
         assert!(tokens(None, None).is_ok_and(|tokens| tokens.are_read_only() && !tokens.are_needed()));
     }
 
@@ -312,8 +315,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         std::fs::write(&file, format!("{WRITES}\n")).expect("written");
-        let tokens =
-            Tokens::new(None, Some(Secret::from_file(CHANGE, file.clone()).expect("a secret"))).expect("valid tokens");
+        let tokens = Tokens::new(None, Some(Secret::from_file(CHANGE_VARIABLE, file.clone()).expect("a secret")))
+            .expect("valid tokens");
         for wrong in ["\n", "short\n"] {
             std::fs::write(&file, wrong).expect("written");
             assert!(tokens.read().is_err());

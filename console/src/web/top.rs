@@ -3,7 +3,7 @@
 use super::Console;
 use super::denied_minutes::{self, DeniedMinutes, MAX_MINUTES, READ_KEYS};
 use super::failure::Failure;
-use super::most_denied::{DeniedKey, Id, most_denied};
+use super::most_denied::{DeniedId, DeniedKey, most_denied};
 use super::shared_reads::SharedReads;
 use super::text;
 use super::upstream::Server;
@@ -11,11 +11,11 @@ use axum::extract::{Query, State};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
-use serde_json::{Value as Json_, json};
+use serde_json::{Value as JsonValue, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Time for which viewers share a reply, the interval of the page, in milliseconds.
+/// Time for which viewers share a reply, in milliseconds: the interval at which the page reads it.
 const LIFETIME: u64 = 2000;
 
 /// Returns the routes.
@@ -28,8 +28,8 @@ pub fn routes() -> Router<Arc<Console>> {
 pub struct TopReads {
     /// Lists, by the duration and the number of keys.
     lists: SharedReads<(Option<String>, usize), Vec<DeniedKey>>,
-    /// Denials by minute, by the number of minutes.
-    series: SharedReads<u16, Vec<HashMap<Id, i64>>>,
+    /// Denials by key of each minute, by the number of minutes.
+    series: SharedReads<u16, Vec<HashMap<DeniedId, i64>>>,
     minutes: DeniedMinutes,
 }
 
@@ -37,7 +37,7 @@ impl TopReads {
     /// Returns the most denied keys of all primaries.
     ///
     /// # Errors
-    /// As for [`most_denied`].
+    /// Returns the errors of [`most_denied`].
     pub async fn list(
         &self,
         server: &Server,
@@ -51,13 +51,13 @@ impl TopReads {
     /// Returns the denials by key of each of the last minutes, oldest first. The last one is the running minute.
     ///
     /// # Errors
-    /// As for [`most_denied`].
+    /// Returns the errors of [`most_denied`].
     async fn by_minute(
         &self,
         server: &Server,
         minutes: u16,
         count: usize,
-    ) -> Result<Arc<Vec<HashMap<Id, i64>>>, Failure> {
+    ) -> Result<Arc<Vec<HashMap<DeniedId, i64>>>, Failure> {
         if count > READ_KEYS {
             return denied_minutes::read_all(server, minutes, count).await.map(Arc::new);
         }
@@ -73,25 +73,26 @@ impl TopReads {
     /// Returns the keys that were denied most in the last complete minute as JSON.
     ///
     /// # Errors
-    /// As for [`most_denied`].
-    pub async fn of_last_minute(&self, server: &Server, count: usize) -> Result<Vec<Json_>, Failure> {
+    /// Returns the errors of [`most_denied`].
+    pub async fn of_last_minute(&self, server: &Server, count: usize) -> Result<Vec<JsonValue>, Failure> {
         let minutes = self.by_minute(server, 2, READ_KEYS).await?;
         let Some(counts) = minutes.first() else { return Ok(vec![]) };
         let rows = self.list(server, Some("2m"), READ_KEYS).await?;
         let denied = |row: &DeniedKey| counts.get(&row.id()).copied().filter(|denied| *denied > 0);
         let mut rows: Vec<(i64, &DeniedKey)> = rows.iter().filter_map(|row| Some((denied(row)?, row))).collect();
         rows.sort_by_key(|(denied, _)| std::cmp::Reverse(*denied));
-        let shown = |(denied, row): (i64, &DeniedKey)| {
+        let key_json = |(denied, row): (i64, &DeniedKey)| {
             json!({
-                "key": text::shown(&row.key), "denied": denied, "policy": row.policy.as_deref().map(text::shown),
-                "item": row.item.as_deref().map(text::shown),
+                "key": text::from_bytes(&row.key), "denied": denied,
+                "policy": row.policy.as_deref().map(text::from_bytes),
+                "item": row.item.as_deref().map(text::from_bytes),
             })
         };
-        Ok(rows.into_iter().take(count).map(shown).collect())
+        Ok(rows.into_iter().take(count).map(key_json).collect())
     }
 }
 
-/// Query of `/api/top`. With `minutes`, each key has its denials of each of so many recent minutes.
+/// Query of `/api/top`. With `minutes`, each key has its denials in each of that many last minutes.
 #[derive(Deserialize)]
 struct TopQuery {
     since: Option<String>,
@@ -99,7 +100,7 @@ struct TopQuery {
     minutes: Option<u16>,
 }
 
-async fn top(State(console): State<Arc<Console>>, Query(query): Query<TopQuery>) -> Result<Json<Json_>, Failure> {
+async fn top(State(console): State<Arc<Console>>, Query(query): Query<TopQuery>) -> Result<Json<JsonValue>, Failure> {
     let server = console.upstream()?.server().await?;
     let count = usize::from(query.count.unwrap_or(20).clamp(1, 1000));
     let denied = console.top.list(&server, query.since.as_deref(), count).await?;
@@ -108,16 +109,16 @@ async fn top(State(console): State<Arc<Console>>, Query(query): Query<TopQuery>)
         None => None,
     };
     let rows = denied.iter().take(count).map(|row| {
-        let mut shown = json!({
-            "key": text::shown(&row.key), "denied": row.count, "error": row.error,
-            "policy": row.policy.as_deref().map(text::shown), "item": row.item.as_deref().map(text::shown),
+        let mut row_json = json!({
+            "key": text::from_bytes(&row.key), "denied": row.count, "error": row.error,
+            "policy": row.policy.as_deref().map(text::from_bytes), "item": row.item.as_deref().map(text::from_bytes),
             "node": row.node,
         });
-        if let (Some(minutes), Some(fields)) = (&minutes, shown.as_object_mut()) {
+        if let (Some(minutes), Some(fields)) = (&minutes, row_json.as_object_mut()) {
             let denied = minutes.iter().map(|minute| minute.get(&row.id()).copied().unwrap_or_default());
             fields.insert("minutes".to_owned(), denied.collect());
         }
-        shown
+        row_json
     });
     Ok(Json(rows.collect()))
 }

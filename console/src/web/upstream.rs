@@ -24,7 +24,7 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Time after which the primaries of a cluster are looked up again.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
-/// Time after which they are looked up again while a primary does not reply.
+/// Time after which the primaries are looked up again while one of them does not reply.
 const BROKEN_LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Single server, or a primary of a cluster.
@@ -45,8 +45,10 @@ pub struct Server {
     nodes: Vec<Arc<Node>>,
     /// Primaries that cannot be reached, with the reason.
     pub away: Vec<(String, String)>,
+    /// `true` after the server did not reply, or if the primaries of the cluster were not found again.
     broken: Arc<AtomicBool>,
-    since: Instant,
+    /// Time at which the server or the primaries were looked up.
+    found_at: Instant,
 }
 
 /// Connections to the servers, opened at the first request and again after they broke.
@@ -58,6 +60,7 @@ pub struct Upstream {
 #[derive(Default)]
 struct UpstreamState {
     server: Option<Arc<Server>>,
+    /// Time and error of the last attempt to connect, if it failed.
     failed: Option<(Instant, Failure)>,
     /// `true` while the primaries of the cluster are being looked up again.
     is_renewing: bool,
@@ -126,13 +129,13 @@ impl Server {
     /// Connects to the server or the primaries at an address. Working connections of `before` are kept.
     async fn find(address: &Arc<Address>, before: Option<&Server>) -> Result<Server, Failure> {
         let broken = before.map(|before| Arc::clone(&before.broken)).unwrap_or_default();
-        let (nodes, away, since) = (vec![], vec![], Instant::now());
-        let mut server = Server { address: Arc::clone(address), slots: None, nodes, away, broken, since };
+        let (nodes, away, found_at) = (vec![], vec![], Instant::now());
+        let mut server = Server { address: Arc::clone(address), slots: None, nodes, away, broken, found_at };
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let slots = if let Some(before) = before {
             // Any node, because the first may be the one that does not reply.
-            slot_ranges(&before.send_any(&command).await?, &before.host())
+            slot_ranges(&before.send_any(&command).await?, &before.fallback_host())
         } else {
             let ServerConnection { connection, host, is_cluster } = connect::connect(address).await?;
             if !is_cluster {
@@ -182,8 +185,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns the host of the first primary, which replaces the host of nodes that do not know their own.
-    fn host(&self) -> String {
+    /// Returns the host of the first primary, for nodes that do not know their own host.
+    fn fallback_host(&self) -> String {
         let name = self.nodes.first().map_or("", |node| node.name.as_str());
         let (host, _) = name.rsplit_once(':').unwrap_or((name, ""));
         host.trim_matches(['[', ']']).to_owned()
@@ -205,7 +208,7 @@ impl Server {
     fn is_outdated(&self) -> bool {
         let is_broken = self.nodes.iter().any(|node| node.is_broken());
         let interval = if is_broken { BROKEN_LOOKUP_INTERVAL } else { LOOKUP_INTERVAL };
-        self.is_cluster() && self.since.elapsed() >= interval
+        self.is_cluster() && self.found_at.elapsed() >= interval
     }
 
     /// Returns the primary that policies are read from and set on. It is the same one as long as it replies, so that
@@ -292,7 +295,7 @@ impl Node {
         self.run(async { Ok(send(self.connection.clone(), command).await?) }).await
     }
 
-    /// Waits for a request, and marks the connection as broken if it fails. Fails at once if it is already broken.
+    /// Waits for a request, and marks the connection as broken without a reply. Fails at once if it is already broken.
     async fn run<T>(&self, request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         if self.is_broken() {
             return Err(Failure::Away("it did not answer a moment ago".to_owned()));

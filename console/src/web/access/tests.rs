@@ -16,7 +16,7 @@ fn guard(look: Option<&str>, change: Option<&str>) -> Guard {
     Guard::new(LOOPBACK, tokens(look, change), &hosts).expect("valid tokens")
 }
 
-fn with(value: &str) -> HeaderMap {
+fn authorization(value: &str) -> HeaderMap {
     HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_str(value).expect("a header"))])
 }
 
@@ -25,17 +25,17 @@ fn role_is_that_of_the_token() {
     let guard = guard(Some("reads"), Some("writes"));
     for (headers, expected) in [
         (HeaderMap::new(), Err(AccessError::Unknown)),
-        (with("Bearer reads-0123456789"), Ok(Role::Look)),
-        (with("bearer writes-0123456789"), Ok(Role::Change)),
-        (with("Bearer reads-012345678"), Err(AccessError::Unknown)),
-        (with("Bearer reads-0123456789x"), Err(AccessError::Unknown)),
-        (with("Bearer "), Err(AccessError::Unknown)),
-        (with("reads-0123456789"), Err(AccessError::Unknown)),
-        (with("Basic reads-0123456789"), Err(AccessError::Unknown)),
+        (authorization("Bearer reads-0123456789"), Ok(Role::Look)),
+        (authorization("bearer writes-0123456789"), Ok(Role::Change)),
+        (authorization("Bearer reads-012345678"), Err(AccessError::Unknown)),
+        (authorization("Bearer reads-0123456789x"), Err(AccessError::Unknown)),
+        (authorization("Bearer "), Err(AccessError::Unknown)),
+        (authorization("reads-0123456789"), Err(AccessError::Unknown)),
+        (authorization("Basic reads-0123456789"), Err(AccessError::Unknown)),
     ] {
         assert_eq!(guard.user(&headers).map(|user| user.role), expected, "{headers:?}");
     }
-    let mut duplicate = with("Bearer writes-0123456789");
+    let mut duplicate = authorization("Bearer writes-0123456789");
     duplicate.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer writes-0123456789"));
     assert_eq!(guard.user(&duplicate), Err(AccessError::Unknown));
 }
@@ -43,15 +43,18 @@ fn role_is_that_of_the_token() {
 #[test]
 fn changes_require_the_write_token() {
     let put = |guard: &Guard, headers| guard.authorize(&Method::PUT, "/api/policies/a", &headers).map(|user| user.role);
-    let both = guard(Some("reads"), Some("writes"));
-    assert_eq!(put(&both, with("Bearer writes-0123456789")), Ok(Role::Change));
-    assert_eq!(put(&both, with("Bearer reads-0123456789")), Err(AccessError::LookOnly));
-    assert_eq!(put(&both, HeaderMap::new()), Err(AccessError::Unknown));
-    let open = guard(None, Some("writes"));
-    assert_eq!(open.authorize(&Method::GET, "/api/policies", &HeaderMap::new()).map(|user| user.role), Ok(Role::Look));
-    assert_eq!(put(&open, HeaderMap::new()), Err(AccessError::Unknown));
+    let with_both_tokens = guard(Some("reads"), Some("writes"));
+    assert_eq!(put(&with_both_tokens, authorization("Bearer writes-0123456789")), Ok(Role::Change));
+    assert_eq!(put(&with_both_tokens, authorization("Bearer reads-0123456789")), Err(AccessError::LookOnly));
+    assert_eq!(put(&with_both_tokens, HeaderMap::new()), Err(AccessError::Unknown));
+    let without_read_token = guard(None, Some("writes"));
     assert_eq!(
-        open.user(&with("Bearer wrong-0123456789")),
+        without_read_token.authorize(&Method::GET, "/api/policies", &HeaderMap::new()).map(|user| user.role),
+        Ok(Role::Look)
+    );
+    assert_eq!(put(&without_read_token, HeaderMap::new()), Err(AccessError::Unknown));
+    assert_eq!(
+        without_read_token.user(&authorization("Bearer wrong-0123456789")),
         Err(AccessError::Unknown),
         "an unknown token is not treated as no token"
     );

@@ -12,9 +12,9 @@ pub struct Condition<'a> {
     pub away: Option<(u64, &'a str)>,
     /// Last sample, if there is one.
     pub sample: Option<&'a GatewaySample>,
-    /// Requests in the last seconds, and those of them that the server did not decide.
+    /// Number of requests in the last seconds, and of those that the server did not decide.
     pub recent: (u64, u64),
-    /// Requests in the last minute, and those of them that the server did not decide.
+    /// Number of requests in the last minute, and of those that the server did not decide.
     pub minute: (u64, u64),
     /// Charges in the last minute that could not be undone.
     pub unsettled: u64,
@@ -63,7 +63,7 @@ impl Condition<'_> {
     }
 }
 
-/// Returns the problem of a gateway whose server does not decide, by its outage mode. `why` begins with its name.
+/// Returns the problem of a gateway without decisions of its server, by its outage mode. `why` begins with its name.
 fn undecided_problem(sample: &GatewaySample, name: &str, state: &str, why: &str) -> Problem {
     let mode = &sample.outage_mode;
     let state = format!("{state}, {mode}");
@@ -92,7 +92,7 @@ pub fn problems(gateways: &[Condition]) -> Vec<Problem> {
     let is_away = |gateway: &Condition| gateway.away.is_some();
     let is_shadow = |gateway: &Condition| !is_away(gateway) && gateway.sample.is_some_and(|sample| sample.shadow);
     if gateways.iter().all(is_away) {
-        // Until the last one failed, another gateway answered.
+        // The outage began when the last gateway failed.
         let since = gateways.iter().filter_map(|gateway| gateway.away).map(|(since, _)| since).max();
         let text = format!(
             "Limits may not be enforced: no gateway answers ({names}). A proxy without a gateway lets requests pass, \
@@ -121,12 +121,12 @@ mod tests {
     }
 
     /// Returns level, state, text and banner of each problem.
-    fn told(gateways: &[Condition]) -> Vec<(Level, String, String, bool)> {
+    fn summaries(gateways: &[Condition]) -> Vec<(Level, String, String, bool)> {
         problems(gateways).into_iter().map(|found| (found.level, found.state, found.text, found.banner)).collect()
     }
 
     #[test]
-    fn outage_is_told_by_the_mode_of_the_gateway() {
+    fn outage_problem_depends_on_the_mode_of_the_gateway() {
         let outage = |mode: &str, servers_away, shadow| {
             let sample = GatewaySample { servers_away, outage_start: Some(7), shadow, ..sample(mode) };
             let found = problems(&[condition("a:1", &sample)]).swap_remove(0);
@@ -155,50 +155,57 @@ mod tests {
     #[test]
     fn requests_without_a_decision_are_a_problem_without_an_outage() {
         let sample = sample("open");
-        let told = |recent, minute| told(&[Condition { recent, minute, ..condition("a:1", &sample) }]);
-        assert_eq!(told((10, 0), (100, 1)), []);
+        let with_counts = |recent, minute| summaries(&[Condition { recent, minute, ..condition("a:1", &sample) }]);
+        assert_eq!(with_counts((10, 0), (100, 1)), []);
         let few = "More than 1 % of the requests to a:1 are not decided by its server".to_owned();
-        assert_eq!(told((10, 4), (100, 2)), [(Level::Warn, "errors".to_owned(), few, false)]);
+        assert_eq!(with_counts((10, 4), (100, 2)), [(Level::Warn, "errors".to_owned(), few, false)]);
         let most = "Limits are not enforced: a:1 gets no decision of its server for most requests and lets those \
                     requests pass (--on-outage open)";
-        assert_eq!(told((10, 5), (100, 5)), [(Level::Bad, "no decisions, open".to_owned(), most.to_owned(), true)]);
-        assert_eq!(told((0, 0), (0, 0)), []);
+        assert_eq!(
+            with_counts((10, 5), (100, 5)),
+            [(Level::Bad, "no decisions, open".to_owned(), most.to_owned(), true)]
+        );
+        assert_eq!(with_counts((0, 0), (0, 0)), []);
     }
 
     #[test]
-    fn banner_is_for_gateways_that_are_all_away() {
+    fn banner_appears_only_if_all_gateways_are_away() {
         let sample = sample("open");
         let away = |name, since| Condition { away: Some((since, "refused")), ..condition(name, &sample) };
         let one =
             |name: &str| (Level::Bad, "away".to_owned(), format!("The gateway {name} does not answer: refused"), false);
-        assert_eq!(told(&[away("a:1", 5), condition("b:1", &sample)]), [one("a:1")]);
+        assert_eq!(summaries(&[away("a:1", 5), condition("b:1", &sample)]), [one("a:1")]);
         let both = [away("a:1", 5), away("b:1", 3)];
         let all = "Limits may not be enforced: no gateway answers (a:1, b:1). A proxy without a gateway lets requests \
                    pass, unless it is set to deny them";
-        assert_eq!(told(&both), [one("a:1"), one("b:1"), (Level::Bad, "away".to_owned(), all.to_owned(), true)]);
+        assert_eq!(summaries(&both), [one("a:1"), one("b:1"), (Level::Bad, "away".to_owned(), all.to_owned(), true)]);
         assert_eq!(
             problems(&both).pop().map(|found| (found.node, found.since)),
             Some(("all gateways".to_owned(), Some(5)))
         );
-        assert_eq!(told(&[]), []);
+        assert_eq!(summaries(&[]), []);
     }
 
     #[test]
-    fn banner_is_for_shadow_mode_of_all_gateways() {
+    fn banner_appears_only_if_all_gateways_are_in_shadow_mode() {
         let (shadow, enforcing) = (GatewaySample { shadow: true, ..sample("open") }, sample("open"));
         let (one, other) = (condition("a:1", &shadow), condition("b:1", &enforcing));
         let own = (Level::Warn, "shadow mode".to_owned(), "a:1 denies no request (--shadow)".to_owned(), false);
-        assert_eq!(told(&[one, other]), std::slice::from_ref(&own));
+        assert_eq!(summaries(&[one, other]), std::slice::from_ref(&own));
         let all = "Limits are not enforced: shadow mode on all gateways (a:1, --shadow)".to_owned();
-        assert_eq!(told(&[condition("a:1", &shadow)]), [own, (Level::Bad, "shadow mode".to_owned(), all, true)]);
+        assert_eq!(summaries(&[condition("a:1", &shadow)]), [own, (Level::Bad, "shadow mode".to_owned(), all, true)]);
         let unknown = Condition { sample: None, ..condition("b:1", &enforcing) };
-        assert_eq!(told(&[condition("a:1", &shadow), unknown]).len(), 1, "a gateway that was not read yet may enforce");
+        assert_eq!(
+            summaries(&[condition("a:1", &shadow), unknown]).len(),
+            1,
+            "a gateway that was not read yet may enforce"
+        );
     }
 
     #[test]
     fn refused_limits_and_a_lost_control_plane_are_problems() {
         let sample = GatewaySample { refused: true, control_plane: Some(false), ..sample("open") };
-        let found = told(&[Condition { unsettled: 2, ..condition("a:1", &sample) }]);
+        let found = summaries(&[Condition { unsettled: 2, ..condition("a:1", &sample) }]);
         let states: Vec<&str> = found.iter().map(|(_, state, _, _)| state.as_str()).collect();
         assert_eq!(states, ["refused limits", "no control plane", "charges stand"]);
         assert!(found.iter().all(|(level, _, _, banner)| *level == Level::Warn && !banner));

@@ -69,7 +69,8 @@ impl Latency {
         self.buckets.last().map(|(bound, _)| *bound)
     }
 
-    /// Returns the rate and the quantiles of the latencies of some seconds as JSON. A quantile of `max_ms` may be longer.
+    /// Returns the rate and the quantiles of the latencies of some seconds as JSON. `max_ms` is the largest finite
+    /// bound: a quantile of this length may be longer in fact.
     #[must_use]
     pub fn json(&self, seconds: f64) -> Value {
         let ms = |seconds: f64| (seconds * 100_000.0).round() / 100.0;

@@ -57,22 +57,22 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Returns the place of the brace that ends the labels.
+/// Returns the index of the brace that ends the labels.
 fn end_of_labels(text: &str) -> Option<usize> {
-    let mut place: usize = 0;
+    let mut index: usize = 0;
     loop {
-        let rest = text.get(place..)?;
+        let rest = text.get(index..)?;
         let next = rest.find(['"', '}'])?;
-        place = place.checked_add(next)?;
-        if text.get(place..)?.starts_with('}') {
-            return Some(place);
+        index = index.checked_add(next)?;
+        if text.get(index..)?.starts_with('}') {
+            return Some(index);
         }
-        let value = place.checked_add(1)?;
-        place = value.checked_add(end_of_value(text.get(value..)?)?)?.checked_add(1)?;
+        let value = index.checked_add(1)?;
+        index = value.checked_add(end_of_value(text.get(value..)?)?)?.checked_add(1)?;
     }
 }
 
-/// Returns the place of the quote that ends a value.
+/// Returns the index of the quote that ends a value.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {
@@ -126,7 +126,7 @@ gateway_broken
         let names: Vec<&str> = all.iter().map(|series| series.name).collect();
         let expected = ["decisions_total", "decisions_total", "seconds_bucket", "outage", "start", "broken"];
         assert_eq!(names, expected.map(|name| format!("gateway_{name}")));
-        let label = |place: usize, name| all[place].label(name).unwrap_or_default().into_owned();
+        let label = |index: usize, name| all[index].label(name).unwrap_or_default().into_owned();
         assert_eq!([label(0, "domain"), label(0, "outcome"), label(1, "outcome")], ["a", "allowed", "denied"]);
         assert_eq!([label(0, "policy"), label(0, "none"), label(2, "le")], [r#"x} "y",outcome="denied"\"#, "", "+Inf"]);
         assert_eq!([all[0].count(), all[1].count(), all[3].count()], [Some(12), Some(3), Some(0)]);

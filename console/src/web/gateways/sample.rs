@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Prefix of the metrics of a gateway. With `--metrics-format envoyproxy`, it has these beside those of envoyproxy/ratelimit.
+/// Prefix of the metrics of a gateway. With `--metrics-format envoyproxy`, there are also those of
+/// envoyproxy/ratelimit.
 const PREFIX: &str = "ratelimit_gateway_";
 /// Outcomes of decisions.
 const DECISIONS: [&str; 7] = ["allowed", "denied", "denied_local", "shadow", "unmatched", "outage", "error"];
@@ -21,7 +22,7 @@ const MAX_SHOWN_DOMAINS: usize = 5;
 /// Metrics of a gateway at a time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewaySample {
-    /// Number of servers that are away from the gateway.
+    /// Number of servers that do not reply to the gateway.
     pub servers_away: u64,
     /// Start of the outage, in milliseconds since the Unix epoch.
     pub outage_start: Option<u64>,
@@ -50,7 +51,7 @@ pub struct Counters {
     pub requests: BTreeMap<&'static str, Latency>,
     /// Latency of the server.
     server: Latency,
-    /// Replies of the server behind the answer to the request.
+    /// Replies of the server that came after the gateway had answered the request.
     pub late: u64,
     /// Charges of denied requests that could not be undone.
     pub unsettled: u64,
@@ -169,8 +170,9 @@ impl Counters {
     #[must_use]
     pub fn json(&self, seconds: f64) -> Value {
         let rate = |count: u64| per_second(count, seconds);
-        let of = |outcome: &str| self.decisions.get(outcome).copied().unwrap_or_default();
-        let decisions: Map<_, _> = DECISIONS.iter().map(|name| ((*name).to_owned(), json!(rate(of(name))))).collect();
+        let count_of = |outcome: &str| self.decisions.get(outcome).copied().unwrap_or_default();
+        let decisions: Map<_, _> =
+            DECISIONS.iter().map(|name| ((*name).to_owned(), json!(rate(count_of(name))))).collect();
         let requests: Map<_, _> =
             self.requests.iter().map(|(name, latency)| ((*name).to_owned(), latency.json(seconds))).collect();
         let mut domains: Vec<_> = self.domains.iter().filter(|(_, (_, unmatched))| *unmatched > 0).collect();

@@ -4,16 +4,16 @@ use super::{NodeSample, Samples};
 use crate::web::info::{Replica, ServerState};
 use crate::web::problem::{Level, Problem};
 
-/// Lag in seconds from which on a replica is late.
-const MAX_LAG: u64 = 5;
+/// Lag in seconds at which a replica counts as late.
+const LATE_LAG: u64 = 5;
 
 impl Samples {
     /// Returns the problems of the servers. `address` names all of them.
     pub fn problems(&self, address: &str) -> Vec<Problem> {
         if let Some(failure) = &self.failure {
             let text = format!(
-                "The server does not answer ({}), so that limits may not be enforced. What is shown is from before; \
-                 trying again every second",
+                "The server does not answer ({}), so that limits may not be enforced. The page shows earlier \
+                 data and tries again every second",
                 failure.message()
             );
             return vec![Problem::of_server(Level::Bad, address, "away", text).on_each_view()];
@@ -45,13 +45,13 @@ impl NodeSample {
     }
 }
 
-/// Returns `true` if a server has the policies of all others.
+/// Returns `true` if a server has the same policies as all others.
 pub fn agrees(state: &ServerState, digests: &[&str]) -> bool {
-    state.differ == 0 && digests.iter().all(|digest| *digest == state.digest)
+    state.differing_peers == 0 && digests.iter().all(|digest| *digest == state.digest)
 }
 
 fn is_late(replica: &Replica) -> bool {
-    replica.state != "online" || replica.lag >= MAX_LAG
+    replica.state != "online" || replica.lag >= LATE_LAG
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     }
 
     /// Returns level, node, state and banner of each problem.
-    fn told(samples: &Samples) -> Vec<(Level, String, String, bool)> {
+    fn summaries(samples: &Samples) -> Vec<(Level, String, String, bool)> {
         let problems = samples.problems("all:6379").into_iter();
         problems.map(|found| (found.level, found.node, found.state, found.banner)).collect()
     }
@@ -75,27 +75,27 @@ mod tests {
     }
 
     #[test]
-    fn each_node_has_its_problems() {
+    fn away_nodes_late_replicas_and_other_policies_are_problems() {
         let state = |digest: &str| ServerState { digest: digest.to_owned(), ..ServerState::default() };
         let replica = |state: &str, lag| Replica { name: "r:1".to_owned(), state: state.to_owned(), lag, behind: 0 };
-        let with = |replica| ServerState { replicas: vec![replica], ..state("x") };
+        let with_replica = |replica| ServerState { replicas: vec![replica], ..state("x") };
         let mut samples = Samples { latest: vec![node("a:1", Ok(state("x")))], ..Samples::default() };
-        assert_eq!(told(&samples), []);
-        samples.latest.push(node("b:1", Ok(with(replica("online", 4)))));
-        assert_eq!(told(&samples), []);
+        assert_eq!(summaries(&samples), []);
+        samples.latest.push(node("b:1", Ok(with_replica(replica("online", 4)))));
+        assert_eq!(summaries(&samples), []);
         samples.latest.push(node("c:1", Err("refused".to_owned())));
-        samples.latest.push(node("d:1", Ok(with(replica("online", 5)))));
-        samples.latest.push(node("e:1", Ok(with(replica("wait_bgsave", 0)))));
+        samples.latest.push(node("d:1", Ok(with_replica(replica("online", 5)))));
+        samples.latest.push(node("e:1", Ok(with_replica(replica("wait_bgsave", 0)))));
         let late = |node| problem(Level::Warn, node, "a replica is late", false);
-        assert_eq!(told(&samples), [problem(Level::Bad, "c:1", "away", false), late("d:1"), late("e:1")]);
+        assert_eq!(summaries(&samples), [problem(Level::Bad, "c:1", "away", false), late("d:1"), late("e:1")]);
         samples.latest = vec![node("a:1", Ok(state("x"))), node("b:1", Ok(state("y")))];
-        assert_eq!(told(&samples), ["a:1", "b:1"].map(|node| problem(Level::Warn, node, "other policies", false)));
+        assert_eq!(summaries(&samples), ["a:1", "b:1"].map(|node| problem(Level::Warn, node, "other policies", false)));
     }
 
     #[test]
     fn servers_that_are_all_away_are_one_problem() {
         let latest = vec![node("a:1", Err("refused".to_owned()))];
         let samples = Samples { latest, failure: Some(Failure::Away("refused".to_owned())), ..Samples::default() };
-        assert_eq!(told(&samples), [problem(Level::Bad, "all:6379", "away", true)]);
+        assert_eq!(summaries(&samples), [problem(Level::Bad, "all:6379", "away", true)]);
     }
 }
