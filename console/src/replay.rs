@@ -21,7 +21,7 @@ use clap::Args;
 use flate2::bufread::MultiGzDecoder;
 use ipnet::IpNet;
 use limits::Limits;
-use line::{Clients, Fields};
+use line::{ClientRules, Fields};
 use ratelimit_core::{Amount, Span};
 use ratelimit_link::client_address::{Ipv6Prefix, parse_network};
 use report::Report;
@@ -49,8 +49,8 @@ pub struct Replay {
     /// Number of keys in the report, the most denied first.
     #[arg(long, default_value_t = 20)]
     pub top: usize,
-    /// Time by which a line may follow lines of a later time. Logs with the start times of requests need the time that
-    /// a request takes.
+    /// Maximum time by which a line may be earlier than a line before it. A log with the start times of requests needs
+    /// the duration of the longest request.
     #[arg(long, value_parser = parse_span, default_value = "0")]
     pub late: Span,
     /// Maximum number of keys. Lines of further keys are skipped and counted.
@@ -84,7 +84,7 @@ pub struct Replay {
 pub struct Goal(u64);
 
 /// Number of millionths of a percent in 100%.
-const ALL: u64 = 100_000_000;
+const FULL_SHARE: u64 = 100_000_000;
 
 impl Goal {
     /// Parses a share such as `1%`.
@@ -95,15 +95,15 @@ impl Goal {
         let percent = text.strip_suffix('%').and_then(|text| Amount::parse_down(text.as_bytes()));
         percent
             .map(Amount::millionths)
-            .filter(|goal| *goal <= ALL)
+            .filter(|goal| *goal <= FULL_SHARE)
             .map(Goal)
             .ok_or_else(|| "must be a share from 0% to 100%, such as 1%".to_owned())
     }
 
     /// Returns the number of calls that may be denied.
     #[must_use]
-    pub fn share_of(self, calls: u64) -> u64 {
-        u64::try_from(u128::from(calls) * u128::from(self.0) / u128::from(ALL)).unwrap_or(calls)
+    pub fn max_denied(self, calls: u64) -> u64 {
+        u64::try_from(u128::from(calls) * u128::from(self.0) / u128::from(FULL_SHARE)).unwrap_or(calls)
     }
 }
 
@@ -133,14 +133,14 @@ impl Replay {
     /// # Errors
     /// If the limits cannot be replayed, or if the log cannot be read or has no line that can be parsed.
     pub fn run(&self) -> Result<(), String> {
-        let in_log = |error: io::Error| format!("{}: {error}", self.log.display());
+        let with_name = |error: io::Error| format!("{}: {error}", self.log.display());
         let report = if self.log.as_os_str() == "-" {
             self.replay(io::stdin().lock())?
         } else {
-            self.replay(BufReader::with_capacity(256 * 1024, File::open(&self.log).map_err(in_log)?))?
+            self.replay(BufReader::with_capacity(256 * 1024, File::open(&self.log).map_err(with_name)?))?
         };
         let text = if self.json { report.json().to_string() } else { report.to_string() };
-        // Fails if the reader of a pipe has closed it.
+        // The error is ignored: the reader of a pipe may have closed it.
         let _ = io::Write::write_all(&mut io::stdout(), format!("{}\n", text.trim_end()).as_bytes());
         Ok(())
     }
@@ -149,24 +149,24 @@ impl Replay {
     ///
     /// # Errors
     /// Returns the errors of [`Replay::run`].
-    pub fn replay(&self, mut from: impl BufRead) -> Result<Report, String> {
-        let head = from.fill_buf().map_err(|error| format!("{}: {error}", self.log.display()))?;
+    pub fn replay(&self, mut input: impl BufRead) -> Result<Report, String> {
+        let head = input.fill_buf().map_err(|error| format!("{}: {error}", self.log.display()))?;
         if head.starts_with(&GZIP) {
             // A log may consist of several gzip members.
-            return self.replay_lines(BufReader::with_capacity(256 * 1024, MultiGzDecoder::new(from)));
+            return self.replay_lines(BufReader::with_capacity(256 * 1024, MultiGzDecoder::new(input)));
         }
-        self.replay_lines(from)
+        self.replay_lines(input)
     }
 
-    fn replay_lines(&self, from: impl BufRead) -> Result<Report, String> {
+    fn replay_lines(&self, input: impl BufRead) -> Result<Report, String> {
         let limits = Limits::parse(&self.limit).map_err(|error| format!("--limit: {error}"))?;
         limits.request().map_err(|error| format!("--limit: {error}"))?;
         let fields = Fields { time: self.time.clone(), key: self.key.clone(), cost: self.cost.clone() };
-        let clients = Clients { trusted: self.trusted.clone(), ipv6_prefix: self.ipv6_prefix };
+        let clients = ClientRules { trusted: self.trusted.clone(), ipv6_prefix: self.ipv6_prefix };
         let options = LogOptions { fields, clients, late: self.late, max_keys: self.max_keys };
-        let in_log = |error: io::Error| format!("{}: {error}", self.log.display());
-        let mut bounded = from.take(self.max_bytes);
-        let mut log = Log::read(&mut bounded, options, &self.work).map_err(in_log)?;
+        let with_name = |error: io::Error| format!("{}: {error}", self.log.display());
+        let mut bounded = input.take(self.max_bytes);
+        let mut log = Log::read(&mut bounded, options, &self.work).map_err(with_name)?;
         if bounded.limit() == 0 {
             return Err(format!("{}: the log is longer than {} MB", self.log.display(), self.max_bytes / 1_048_576));
         }
@@ -178,9 +178,9 @@ impl Replay {
                 log.skipped.not_understood
             ));
         }
-        let outcomes = evaluate(&limits, &mut log, &self.work).map_err(in_log)?;
+        let outcomes = evaluate(&limits, &mut log, &self.work).map_err(with_name)?;
         let smallest = smallest::find_smallest(&limits, &mut log.calls, outcomes.denied, self.goal, &self.work);
-        let smallest = smallest.map_err(in_log)?;
+        let smallest = smallest.map_err(with_name)?;
         Ok(Report::new(&limits, &log, &outcomes, smallest, self.goal, self.top))
     }
 }
@@ -194,7 +194,7 @@ pub struct Outcomes {
     pub denied: u64,
     /// Calls that a server would reject because their key has too many entries, or for which there was no memory.
     pub overfull: u64,
-    /// Denied calls by the number of their key.
+    /// Numbers of denied calls, by the numbers of their keys.
     pub denied_by_key: Vec<u64>,
 }
 

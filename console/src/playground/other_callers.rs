@@ -22,14 +22,14 @@ pub struct OtherCallers {
     /// Total number of calls.
     serial: u64,
     /// Number of further calls allowed in this step.
-    left: u32,
+    calls_left: u32,
 }
 
 impl OtherCallers {
     /// Creates a generator at rate 0.
     #[must_use]
     pub fn new(now: Timestamp) -> OtherCallers {
-        OtherCallers { rate: 0, counted_from: now, counted_calls: 0, serial: 0, left: 0 }
+        OtherCallers { rate: 0, counted_from: now, counted_calls: 0, serial: 0, calls_left: 0 }
     }
 
     /// Sets the rate in calls a second.
@@ -41,7 +41,7 @@ impl OtherCallers {
 
     /// Starts a step.
     pub fn start_step(&mut self) {
-        self.left = MAX_CALLS_PER_STEP;
+        self.calls_left = MAX_CALLS_PER_STEP;
     }
 
     /// Makes the calls that are due before `until`.
@@ -51,11 +51,12 @@ impl OtherCallers {
             if at >= until {
                 return;
             }
-            if self.left == 0 {
+            if self.calls_left == 0 {
                 (self.counted_from, self.counted_calls) = (until, 0);
                 return;
             }
-            (self.counted_calls, self.serial, self.left) = (self.counted_calls + 1, self.serial + 1, self.left - 1);
+            (self.counted_calls, self.serial, self.calls_left) =
+                (self.counted_calls + 1, self.serial + 1, self.calls_left - 1);
             for limit in &mut *limits {
                 limit.take_by_other_caller(self.serial, at);
             }

@@ -73,23 +73,24 @@ impl SimulatedLimit {
 
     /// Replaces the limit and keeps its usage, as on a server when the limit of a key changes. A limit with another
     /// algorithm starts unused, and so does a sketch of another size, because it would need another key on a server.
-    pub fn change(&mut self, to: SimulatedLimit) {
-        let keeps_usage = match (&self.spec.limit, &to.spec.limit) {
+    pub fn change(&mut self, replacement: SimulatedLimit) {
+        let keeps_usage = match (&self.spec.limit, &replacement.spec.limit) {
             (AnyLimit::Sketch(one), AnyLimit::Sketch(other)) => one.size() == other.size(),
             (one, other) => one.kind() == other.kind(),
         };
         if keeps_usage {
-            self.spec = to.spec;
+            self.spec = replacement.spec;
         } else {
-            *self = to;
+            *self = replacement;
         }
     }
 
     /// Decides and charges a call.
     ///
     /// Returns 0 if the call passes at once, its delay in milliseconds if it passes later, the negated milliseconds
-    /// until a retry would pass if it is denied, and null if it never passes. A lease is released after `hold`.
-    pub fn take(&mut self, serial: u64, cost: Amount, hold: Span, now: Timestamp) -> Value {
+    /// until a retry would pass if it is denied, and null if it never passes. A lease is released after
+    /// `lease_duration`.
+    pub fn take(&mut self, serial: u64, cost: Amount, lease_duration: Span, now: Timestamp) -> Value {
         self.release_leases(now);
         let serial_bytes = serial.to_be_bytes();
         let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &serial_bytes };
@@ -97,7 +98,7 @@ impl SimulatedLimit {
         let usage = &mut self.usage;
         let verdict = with_limit!(spec, limit => charge(limit, usage, cost, now));
         if verdict.allowed() && matches!(self.spec.limit, AnyLimit::Concurrency(_)) {
-            self.leases.push(Reverse((now.plus(hold), serial)));
+            self.leases.push(Reverse((now.plus(lease_duration), serial)));
         }
         verdict_json(verdict)
     }
@@ -134,11 +135,11 @@ impl SimulatedLimit {
         let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &[] };
         let spec = Spec { holder_or_item: holder, ..self.spec };
         let usage = &self.usage;
-        let (limit, left, reset, next) = with_limit!(spec, limit => peek(limit, usage, cost, now));
+        let (limit, remaining, reset, next) = with_limit!(spec, limit => peek(limit, usage, cost, now));
         let usage_fields = with_usage!(usage, usage => usage_json(usage, start, now));
         let mut state = json!({
-            "limit": number(limit),
-            "left": number(left),
+            "limit": to_f64(limit),
+            "left": to_f64(remaining),
             "reset": reset.ceil_millis(),
             "next": verdict_json(next),
             "kind": usage.kind().name(),
@@ -148,9 +149,9 @@ impl SimulatedLimit {
         if let (AnyLimit::Sketch(sketch), Some(usage)) = (&spec.limit, SketchUsage::of(usage))
             && let Some(fields) = state.as_object_mut()
         {
-            let left = sketch.for_item(spec.holder_or_item).remaining_by_cell(usage, now).map(number);
+            let remaining = sketch.for_item(spec.holder_or_item).remaining_by_cell(usage, now).map(to_f64);
             let OtherDecisions { passed, denied } = self.others;
-            fields.insert("cells".to_owned(), json!(left));
+            fields.insert("cells".to_owned(), json!(remaining));
             fields.insert("others".to_owned(), json!({ "passed": passed, "denied": denied }));
         }
         state
@@ -173,13 +174,13 @@ where
     evaluation.verdict
 }
 
-/// Returns limit, remaining units, reset and the verdict on a call, without charging it.
+/// Returns the limit, its remaining units, its reset and the verdict on a call, without charging the call.
 fn peek<L: Limit>(limit: &L, usage: &AnyUsage, cost: Amount, now: Timestamp) -> (Amount, Amount, Span, Verdict)
 where
     L::Usage: PlainUsage,
 {
-    let unused = (limit.limit(), limit.limit(), Span::ZERO, Verdict::Never);
-    L::Usage::of(usage).map_or(unused, |usage| {
+    let wrong_usage = (limit.limit(), limit.limit(), Span::ZERO, Verdict::Never);
+    L::Usage::of(usage).map_or(wrong_usage, |usage| {
         (limit.limit(), limit.remaining(usage, now), limit.reset(usage, now), limit.verdict(usage, now, cost))
     })
 }
@@ -194,7 +195,7 @@ fn verdict_json(verdict: Verdict) -> Value {
     }
 }
 
-fn number(amount: Amount) -> f64 {
+fn to_f64(amount: Amount) -> f64 {
     amount.to_string().parse().unwrap_or_default()
 }
 
@@ -202,9 +203,9 @@ fn number(amount: Amount) -> f64 {
 fn usage_json(usage: &impl Usage, start: Timestamp, now: Timestamp) -> Value {
     let fields = usage.describe(now, None).into_iter().filter_map(|(name, field)| {
         let value = match field {
-            InfoField::Amount(amount) => number(amount).into(),
-            InfoField::Instant(at) if at < start => (-signed(start.since(at))).into(),
-            InfoField::Instant(at) => signed(at.since(start)).into(),
+            InfoField::Amount(amount) => to_f64(amount).into(),
+            InfoField::Instant(at) if at < start => (-signed_micros(start.since(at))).into(),
+            InfoField::Instant(at) => signed_micros(at.since(start)).into(),
             InfoField::Span(span) => span.micros().into(),
             InfoField::Count(count) => count.into(),
             InfoField::Word(word) => word.into(),
@@ -216,7 +217,7 @@ fn usage_json(usage: &impl Usage, start: Timestamp, now: Timestamp) -> Value {
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-fn signed(span: Span) -> i64 {
+fn signed_micros(span: Span) -> i64 {
     i64::try_from(span.micros()).unwrap_or(i64::MAX)
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Maximum number of limits in a simulation.
 const MAX_LIMITS: usize = 8;
 /// Maximum time for which a call holds a lease, in milliseconds.
-const MAX_HOLD_MS: u32 = 3_600_000;
+const MAX_LEASE_MS: u32 = 3_600_000;
 /// Maximum speed, in percent of real time.
 const MAX_SPEED: u32 = 2000;
 /// Start of the simulated clock: 2026-01-01, a multiple of every window up to a day.
@@ -60,7 +60,9 @@ pub struct Simulation {
     limits: Vec<SimulatedLimit>,
     source: TrafficSource,
     others: OtherCallers,
-    hold: Span,
+    /// Time for which a call holds a lease.
+    lease_duration: Span,
+    /// Speed of the clock in percent.
     speed: u32,
     now: Timestamp,
     /// Number of calls to send in the next step, in addition to the traffic.
@@ -68,7 +70,7 @@ pub struct Simulation {
     /// Number of calls so far.
     serial: u64,
     /// `true` if the next step must report the state even if the clock is paused.
-    changed: bool,
+    must_report: bool,
 }
 
 impl Simulation {
@@ -82,12 +84,12 @@ impl Simulation {
             limits: vec![],
             source: TrafficSource::new(Traffic::default(), request.seed, now),
             others: OtherCallers::new(now),
-            hold: Span::ZERO,
+            lease_duration: Span::ZERO,
             speed: 0,
             now,
             clicked: 0,
             serial: 0,
-            changed: true,
+            must_report: true,
         };
         let SimulationRequest { limits, traffic, hold, others, speed, .. } = request;
         simulation.change(SimulationChange {
@@ -104,17 +106,17 @@ impl Simulation {
     /// Applies changes. A limit keeps the usage at its position if the algorithm is the same.
     ///
     /// # Errors
-    /// If a value is out of range or malformed. Nothing is changed then.
-    pub fn change(&mut self, to: SimulationChange) -> Result<(), String> {
-        let limits = to.limits.as_deref().map(parse_limits).transpose()?;
-        let traffic = to.traffic.map(Traffic::validated).transpose()?;
-        if to.hold.is_some_and(|hold| hold > MAX_HOLD_MS) {
-            return Err(format!("hold must be a number of milliseconds up to {MAX_HOLD_MS}"));
+    /// If a value is out of range or malformed. In this case nothing is changed.
+    pub fn change(&mut self, change: SimulationChange) -> Result<(), String> {
+        let limits = change.limits.as_deref().map(parse_limits).transpose()?;
+        let traffic = change.traffic.map(Traffic::validated).transpose()?;
+        if change.hold.is_some_and(|hold| hold > MAX_LEASE_MS) {
+            return Err(format!("hold must be a number of milliseconds up to {MAX_LEASE_MS}"));
         }
-        if to.others.is_some_and(|others| others > MAX_RATE) {
+        if change.others.is_some_and(|others| others > MAX_RATE) {
             return Err(format!("others must be a number of calls a second up to {MAX_RATE}"));
         }
-        if to.speed.is_some_and(|speed| speed > MAX_SPEED) {
+        if change.speed.is_some_and(|speed| speed > MAX_SPEED) {
             return Err(format!("speed must be a number of percent up to {MAX_SPEED}"));
         }
         if let Some(limits) = limits {
@@ -129,45 +131,46 @@ impl Simulation {
         if let Some(traffic) = traffic {
             self.source.change(traffic, self.now);
         }
-        if let Some(others) = to.others {
+        if let Some(others) = change.others {
             self.others.set_rate(others, self.now);
         }
-        self.hold = to.hold.map_or(self.hold, |hold| Span::MILLISECOND.times(hold.into()));
-        self.speed = to.speed.unwrap_or(self.speed);
-        self.clicked = self.clicked.saturating_add(to.calls).min(MAX_CALLS_PER_STEP);
-        self.changed = true;
+        self.lease_duration = change.hold.map_or(self.lease_duration, |hold| Span::MILLISECOND.times(hold.into()));
+        self.speed = change.speed.unwrap_or(self.speed);
+        self.clicked = self.clicked.saturating_add(change.calls).min(MAX_CALLS_PER_STEP);
+        self.must_report = true;
         Ok(())
     }
 
     /// Advances the simulation by a span of real time. Returns the calls and the state of the limits as JSON, or `None`
     /// if nothing has happened.
     ///
-    /// Instants are microseconds since the start. Each call has its instant and the decision of each limit, encoded as
-    /// by [`SimulatedLimit::take`].
-    pub fn step(&mut self, real: Span) -> Option<Value> {
-        if self.speed == 0 && self.clicked == 0 && !self.changed {
+    /// Instants are microseconds since the start. Each call has its instant, and the decision of each limit as
+    /// [`SimulatedLimit::take`] returns it.
+    pub fn step(&mut self, elapsed: Span) -> Option<Value> {
+        if self.speed == 0 && self.clicked == 0 && !self.must_report {
             return None;
         }
-        self.changed = false;
-        let to = self.now.plus(Span::from_micros(real.micros().saturating_mul(self.speed.into()) / 100));
+        self.must_report = false;
+        let end = self.now.plus(Span::from_micros(elapsed.micros().saturating_mul(self.speed.into()) / 100));
         let mut calls = std::iter::repeat_n(self.now, std::mem::take(&mut self.clicked) as usize).collect::<Vec<_>>();
-        calls.extend(self.source.calls(self.now, to));
+        calls.extend(self.source.calls(self.now, end));
         calls.truncate(MAX_CALLS_PER_STEP as usize);
-        let (cost, hold, start) = (self.source.cost(), self.hold, Timestamp::from_micros(START).unwrap_or_default());
-        let mut decided = Vec::with_capacity(calls.len());
+        let (cost, start) = (self.source.cost(), Timestamp::from_micros(START).unwrap_or_default());
+        let lease_duration = self.lease_duration;
+        let mut decided_calls = Vec::with_capacity(calls.len());
         self.others.start_step();
         for at in calls {
             self.others.call(&mut self.limits, at);
             self.serial += 1;
             let serial = self.serial;
             let decisions: Vec<Value> =
-                self.limits.iter_mut().map(|limit| limit.take(serial, cost, hold, at)).collect();
-            decided.push(json!([at.since(start).micros(), decisions]));
+                self.limits.iter_mut().map(|limit| limit.take(serial, cost, lease_duration, at)).collect();
+            decided_calls.push(json!([at.since(start).micros(), decisions]));
         }
-        self.others.call(&mut self.limits, to);
-        self.now = to;
-        let limits: Vec<Value> = self.limits.iter_mut().map(|limit| limit.state(cost, start, to)).collect();
-        Some(json!({ "now": to.since(start).micros(), "calls": decided, "lanes": limits }))
+        self.others.call(&mut self.limits, end);
+        self.now = end;
+        let limits: Vec<Value> = self.limits.iter_mut().map(|limit| limit.state(cost, start, end)).collect();
+        Some(json!({ "now": end.since(start).micros(), "calls": decided_calls, "lanes": limits }))
     }
 
     /// Returns the limits in the server's canonical form.
@@ -183,7 +186,7 @@ fn parse_limits(limits: &[String]) -> Result<Vec<SimulatedLimit>, String> {
     }
     let limits = limits.iter().map(|words| SimulatedLimit::parse(words).map_err(|error| format!("{words}: {error}")));
     let limits = limits.collect::<Result<Vec<SimulatedLimit>, String>>()?;
-    // A sketch takes memory, and evaluates the calls of all other callers.
+    // A sketch needs much memory, and evaluates the calls of all other callers.
     if limits.iter().filter(|limit| limit.is_shared()).count() > 1 {
         return Err("limits must have one SKETCH at most".to_owned());
     }

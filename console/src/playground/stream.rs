@@ -69,7 +69,7 @@ async fn start(
     };
     let mut random = [0_u8; 16];
     if getrandom::fill(&mut random).is_err() {
-        return error_response(StatusCode::INTERNAL_SERVER_ERROR, "there is no chance to be had");
+        return error_response(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers are available");
     }
     let id = format!("{:032x}", u128::from_be_bytes(random));
     {
@@ -105,10 +105,10 @@ impl SimulationStream {
             if now > self.end {
                 return None;
             }
-            // At most two ticks, so that the clock does not jump after a pause.
-            let real = now.saturating_duration_since(self.last).min(TICK * 2);
+            // At most two ticks, so that the simulated clock does not jump after a pause.
+            let elapsed = now.saturating_duration_since(self.last).min(TICK * 2);
             self.last = now;
-            let micros = u64::try_from(real.as_micros()).unwrap_or_default();
+            let micros = u64::try_from(elapsed.as_micros()).unwrap_or_default();
             if let Some(step) = lock(&self.simulation).step(Span::from_micros(micros)) {
                 return Some(Event::default().data(step.to_string()));
             }

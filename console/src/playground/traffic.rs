@@ -3,8 +3,8 @@
 use ratelimit_core::{Amount, Span, Timestamp};
 use serde::Deserialize;
 
-/// Time slot of random traffic, with at most one call.
-const SLOT: Span = Span::MILLISECOND;
+/// Interval of random traffic in which there is at most one call.
+const RANDOM_STEP: Span = Span::MILLISECOND;
 /// Maximum number of calls in one step. Further calls are dropped.
 pub const MAX_CALLS_PER_STEP: u32 = 2000;
 /// Maximum number of bursts.
@@ -65,9 +65,9 @@ impl Traffic {
 pub struct TrafficSource {
     traffic: Traffic,
     /// Start of the first period of bursts.
-    from: Timestamp,
+    bursts_start: Timestamp,
     /// Time of the next call at regular intervals.
-    due: Timestamp,
+    next_call: Timestamp,
     /// State of the random number generator.
     random_state: u64,
 }
@@ -76,8 +76,13 @@ impl TrafficSource {
     /// Creates a generator that starts at `from`. The same seed generates the same traffic.
     #[must_use]
     pub fn new(traffic: Traffic, seed: u64, from: Timestamp) -> TrafficSource {
-        // The state must not be 0, from which the generator only produces 0.
-        TrafficSource { traffic, from, due: from, random_state: seed.max(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) }
+        // From state 0, the generator would only produce 0.
+        TrafficSource {
+            traffic,
+            bursts_start: from,
+            next_call: from,
+            random_state: seed.max(1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        }
     }
 
     /// Returns the cost of a call.
@@ -86,36 +91,36 @@ impl TrafficSource {
         self.traffic.cost()
     }
 
-    /// Changes the traffic. The period of bursts starts anew if they differ.
+    /// Changes the traffic. Changed bursts start anew.
     pub fn change(&mut self, traffic: Traffic, now: Timestamp) {
         if (&traffic.bursts, traffic.every) != (&self.traffic.bursts, self.traffic.every) {
-            self.from = now;
+            self.bursts_start = now;
         }
         if traffic.rate != self.traffic.rate {
-            // The next call is due at once, so that a user who moves a slider sees the effect.
-            self.due = now;
+            // The next call is made at once, so that a user who moves a slider sees the effect.
+            self.next_call = now;
         }
         self.traffic = traffic;
     }
 
     /// Returns the instants of the calls from `from` up to, but excluding, `to`, in order.
     pub fn calls(&mut self, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
-        let mut calls = self.bursts(from, to);
+        let mut calls = self.burst_calls(from, to);
         if self.traffic.random {
-            self.random(from, to, &mut calls);
+            self.add_random_calls(from, to, &mut calls);
         } else {
-            self.even(to, &mut calls);
+            self.add_even_calls(to, &mut calls);
         }
         calls.sort_unstable();
         calls.truncate(MAX_CALLS_PER_STEP as usize);
         calls
     }
 
-    fn bursts(&self, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
+    fn burst_calls(&self, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
         let mut calls = vec![];
         let period = Span::MILLISECOND.times(self.traffic.every.into());
-        for (after, count) in &self.traffic.bursts {
-            let mut at = self.from.plus(Span::MILLISECOND.times((*after).into()));
+        for (offset_ms, count) in &self.traffic.bursts {
+            let mut at = self.bursts_start.plus(Span::MILLISECOND.times((*offset_ms).into()));
             if at < from && period > Span::ZERO {
                 at = at.plus(period.times(from.since(at).micros().div_ceil(period.micros())));
             }
@@ -130,23 +135,23 @@ impl TrafficSource {
         calls
     }
 
-    fn even(&mut self, to: Timestamp, calls: &mut Vec<Timestamp>) {
+    fn add_even_calls(&mut self, to: Timestamp, calls: &mut Vec<Timestamp>) {
         let Some(gap) = 1_000_000_000_u64.checked_div(self.traffic.rate.into()) else { return };
-        while self.due < to && calls.len() <= MAX_CALLS_PER_STEP as usize {
-            calls.push(self.due);
-            self.due = self.due.plus(Span::from_micros(gap));
+        while self.next_call < to && calls.len() <= MAX_CALLS_PER_STEP as usize {
+            calls.push(self.next_call);
+            self.next_call = self.next_call.plus(Span::from_micros(gap));
         }
     }
 
-    fn random(&mut self, from: Timestamp, to: Timestamp, calls: &mut Vec<Timestamp>) {
+    fn add_random_calls(&mut self, from: Timestamp, to: Timestamp, calls: &mut Vec<Timestamp>) {
         let mut at = from;
         while at < to && calls.len() <= MAX_CALLS_PER_STEP as usize {
             if self.next_random() % 1_000_000 < self.traffic.rate.into() {
                 calls.push(at);
             }
-            at = at.plus(SLOT);
+            at = at.plus(RANDOM_STEP);
         }
-        self.due = to;
+        self.next_call = to;
     }
 
     /// Returns a random number: xorshift64* (Vigna, 2016).
@@ -174,11 +179,11 @@ mod tests {
     fn even_rate_does_not_depend_on_the_length_of_steps() {
         let traffic = Traffic { rate: 4000, ..Traffic::default() };
         let mut whole = TrafficSource::new(traffic.clone(), 1, at(0));
-        let mut cut = whole.clone();
+        let mut stepwise = whole.clone();
         let calls = whole.calls(at(0), at(1000));
         assert_eq!(millis(&calls), [0, 250, 500, 750]);
-        let pieces: Vec<_> = (0..10).flat_map(|piece| cut.calls(at(piece * 100), at(piece * 100 + 100))).collect();
-        assert_eq!(pieces, calls);
+        let steps: Vec<_> = (0..10).flat_map(|step| stepwise.calls(at(step * 100), at(step * 100 + 100))).collect();
+        assert_eq!(steps, calls);
     }
 
     #[test]

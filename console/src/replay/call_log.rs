@@ -1,7 +1,7 @@
 //! Reading of a log, which results in its calls in the order of their times, and the names of its keys.
 
-use super::line::{Clients, Fields, LineParser, ParsedLine};
-use super::logged_calls::{Calls, LoggedCall, Writer};
+use super::line::{ClientRules, Fields, LineParser, ParsedLine};
+use super::logged_calls::{CallWriter, Calls, LoggedCall};
 use super::work_budget::WorkBudget;
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cmp::Reverse;
@@ -26,8 +26,8 @@ pub struct LogOptions {
     /// Names of the fields of JSON lines.
     pub fields: Fields,
     /// Rules by which addresses in the log become keys.
-    pub clients: Clients,
-    /// Time by which a line may follow lines of a later time.
+    pub clients: ClientRules,
+    /// Maximum time by which a line may be earlier than a line before it.
     pub late: Span,
     /// Maximum number of keys.
     pub max_keys: usize,
@@ -35,10 +35,10 @@ pub struct LogOptions {
 
 /// Numbers of skipped lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedLines {
     /// Malformed lines.
     pub not_understood: u64,
-    /// Lines that follow lines of a later time.
+    /// Lines that are earlier than a line before them, by more than the allowed time.
     pub out_of_order: u64,
     /// Lines of keys beyond the maximum number.
     pub beyond_keys: u64,
@@ -51,7 +51,7 @@ pub struct Log {
     /// Names of the keys, by their numbers.
     pub names: Vec<Rc<str>>,
     /// Skipped lines.
-    pub skipped: Skipped,
+    pub skipped: SkippedLines,
     /// Number and beginning of the first malformed line.
     pub first_not_understood: Option<(u64, String)>,
     /// Times of the first and the last call.
@@ -63,19 +63,19 @@ impl Log {
     ///
     /// # Errors
     /// If the log cannot be read, if the temporary file cannot be written, or if the work exceeds its bound.
-    pub fn read(mut from: impl BufRead, options: LogOptions, work: &WorkBudget) -> io::Result<Log> {
+    pub fn read(mut input: impl BufRead, options: LogOptions, work: &WorkBudget) -> io::Result<Log> {
         let mut parser = LineParser::new(options.fields, options.clients);
         let mut keys = Keys { numbers: HashMap::new(), names: vec![], bytes: 0, limit: options.max_keys };
-        let mut ordered = Reorderer {
+        let mut reorderer = Reorderer {
             late: options.late,
             waiting: BinaryHeap::new(),
             newest: Timestamp::EPOCH,
             written: None,
-            to: Writer::new(),
+            writer: CallWriter::new(),
         };
-        let (mut skipped, mut first_not_understood) = (Skipped::default(), None);
+        let (mut skipped, mut first_not_understood) = (SkippedLines::default(), None);
         let (mut buffer, mut number, mut serial) = (vec![], 0_u64, 0_u64);
-        while let Some(is_complete) = read_line(&mut from, &mut buffer)? {
+        while let Some(is_complete) = read_line(&mut input, &mut buffer)? {
             work.spend(1)?;
             number += 1;
             if buffer.trim_ascii().is_empty() {
@@ -92,7 +92,7 @@ impl Log {
                     continue;
                 }
             };
-            if ordered.is_too_late(line.at) {
+            if reorderer.is_too_late(line.at) {
                 skipped.out_of_order += 1;
                 continue;
             }
@@ -101,9 +101,9 @@ impl Log {
                 continue;
             };
             serial += 1;
-            ordered.push(line.at, serial, key, line.cost)?;
+            reorderer.push(line.at, serial, key, line.cost)?;
         }
-        let (first, last, calls) = ordered.end()?;
+        let (first, last, calls) = reorderer.end()?;
         Ok(Log { calls, names: keys.names, skipped, first_not_understood, span: first.zip(last) })
     }
 }
@@ -111,16 +111,16 @@ impl Log {
 /// Returns the beginning of a line, for the report.
 fn beginning(line: &str) -> String {
     let line = line.trim_end();
-    let shown: String = line.chars().take(MAX_SHOWN).collect();
-    if shown.len() < line.len() { shown + "..." } else { shown }
+    let beginning: String = line.chars().take(MAX_SHOWN).collect();
+    if beginning.len() < line.len() { beginning + "..." } else { beginning }
 }
 
 /// Reads a line into the buffer. Returns `Some(false)` if it was too long and has been cut off, and `None` at the end.
-fn read_line(from: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Option<bool>> {
+fn read_line(input: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Option<bool>> {
     buffer.clear();
-    let read = io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', buffer)?;
+    let read = io::Read::take(&mut *input, MAX_LINE).read_until(b'\n', buffer)?;
     if read as u64 == MAX_LINE && buffer.last() != Some(&b'\n') {
-        from.skip_until(b'\n')?;
+        input.skip_until(b'\n')?;
         return Ok(Some(false));
     }
     Ok((read > 0).then_some(true))
@@ -130,7 +130,9 @@ fn read_line(from: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Option
 struct Keys {
     numbers: HashMap<Rc<str>, usize>,
     names: Vec<Rc<str>>,
+    /// Length of all names together, in bytes.
     bytes: usize,
+    /// Maximum number of keys.
     limit: usize,
 }
 
@@ -152,9 +154,9 @@ impl Keys {
     }
 }
 
-/// Sorter of calls that follow calls of a later time. Calls of the same time keep their order.
+/// Sorter of calls by their times. Calls of the same time keep their order.
 struct Reorderer {
-    /// Time by which a call may follow calls of a later time.
+    /// Maximum time by which a call may be earlier than a call before it.
     late: Span,
     /// Calls, each with its serial number, that wait for calls of an earlier time.
     waiting: BinaryHeap<Reverse<(Timestamp, u64, usize, Amount)>>,
@@ -162,7 +164,7 @@ struct Reorderer {
     newest: Timestamp,
     /// Times of the first and the last call that were written.
     written: Option<(Timestamp, Timestamp)>,
-    to: Writer,
+    writer: CallWriter,
 }
 
 impl Reorderer {
@@ -176,9 +178,9 @@ impl Reorderer {
             return self.write(LoggedCall { at, key, cost });
         }
         self.waiting.push(Reverse((at, serial, key, cost)));
-        let due = self.newest.minus(self.late);
+        let latest_ready = self.newest.minus(self.late);
         while let Some(Reverse((at, _, key, cost))) = self.waiting.peek().copied() {
-            if at > due && self.waiting.len() <= MAX_WAITING {
+            if at > latest_ready && self.waiting.len() <= MAX_WAITING {
                 break;
             }
             self.waiting.pop();
@@ -190,7 +192,7 @@ impl Reorderer {
     fn write(&mut self, call: LoggedCall) -> io::Result<()> {
         let first = self.written.map_or(call.at, |(first, _)| first);
         self.written = Some((first, call.at));
-        self.to.push(call)
+        self.writer.push(call)
     }
 
     fn end(mut self) -> io::Result<(Option<Timestamp>, Option<Timestamp>, Calls)> {
@@ -198,7 +200,7 @@ impl Reorderer {
             self.write(LoggedCall { at, key, cost })?;
         }
         let (first, last) = self.written.unzip();
-        Ok((first, last, self.to.finish()?))
+        Ok((first, last, self.writer.finish()?))
     }
 }
 
@@ -206,9 +208,9 @@ impl Reorderer {
 mod tests {
     use super::*;
 
-    fn read_log(text: &str, late: u64, max_keys: usize) -> (Vec<(u64, String)>, Skipped) {
+    fn read_log(text: &str, late: u64, max_keys: usize) -> (Vec<(u64, String)>, SkippedLines) {
         let late = Span::SECOND.times(late);
-        let options = LogOptions { fields: Fields::default(), clients: Clients::default(), late, max_keys };
+        let options = LogOptions { fields: Fields::default(), clients: ClientRules::default(), late, max_keys };
         let mut log = Log::read(text.as_bytes(), options, &WorkBudget::default()).unwrap();
         let mut calls = vec![];
         let names = log.names.clone();
@@ -229,22 +231,22 @@ mod tests {
     fn late_and_malformed_lines_are_skipped_and_empty_lines_ignored() {
         let (calls, skipped) = read_log("10 a\n\n# rubbish of words\n11 b\n10.5 c\n11 a\n  \nx", 0, 10);
         assert_eq!(calls, expected(&[(10, "a"), (11, "b"), (11, "a")]));
-        assert_eq!(skipped, Skipped { not_understood: 2, out_of_order: 1, beyond_keys: 0 });
+        assert_eq!(skipped, SkippedLines { not_understood: 2, out_of_order: 1, beyond_keys: 0 });
     }
 
     #[test]
     fn late_lines_are_sorted_within_the_allowed_time() {
         let (calls, skipped) = read_log("10 a\n12 b\n11 c\n12 d\n20 e\n9 f\n15 g\n18 h\n", 5, 10);
-        let ordered = [(10, "a"), (11, "c"), (12, "b"), (12, "d"), (15, "g"), (18, "h"), (20, "e")];
-        assert_eq!(calls, expected(&ordered));
-        assert_eq!(skipped, Skipped { out_of_order: 1, ..Skipped::default() });
+        let expected_calls = [(10, "a"), (11, "c"), (12, "b"), (12, "d"), (15, "g"), (18, "h"), (20, "e")];
+        assert_eq!(calls, expected(&expected_calls));
+        assert_eq!(skipped, SkippedLines { out_of_order: 1, ..SkippedLines::default() });
     }
 
     #[test]
     fn lines_of_keys_beyond_the_maximum_are_skipped_and_counted() {
         let (calls, skipped) = read_log("1 a\n2 b\n3 c\n4 a\n5 c\n", 0, 2);
         assert_eq!(calls, expected(&[(1, "a"), (2, "b"), (4, "a")]));
-        assert_eq!(skipped, Skipped { beyond_keys: 2, ..Skipped::default() });
+        assert_eq!(skipped, SkippedLines { beyond_keys: 2, ..SkippedLines::default() });
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Limits {
     /// Parses the limits of a policy.
     ///
     /// # Errors
-    /// If the server would reject the limits: the error of the server.
+    /// Returns the error of the server if the server would reject the limits.
     pub fn parse(text: &str) -> Result<Limits, String> {
         Limits::from_words(text.split_ascii_whitespace().map(str::to_owned).collect())
     }
@@ -73,7 +73,7 @@ impl Limits {
 
     /// Returns the scale of one limit, by its index.
     #[must_use]
-    pub fn scale_one(&self, limit: usize) -> Option<Scale> {
+    pub fn scale_of_limit(&self, limit: usize) -> Option<Scale> {
         let (numbers, _) = scalable_numbers(&self.words);
         self.scale_of(numbers.into_iter().filter(|number| number.limit == limit).collect())
     }

@@ -9,7 +9,7 @@ mod times;
 mod wrapper;
 
 use columns::Columns;
-pub use forwarded::Clients;
+pub use forwarded::ClientRules;
 use ratelimit_core::{Amount, Timestamp};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -55,7 +55,7 @@ const MAX_WRAPPERS: usize = 4;
 #[derive(Debug, Default)]
 pub struct LineParser {
     fields: Fields,
-    clients: Clients,
+    clients: ClientRules,
     times: Times,
     columns: Option<Columns>,
 }
@@ -63,7 +63,7 @@ pub struct LineParser {
 impl LineParser {
     /// Creates a parser for a log with these fields and trusted proxies.
     #[must_use]
-    pub fn new(fields: Fields, clients: Clients) -> LineParser {
+    pub fn new(fields: Fields, clients: ClientRules) -> LineParser {
         LineParser { fields, clients, ..LineParser::default() }
     }
 
@@ -88,8 +88,10 @@ impl LineParser {
             let value: Value = serde_json::from_str(line).ok()?;
             let has_key = self.fields.key.as_ref().is_some_and(|key| named::field(&value, key).is_some());
             // Format of Docker's driver json-file, which forwarders may keep.
-            if let (Some(inner), false, Some(left)) = (named::docker_line(&value), has_key, wrappers.checked_sub(1)) {
-                let Line { at, key, cost } = self.parse_wrapped(inner, left)?;
+            if let (Some(inner), false, Some(wrappers_left)) =
+                (named::docker_line(&value), has_key, wrappers.checked_sub(1))
+            {
+                let Line { at, key, cost } = self.parse_wrapped(inner, wrappers_left)?;
                 return Some(Line { at, key: key.into_owned().into(), cost });
             }
             return named::line(&value, &self.fields, &mut self.times, &self.clients);
@@ -101,8 +103,8 @@ impl LineParser {
         if let Some(call) = plain::words(line, &mut self.times, &self.clients) {
             return Some(call);
         }
-        if let (Some(inner), Some(left)) = (wrapper::inner(line), wrappers.checked_sub(1)) {
-            return self.parse_wrapped(inner, left);
+        if let (Some(inner), Some(wrappers_left)) = (wrapper::inner(line), wrappers.checked_sub(1)) {
+            return self.parse_wrapped(inner, wrappers_left);
         }
         plain::alb(line, &mut self.times, &self.clients)
             .or_else(|| plain::envoy(line, &mut self.times, &self.clients))

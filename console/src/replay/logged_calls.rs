@@ -9,7 +9,7 @@ use tempfile::SpooledTempFile;
 /// Maximum size in memory, in bytes. Beyond it, all calls are stored in a temporary file.
 const MAX_IN_MEMORY: usize = 64 * 1024 * 1024;
 
-/// Number of calls whose work is accounted for at once.
+/// Number of calls that are subtracted from the work budget at once.
 const BATCH: u64 = 1024;
 
 /// Call of a log.
@@ -24,19 +24,19 @@ pub struct LoggedCall {
 }
 
 /// Writer of calls in the order of their times.
-pub struct Writer {
-    to: BufWriter<SpooledTempFile>,
+pub struct CallWriter {
+    file: BufWriter<SpooledTempFile>,
     /// Time of the last call in microseconds.
     last: u64,
     /// Number of calls.
     pub count: u64,
 }
 
-impl Writer {
+impl CallWriter {
     /// Creates a writer without calls.
     #[must_use]
-    pub fn new() -> Writer {
-        Writer { to: BufWriter::new(SpooledTempFile::new(MAX_IN_MEMORY)), last: 0, count: 0 }
+    pub fn new() -> CallWriter {
+        CallWriter { file: BufWriter::new(SpooledTempFile::new(MAX_IN_MEMORY)), last: 0, count: 0 }
     }
 
     /// Writes a call.
@@ -44,10 +44,10 @@ impl Writer {
     /// # Errors
     /// If the temporary file cannot be written.
     pub fn push(&mut self, call: LoggedCall) -> io::Result<()> {
-        write_varint(&mut self.to, call.at.micros().saturating_sub(self.last))?;
-        write_varint(&mut self.to, call.key as u64)?;
+        write_varint(&mut self.file, call.at.micros().saturating_sub(self.last))?;
+        write_varint(&mut self.file, call.key as u64)?;
         // 0 stands for the usual cost of 1.
-        write_varint(&mut self.to, if call.cost == Amount::ONE { 0 } else { call.cost.millionths() + 1 })?;
+        write_varint(&mut self.file, if call.cost == Amount::ONE { 0 } else { call.cost.millionths() + 1 })?;
         self.last = call.at.micros();
         self.count += 1;
         Ok(())
@@ -59,14 +59,14 @@ impl Writer {
     /// If the temporary file cannot be written.
     pub fn finish(self) -> io::Result<Calls> {
         let count = self.count;
-        let from = self.to.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(Calls { from, count })
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(Calls { file, count })
     }
 }
 
 /// Calls of a log.
 pub struct Calls {
-    from: SpooledTempFile,
+    file: SpooledTempFile,
     /// Number of calls.
     pub count: u64,
 }
@@ -77,16 +77,16 @@ impl Calls {
     /// # Errors
     /// If the temporary file cannot be read, or if the work exceeds its bound.
     pub fn for_each(&mut self, work: &WorkBudget, mut visit: impl FnMut(LoggedCall) -> bool) -> io::Result<()> {
-        self.from.rewind()?;
-        let mut from = BufReader::with_capacity(64 * 1024, &mut self.from);
+        self.file.rewind()?;
+        let mut reader = BufReader::with_capacity(64 * 1024, &mut self.file);
         let mut last = 0;
         for index in 0..self.count {
             if index.is_multiple_of(BATCH) {
                 work.spend(BATCH.min(self.count - index))?;
             }
-            last += read_varint(&mut from)?;
-            let key = usize::try_from(read_varint(&mut from)?).map_err(|_| io::ErrorKind::InvalidData)?;
-            let cost = match read_varint(&mut from)?.checked_sub(1) {
+            last += read_varint(&mut reader)?;
+            let key = usize::try_from(read_varint(&mut reader)?).map_err(|_| io::ErrorKind::InvalidData)?;
+            let cost = match read_varint(&mut reader)?.checked_sub(1) {
                 None => Amount::ONE,
                 Some(millionths) => Amount::saturating(millionths),
             };
@@ -139,7 +139,7 @@ mod tests {
             [(0, 0, 1), (0, 1, 1_000_000), (1_700_000_000_000_000, 128, 0), (1_700_000_000_000_001, 70_000, 16_383)];
         let call = |(micros, key, cost)| LoggedCall { at: at(micros), key, cost: Amount::saturating(cost) };
         let written = written.map(call);
-        let mut writer = Writer::new();
+        let mut writer = CallWriter::new();
         for call in written {
             writer.push(call).unwrap();
         }

@@ -1,8 +1,8 @@
 //! Report of a replay, as text and as JSON.
 
-use super::call_log::{Log, Skipped};
+use super::call_log::{Log, SkippedLines};
 use super::limits::Limits;
-use super::smallest::Smallest;
+use super::smallest::SmallestLimits;
 use super::{Goal, Outcomes};
 use ratelimit_core::{Span, Timestamp};
 use serde_json::{Value, json};
@@ -21,10 +21,10 @@ pub struct Report {
     denied_keys: Vec<(String, u64)>,
     /// Number of all keys with a denial.
     keys_denied: usize,
-    skipped: Skipped,
+    skipped: SkippedLines,
     first_not_understood: Option<(u64, String)>,
     overfull: u64,
-    smallest: Option<Smallest>,
+    smallest: Option<SmallestLimits>,
     span: Option<(Timestamp, Timestamp)>,
 }
 
@@ -35,7 +35,7 @@ impl Report {
         limits: &Limits,
         log: &Log,
         outcomes: &Outcomes,
-        smallest: Option<Smallest>,
+        smallest: Option<SmallestLimits>,
         goal: Goal,
         top: usize,
     ) -> Report {
@@ -65,14 +65,14 @@ impl Report {
     }
 
     fn skipped(&self) -> u64 {
-        let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
+        let SkippedLines { not_understood, out_of_order, beyond_keys } = self.skipped;
         not_understood + out_of_order + beyond_keys + self.overfull
     }
 
     /// Returns the report as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
-        let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
+        let SkippedLines { not_understood, out_of_order, beyond_keys } = self.skipped;
         json!({
             "limit": self.limit,
             "calls": self.calls(),
@@ -128,7 +128,7 @@ impl fmt::Display for Report {
             }
         }
         match &self.smallest {
-            Some(Smallest { limits, denied }) => writeln!(
+            Some(SmallestLimits { limits, denied }) => writeln!(
                 f,
                 "\nThe smallest limit that denies at most {}: {limits} ({} denied, {})",
                 self.goal,
@@ -152,7 +152,7 @@ impl Report {
             return Ok(());
         }
         writeln!(f, "{} skipped:", count_of(self.skipped(), "line"))?;
-        let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
+        let SkippedLines { not_understood, out_of_order, beyond_keys } = self.skipped;
         let first = self.first_not_understood.as_ref().map(first_line_note).unwrap_or_default();
         for (lines, why) in [
             (not_understood, format!("not understood{first}").as_str()),

@@ -12,9 +12,9 @@ use super::work_budget::WorkBudget;
 use super::{Goal, MAX_USAGE_BYTES};
 use std::io;
 
-/// Limits that meet the goal.
+/// Smallest limits found that meet the goal.
 #[derive(Debug)]
-pub struct Smallest {
+pub struct SmallestLimits {
     pub limits: Limits,
     /// Number of calls that the limits deny.
     pub denied: u64,
@@ -37,58 +37,63 @@ pub fn find_smallest(
     denied: u64,
     goal: Goal,
     work: &WorkBudget,
-) -> io::Result<Option<Smallest>> {
-    let max_denied = goal.share_of(calls.count);
+) -> io::Result<Option<SmallestLimits>> {
+    let max_denied = goal.max_denied(calls.count);
     let calls = &mut BoundedCalls { calls, work };
     let Some(scale) = limits.scale() else {
-        return Ok((denied <= max_denied).then(|| Smallest { limits: limits.clone(), denied }));
+        return Ok((denied <= max_denied).then(|| SmallestLimits { limits: limits.clone(), denied }));
     };
-    // Limits of `below` steps deny too many calls. Limits of `above` steps meet the goal once `found` is set.
-    let (mut below, mut above) = (0, scale.steps);
-    let mut found = if denied <= max_denied { try_steps(&scale, above, calls, max_denied)? } else { None };
+    // Limits of `failing` steps deny too many calls. Limits of `sufficient` steps meet the goal once `found` is set.
+    let (mut failing, mut sufficient) = (0, scale.steps);
+    let mut found = if denied <= max_denied { try_steps(&scale, sufficient, calls, max_denied)? } else { None };
     while found.is_none() {
-        below = above;
-        above = above.saturating_mul(2);
-        if scale.at(above).is_none() {
+        failing = sufficient;
+        sufficient = sufficient.saturating_mul(2);
+        if scale.at(sufficient).is_none() {
             return Ok(None);
         }
-        found = try_steps(&scale, above, calls, max_denied)?;
+        found = try_steps(&scale, sufficient, calls, max_denied)?;
     }
     let Some(mut found) = found else { return Ok(None) };
-    lower(&mut found, &scale, (below, above), calls, max_denied)?;
+    lower(&mut found, &scale, (failing, sufficient), calls, max_denied)?;
     let limits = found.limits.count();
     for limit in (0..limits).filter(|_| limits > 1) {
-        if let Some(scale) = found.limits.scale_one(limit) {
-            let above = scale.steps;
-            lower(&mut found, &scale, (0, above), calls, max_denied)?;
+        if let Some(scale) = found.limits.scale_of_limit(limit) {
+            let sufficient = scale.steps;
+            lower(&mut found, &scale, (0, sufficient), calls, max_denied)?;
         }
     }
     Ok(Some(found))
 }
 
-/// Lowers limits by binary search on a scale. Limits of `below` steps deny too many calls, and limits of `above` steps
-/// meet the goal.
+/// Lowers limits by binary search on a scale. Limits of `failing` steps deny too many calls, and limits of `sufficient`
+/// steps meet the goal.
 fn lower(
-    found: &mut Smallest,
+    found: &mut SmallestLimits,
     scale: &Scale,
-    (mut below, mut above): (u64, u64),
+    (mut failing, mut sufficient): (u64, u64),
     calls: &mut BoundedCalls,
     max_denied: u64,
 ) -> io::Result<()> {
-    while above - below > 1 {
-        let middle = below + (above - below) / 2;
+    while sufficient - failing > 1 {
+        let middle = failing + (sufficient - failing) / 2;
         match try_steps(scale, middle, calls, max_denied)? {
-            Some(smaller) => (above, *found) = (middle, smaller),
-            None => below = middle,
+            Some(smaller) => (sufficient, *found) = (middle, smaller),
+            None => failing = middle,
         }
     }
     Ok(())
 }
 
 /// Returns the limits at `steps` if they meet the goal.
-fn try_steps(scale: &Scale, steps: u64, calls: &mut BoundedCalls, max_denied: u64) -> io::Result<Option<Smallest>> {
+fn try_steps(
+    scale: &Scale,
+    steps: u64,
+    calls: &mut BoundedCalls,
+    max_denied: u64,
+) -> io::Result<Option<SmallestLimits>> {
     let Some(limits) = scale.at(steps) else { return Ok(None) };
-    Ok(count_denied(&limits, calls, max_denied)?.map(|denied| Smallest { limits, denied }))
+    Ok(count_denied(&limits, calls, max_denied)?.map(|denied| SmallestLimits { limits, denied }))
 }
 
 /// Returns the number of calls that the limits deny, or `None` if it exceeds `max_denied`.

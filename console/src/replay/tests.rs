@@ -1,14 +1,14 @@
 use super::*;
 use serde_json::{Value, json};
 
-fn replayed(limit: &str, goal: &str, log: &str) -> Value {
+fn report_json(limit: &str, goal: &str, log: &str) -> Value {
     let goal = Goal::parse(goal).unwrap();
     let replay = Replay { limit: limit.into(), goal, top: 3, max_keys: 1000, ..default_options() };
     replay.replay(log.as_bytes()).unwrap().json()
 }
 
 /// Returns a log in which each key makes a number of calls each second.
-fn steady(seconds: u64, keys: &[(&str, u64)]) -> String {
+fn steady_log(seconds: u64, keys: &[(&str, u64)]) -> String {
     let second = |second: u64| {
         keys.iter()
             .flat_map(move |(key, calls)| (0..*calls).map(move |_| format!("{} {key}\n", 1_700_000_000 + second)))
@@ -18,8 +18,8 @@ fn steady(seconds: u64, keys: &[(&str, u64)]) -> String {
 
 #[test]
 fn report_has_the_denials_of_each_key_and_the_smallest_limit() {
-    let log = steady(10, &[("a", 1), ("b", 3), ("c", 7)]) + "rubbish\n1 late\n";
-    let report = replayed("FIXED 2 1s", "10%", &log);
+    let log = steady_log(10, &[("a", 1), ("b", 3), ("c", 7)]) + "rubbish\n1 late\n";
+    let report = report_json("FIXED 2 1s", "10%", &log);
     let mut expected = json!({
         "calls": 110, "admitted": 50, "denied": 60, "keys": 3, "keys_denied": 2, "denied_keys": [["c", 50], ["b", 10]],
         "skipped": 2, "limit": "FIXED 2 1s", "goal": "10%", "first": "2023-11-14T22:13:20Z", "last": "2023-11-14T22:13:29Z",
@@ -29,39 +29,39 @@ fn report_has_the_denials_of_each_key_and_the_smallest_limit() {
         "smallest": "FIXED 6 1s", "smallest_denied": 10,
     });
     assert_eq!(report, expected);
-    expected = replayed("FIXED 2 1s", "0%", &log);
+    expected = report_json("FIXED 2 1s", "0%", &log);
     assert_eq!((&expected["smallest"], &expected["smallest_denied"]), (&json!("FIXED 7 1s"), &json!(0)));
 }
 
 #[test]
 fn smallest_limit_may_be_smaller_than_the_given_one() {
-    let log = steady(10, &[("a", 1), ("b", 3)]);
-    assert_eq!(replayed("SLIDINGLOG 1000000 1s", "0%", &log)["smallest"], "SLIDINGLOG 3 1s");
-    assert_eq!(replayed("TOKENBUCKET 600 200 1s", "0%", &log)["smallest"], "TOKENBUCKET 8 2.666667 1s");
-    assert_eq!(replayed("FIXED 0 1s", "1%", &log)["smallest"], Value::Null);
+    let log = steady_log(10, &[("a", 1), ("b", 3)]);
+    assert_eq!(report_json("SLIDINGLOG 1000000 1s", "0%", &log)["smallest"], "SLIDINGLOG 3 1s");
+    assert_eq!(report_json("TOKENBUCKET 600 200 1s", "0%", &log)["smallest"], "TOKENBUCKET 8 2.666667 1s");
+    assert_eq!(report_json("FIXED 0 1s", "1%", &log)["smallest"], Value::Null);
     // A limit of 0 cannot be scaled.
-    assert_eq!(replayed("FIXED 0 1s FIXED 10 1h", "1%", &log)["smallest"], Value::Null);
+    assert_eq!(report_json("FIXED 0 1s FIXED 10 1h", "1%", &log)["smallest"], Value::Null);
 }
 
 #[test]
 fn each_of_several_limits_is_lowered_alone_except_in_shadow_mode() {
     // Three calls a second for ten seconds are 30 an hour.
-    let log = steady(10, &[("a", 1), ("b", 3)]);
-    let smallest = |limit: &str, goal: &str| replayed(limit, goal, &log)["smallest"].clone();
+    let log = steady_log(10, &[("a", 1), ("b", 3)]);
+    let smallest = |limit: &str, goal: &str| report_json(limit, goal, &log)["smallest"].clone();
     assert_eq!(smallest("FIXED 20 1s FIXED 1000 1h", "0%"), "FIXED 3 1s FIXED 30 1h");
     assert_eq!(smallest("FIXED 1 1s FIXED 1000 1h", "0%"), "FIXED 3 1s FIXED 30 1h");
     assert_eq!(smallest("FIXED 20 1s SHADOW FIXED 1000 1h", "0%"), "FIXED 20 1s SHADOW FIXED 30 1h");
     assert_eq!(smallest("FIXED 20 1s FIXED 1000 1h SHADOW", "0%"), "FIXED 3 1s FIXED 1000 1h SHADOW");
     assert_eq!(smallest("FIXED 1 1s SHADOW", "0%"), "FIXED 1 1s SHADOW");
     // All limits together deny at most the goal.
-    let report = replayed("TOKENBUCKET 20 20 1s FIXED 1000 1h", "25%", &log);
+    let report = report_json("TOKENBUCKET 20 20 1s FIXED 1000 1h", "25%", &log);
     assert!(report["smallest_denied"].as_u64().unwrap() <= 10);
 }
 
 #[test]
 fn log_of_several_gzip_members_is_read() {
     use std::io::Write as _;
-    let log = steady(10, &[("a", 1), ("b", 3)]);
+    let log = steady_log(10, &[("a", 1), ("b", 3)]);
     let (first, second) = log.split_at(100);
     let mut zipped = vec![];
     for part in [first, second] {
@@ -87,39 +87,39 @@ fn smallest_limit_minus_a_step_exceeds_the_goal() {
     for limit in
         ["FIXED 10 20s", "SLIDING 10 20s", "SLIDING 10 20s STRICT", "SLIDINGLOG 10 20s", "LEAKYBUCKET 10 5 20s"]
     {
-        let report = replayed(limit, "5%", &log);
+        let report = report_json(limit, "5%", &log);
         let smallest = report["smallest"].as_str().unwrap();
-        let again = replayed(smallest, "5%", &log);
+        let again = report_json(smallest, "5%", &log);
         assert_eq!(again["denied"], report["smallest_denied"], "{limit}");
         assert!(again["denied"].as_u64().unwrap() <= 100, "{limit}");
         let words: Vec<&str> = smallest.split(' ').collect();
         let less = limit.replacen(" 10 ", &format!(" {} ", words[1].parse::<u64>().unwrap() - 1), 1);
         let less = less.replacen(" 5 ", &format!(" {} ", (words[1].parse::<f64>().unwrap() - 1.0) / 2.0), 1);
-        assert!(replayed(&less, "5%", &log)["denied"].as_u64().unwrap() > 100, "{less} is smaller than {smallest}");
+        assert!(report_json(&less, "5%", &log)["denied"].as_u64().unwrap() > 100, "{less} is smaller than {smallest}");
     }
 }
 
 #[test]
 fn several_limits_and_a_ban_decide_together() {
-    let log = steady(4, &[("a", 3)]);
-    assert_eq!(replayed("FIXED 2 1s FIXED 5 1h", "0%", &log)["admitted"], 5);
-    assert_eq!(replayed("FIXED 2 1s BAN 2 1m 1h", "0%", &log)["admitted"], 4);
-    assert_eq!(replayed("FIXED 2 1s SHADOW FIXED 100 1h", "0%", &log)["admitted"], 12);
-    assert_eq!(replayed("FIXED 2 1s COST 2 FIXED 100 1h", "0%", &log)["admitted"], 4);
+    let log = steady_log(4, &[("a", 3)]);
+    assert_eq!(report_json("FIXED 2 1s FIXED 5 1h", "0%", &log)["admitted"], 5);
+    assert_eq!(report_json("FIXED 2 1s BAN 2 1m 1h", "0%", &log)["admitted"], 4);
+    assert_eq!(report_json("FIXED 2 1s SHADOW FIXED 100 1h", "0%", &log)["admitted"], 12);
+    assert_eq!(report_json("FIXED 2 1s COST 2 FIXED 100 1h", "0%", &log)["admitted"], 4);
 }
 
 #[test]
 fn own_cost_of_a_limit_applies_after_a_call_without_a_cost() {
     let log = "1 a 0\n1 a\n1 a 0\n1 a\n1 a\n";
-    let report = replayed("FIXED 4 1s COST 2 FIXED 100 1h", "100%", log);
+    let report = report_json("FIXED 4 1s COST 2 FIXED 100 1h", "100%", log);
     assert_eq!((&report["admitted"], &report["denied"]), (&json!(4), &json!(1)));
 }
 
 #[test]
 fn goal_is_a_share_of_the_calls() {
-    assert_eq!(Goal::parse("1%").unwrap().share_of(1000), 10);
-    assert_eq!(Goal::parse("0.05%").unwrap().share_of(10_000), 5);
-    assert_eq!(Goal::parse("100%").unwrap().share_of(u64::MAX), u64::MAX);
+    assert_eq!(Goal::parse("1%").unwrap().max_denied(1000), 10);
+    assert_eq!(Goal::parse("0.05%").unwrap().max_denied(10_000), 5);
+    assert_eq!(Goal::parse("100%").unwrap().max_denied(u64::MAX), u64::MAX);
     assert_eq!(Goal::parse("0.5%").unwrap().to_string(), "0.5%");
     for wrong in ["1", "101%", "-1%", "%", "one%"] {
         assert!(Goal::parse(wrong).is_err(), "{wrong}");
@@ -128,11 +128,11 @@ fn goal_is_a_share_of_the_calls() {
 
 #[test]
 fn report_as_text_has_the_same_numbers() {
-    let words = |log: &str| {
+    let report_text = |log: &str| {
         let replay = Replay { limit: "FIXED 2 1s".into(), top: 1, ..default_options() };
         replay.replay(log.as_bytes()).unwrap().to_string()
     };
-    let text = words(&(steady(600, &[("a", 1), ("b\u{1b}[31m", 3), ("c", 7)]) + "rubbish\n1 late\n"));
+    let text = report_text(&(steady_log(600, &[("a", 1), ("b\u{1b}[31m", 3), ("c", 7)]) + "rubbish\n1 late\n"));
     assert_eq!(
         text,
         "6,600 calls of 3 keys, 2023-11-14T22:13:20Z to 2023-11-14T22:23:19Z (599s)\n\

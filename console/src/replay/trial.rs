@@ -67,7 +67,7 @@ impl<'l> Trial<'l> {
         }
         let is_full = self.bytes > self.max_bytes;
         let Some(usage) = self.usages.get_mut(key) else { return TrialOutcome::Overfull };
-        let before = if self.grows { size(usage.as_ref()) } else { 0 };
+        let before = if self.grows { memory(usage.as_ref()) } else { 0 };
         let outcome = match &mut self.request {
             TrialRequest::One(spec) => decide_one(*spec, usage, now, cost, is_full),
             TrialRequest::Several(call) => {
@@ -76,7 +76,7 @@ impl<'l> Trial<'l> {
             }
         };
         if self.grows {
-            self.bytes = (self.bytes + size(usage.as_ref())).saturating_sub(before);
+            self.bytes = (self.bytes + memory(usage.as_ref())).saturating_sub(before);
         }
         outcome
     }
@@ -87,7 +87,7 @@ impl<'l> Trial<'l> {
         for usage in self.usages.iter_mut().filter(|usage| usage.is_some()) {
             usage.take_if(|usage| usage.recovery(request, now) == Span::ZERO);
         }
-        self.bytes = self.usages.iter().map(|usage| size(usage.as_ref())).sum();
+        self.bytes = self.usages.iter().map(|usage| memory(usage.as_ref())).sum();
     }
 }
 
@@ -111,7 +111,7 @@ where
 }
 
 /// Returns the memory of a usage in bytes.
-fn size(usage: Option<&KeyUsage>) -> usize {
+fn memory(usage: Option<&KeyUsage>) -> usize {
     match usage {
         None => 0,
         Some(KeyUsage::One(usage)) => with_usage!(usage, usage => size_of_val(usage) + usage.heap_size()),

@@ -25,12 +25,12 @@ struct Bounds {
     pause: Duration,
     /// Maximum time for a whole upload.
     upload: Duration,
-    /// Maximum size of a log in bytes, as it is sent. Larger logs are for the command line.
+    /// Maximum size of a log in bytes, as sent. Larger logs are for the command line.
     log: usize,
     /// Maximum size of a log in bytes, uncompressed.
     uncompressed: u64,
     /// Maximum size of all logs together, in bytes.
-    all: usize,
+    all_logs: usize,
     /// Maximum work of one replay: the sum of its lines and its evaluations.
     work: u64,
 }
@@ -42,7 +42,7 @@ const BOUNDS: Bounds = Bounds {
     upload: Duration::from_mins(1),
     log: 16 * MB,
     uncompressed: 64 * MB as u64,
-    all: 128 * MB,
+    all_logs: 128 * MB,
     work: 50_000_000,
 };
 
@@ -61,7 +61,7 @@ pub fn routes() -> Router {
 }
 
 fn bounded_routes(bounds: Bounds) -> Router {
-    let (bytes, replay_permit) = (Arc::new(Semaphore::new(bounds.all)), Arc::new(Semaphore::new(1)));
+    let (bytes, replay_permit) = (Arc::new(Semaphore::new(bounds.all_logs)), Arc::new(Semaphore::new(1)));
     Router::new().route("/api/replay", post(replay)).with_state(Arc::new(Uploads {
         bounds,
         bytes,
@@ -89,7 +89,7 @@ impl ReplayQuery {
         let trusted = trusted.split(',').map(|network| super::parse_trusted(network.trim())).collect::<Result<_, _>>();
         let ipv6_prefix = or_default(self.ipv6_prefix, "64").parse();
         Ok(Replay {
-            // No file: errors begin with this name.
+            // Not a file name: errors begin with it.
             log: PathBuf::from("the log"),
             limit: self.limit,
             goal: Goal::parse(&or_default(self.goal, "1%")).map_err(|error| format!("goal {error}"))?,
@@ -130,8 +130,8 @@ async fn replay(
     let _cancel = work.cancel_on_drop();
     // A blocking thread, because a replay may take seconds.
     let report = tokio::task::spawn_blocking(move || {
-        let _held = (permit, bytes);
-        // After the upload: the connection of an earlier error would be closed, and the client might not receive it.
+        let _permits = (permit, bytes);
+        // Parsed only after the upload: an earlier error would close the connection before the client receives it.
         query.parse(bounds, work)?.replay(&*log).map(|report| report.json())
     });
     match report.await {
@@ -159,7 +159,7 @@ impl Uploads {
                 return Err(error_response(StatusCode::PAYLOAD_TOO_LARGE, &error));
             }
             let size = u32::try_from(part.len()).unwrap_or(u32::MAX);
-            let Ok(held) = Arc::clone(&self.bytes).try_acquire_many_owned(size) else {
+            let Ok(permit) = Arc::clone(&self.bytes).try_acquire_many_owned(size) else {
                 let mut full = error_response(StatusCode::SERVICE_UNAVAILABLE, "too many logs are being replayed");
                 full.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
                 return Err(full);
@@ -167,8 +167,8 @@ impl Uploads {
             // Merged into one permit: many permits would take several times the size of a log that arrives byte by
             // byte.
             match &mut bytes {
-                Some(bytes) => bytes.merge(held),
-                None => bytes = Some(held),
+                Some(bytes) => bytes.merge(permit),
+                None => bytes = Some(permit),
             }
             log.extend_from_slice(&part);
         }

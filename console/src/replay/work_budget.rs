@@ -27,9 +27,9 @@ impl WorkBudget {
     /// If the budget is exhausted.
     pub fn spend(&self, work: u64) -> io::Result<()> {
         // Only one thread spends. The exchange fails only after a cancellation, which has set the budget to 0.
-        let left = self.0.load(Ordering::Relaxed);
-        let rest = left.checked_sub(work).ok_or_else(|| io::Error::other(EXHAUSTED))?;
-        let _ = self.0.compare_exchange(left, rest, Ordering::Relaxed, Ordering::Relaxed);
+        let budget = self.0.load(Ordering::Relaxed);
+        let rest = budget.checked_sub(work).ok_or_else(|| io::Error::other(EXHAUSTED))?;
+        let _ = self.0.compare_exchange(budget, rest, Ordering::Relaxed, Ordering::Relaxed);
         Ok(())
     }
 

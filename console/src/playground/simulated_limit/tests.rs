@@ -9,11 +9,11 @@ fn limit(words: &str) -> SimulatedLimit {
 }
 
 fn calls(limit: &mut SimulatedLimit, times: &[u64]) -> Vec<Value> {
-    let holds = Span::SECOND.times(2);
+    let lease_duration = Span::SECOND.times(2);
     times
         .iter()
         .enumerate()
-        .map(|(serial, millis)| limit.take(serial as u64, Amount::ONE, holds, at(*millis)))
+        .map(|(serial, millis)| limit.take(serial as u64, Amount::ONE, lease_duration, at(*millis)))
         .collect()
 }
 
@@ -40,9 +40,10 @@ fn each_algorithm_decides_as_the_server_does() {
 #[test]
 fn lease_is_released_when_its_call_ends() {
     let mut concurrency = limit("CONCURRENCY 1 1m");
-    let hold = Span::SECOND;
-    let take =
-        |limit: &mut SimulatedLimit, serial, millis| limit.take(serial, Amount::ONE, hold, at(millis)) == json!(0);
+    let lease_duration = Span::SECOND;
+    let take = |limit: &mut SimulatedLimit, serial, millis| {
+        limit.take(serial, Amount::ONE, lease_duration, at(millis)) == json!(0)
+    };
     assert!(take(&mut concurrency, 1, 0));
     assert!(!take(&mut concurrency, 2, 999));
     assert_eq!(concurrency.state(Amount::ONE, at(0), at(999))["held"], 1);
@@ -82,7 +83,7 @@ fn small_sketch_denies_other_callers_and_shows_how_full_its_cells_are() {
             limit.take_by_other_caller(other, at(0));
         }
     }
-    let (mut denied, mut left) = (vec![], vec![]);
+    let (mut denied, mut unseen_denied) = (vec![], vec![]);
     for limit in [&mut small, &mut large] {
         let state = limit.state(Amount::ONE, at(0), at(0));
         let others = &state["others"];
@@ -91,17 +92,17 @@ fn small_sketch_denies_other_callers_and_shows_how_full_its_cells_are() {
         let cells: Vec<f64> = state["cells"].as_array().unwrap().iter().map(|left| left.as_f64().unwrap()).collect();
         let largest = cells.iter().copied().fold(0.0, f64::max);
         assert_eq!((cells.len(), Some(largest)), (4, state["left"].as_f64()));
-        left.push(state["remembers"]["unseen_denied"].as_str().unwrap().parse::<f64>().unwrap());
+        unseen_denied.push(state["remembers"]["unseen_denied"].as_str().unwrap().parse::<f64>().unwrap());
     }
-    // 20,000 units are more than 2,048 cells of each row have room for, and fewer than 32,768 have.
+    // 20,000 units exceed 2,048 cells a row with 2 units each, and fit into the 32,768 cells of the large sketch.
     assert!(denied[0] > 10_000 && denied[1] < 100, "{denied:?}");
-    assert!(left[0] > 0.5 && left[1] < 0.1, "{left:?}");
+    assert!(unseen_denied[0] > 0.5 && unseen_denied[1] < 0.1, "{unseen_denied:?}");
     // A limit with a key for each caller is not charged for other callers.
     assert_eq!(bucket.state(Amount::ONE, at(0), at(0))["left"], 2.0);
 }
 
 #[test]
-fn state_has_what_is_left_and_the_fields_of_the_usage() {
+fn state_has_remaining_units_and_fields_of_the_usage() {
     let mut sliding = limit("SLIDING 4 10s");
     calls(&mut sliding, &[500, 500, 1000]);
     let state = sliding.state(Amount::ONE, at(0), at(5500));

@@ -25,13 +25,13 @@ fn two_bursts_across_a_boundary_pass_only_a_fixed_window() {
     let limits =
         ["FIXED 10 10s", "SLIDING 10 10s", "SLIDING 10 10s STRICT", "SLIDINGLOG 10 10s", "TOKENBUCKET 10 10 10s"];
     let mut simulation = Simulation::new(request(&limits, traffic)).unwrap();
-    // 19 calls within a second, under limits of 10 in 10 seconds. By then the first call has left the window, and the
-    // bucket has refilled by as much.
+    // 19 calls within a second, under limits of 10 in 10 seconds. At the second burst, the first call has left the
+    // window, and the bucket has two units.
     assert_eq!(admitted(&mut simulation, 11), [20, 10, 11, 11, 12]);
 }
 
-/// Returns how many calls of other callers the last limit, a sketch, has passed and denied.
-fn others(step: &Value) -> (u64, u64) {
+/// Returns the numbers of calls of other callers that the last limit, a sketch, has passed and denied.
+fn calls_of_others(step: &Value) -> (u64, u64) {
     let lanes = step["lanes"].as_array().unwrap();
     let others = &lanes[lanes.len() - 1]["others"];
     (others["passed"].as_u64().unwrap(), others["denied"].as_u64().unwrap())
@@ -41,7 +41,7 @@ fn others(step: &Value) -> (u64, u64) {
 fn other_callers_keep_their_rate_and_are_bounded_in_each_step() {
     let mut simulation = Simulation::new(request(&["SKETCH 5 5 1s SIZE 1mb"], Traffic::default())).unwrap();
     simulation.change(SimulationChange { others: Some(7000), ..SimulationChange::default() }).unwrap();
-    let count = |step: &Value| others(step).0 + others(step).1;
+    let count = |step: &Value| calls_of_others(step).0 + calls_of_others(step).1;
     let step = (0..100).map(|_| simulation.step(Span::MILLISECOND.times(3)).unwrap()).last().unwrap();
     assert_eq!(count(&step), 2100);
     // Setting the same rate again changes nothing.
@@ -61,7 +61,7 @@ fn sketch_never_passes_more_than_a_bucket_and_denies_too_early_if_it_is_too_smal
         let mut simulation = Simulation::new(request(&["TOKENBUCKET 10 10 20s", &sketch], traffic())).unwrap();
         simulation.change(SimulationChange { others: Some(others), ..SimulationChange::default() }).unwrap();
         let passed = admitted(&mut simulation, 60);
-        (passed, self::others(&simulation.step(Span::MILLISECOND).unwrap()).1)
+        (passed, calls_of_others(&simulation.step(Span::MILLISECOND).unwrap()).1)
     };
     // One call every four seconds, under ten in twenty.
     assert_eq!(run("64kb", 0), (vec![15, 15], 0));
@@ -89,7 +89,7 @@ fn clock_follows_the_speed_and_pauses_at_zero() {
 }
 
 #[test]
-fn a_change_that_is_wrong_changes_nothing() {
+fn invalid_change_changes_nothing() {
     let mut simulation = Simulation::new(request(&["FIXED 10 10s"], Traffic::default())).unwrap();
     let limits = |limits: &[&str]| Some(limits.iter().map(|words| (*words).to_owned()).collect());
     for wrong in [

@@ -27,7 +27,7 @@ fn limit_in_shadow_mode_is_not_scaled_and_others_can_be_scaled_alone() {
     assert_eq!(together.steps, 10);
     assert_eq!(together.at(5).unwrap().to_string(), "TOKENBUCKET 4 2 1s SLIDING 100 1h SHADOW FIXED 5 1d");
     assert_eq!(limits.count(), 3);
-    let alone = |limit: usize| limits.scale_one(limit).map(|scale| scale.at(2).unwrap().to_string());
+    let alone = |limit: usize| limits.scale_of_limit(limit).map(|scale| scale.at(2).unwrap().to_string());
     assert_eq!(alone(0).unwrap(), "TOKENBUCKET 2 1 1s SLIDING 100 1h SHADOW FIXED 10 1d");
     assert_eq!(alone(1), None);
     assert_eq!(alone(2).unwrap(), "TOKENBUCKET 8 4 1s SLIDING 100 1h SHADOW FIXED 2 1d");

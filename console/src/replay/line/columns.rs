@@ -1,6 +1,6 @@
 //! W3C extended log format, with columns that a directive names, as written by `CloudFront` and IIS.
 
-use super::forwarded::Clients;
+use super::forwarded::ClientRules;
 use super::times::Times;
 use super::{Amount, Line};
 
@@ -26,13 +26,13 @@ impl Columns {
     }
 
     /// Parses a line. `CloudFront` separates values by tabs, IIS by spaces.
-    pub fn line(&self, line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'static>> {
+    pub fn line(&self, line: &str, times: &mut Times, clients: &ClientRules) -> Option<Line<'static>> {
         let separator = if line.contains('\t') { '\t' } else { ' ' };
         let values: Vec<&str> = line.trim().split(separator).collect();
         let value = |index: usize| values.get(index).copied();
         // Both CloudFront and IIS write a space within a value as `+` or `%20`.
         let forwarded = self.forwarded.and_then(value).map(|chain| chain.replace("%20", " ").replace('+', " "));
-        let key = clients.behind(value(self.client)?, forwarded.as_deref())?;
+        let key = clients.resolve_peer(value(self.client)?, forwarded.as_deref())?;
         let at = times.parse(&format!("{} {}", value(self.date)?, value(self.time)?))?;
         Some(Line { at, key: key.into(), cost: Amount::ONE })
     }

@@ -1,6 +1,6 @@
 //! Lines with named values: JSON and LTSV.
 
-use super::forwarded::Clients;
+use super::forwarded::ClientRules;
 use super::times::Times;
 use super::{Amount, Fields, Line, parse_cost};
 use serde_json::{Map, Value};
@@ -44,7 +44,7 @@ const FORWARDED: [&str; 7] = [
     "request.headers.X-Forwarded-For",
     "request_X-Forwarded-For",
 ];
-/// Usual names of fields whose value is the key, whatever text it is.
+/// Usual names of fields with the key, which may be any text.
 const KEYS: [&str; 3] = ["key", "client", "user"];
 /// Usual name of the cost.
 const COST: &str = "cost";
@@ -69,7 +69,7 @@ pub fn ltsv(line: &str) -> Option<Value> {
 }
 
 /// Returns the call of a line with these values.
-pub fn line<'a>(value: &Value, fields: &Fields, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
+pub fn line<'a>(value: &Value, fields: &Fields, times: &mut Times, clients: &ClientRules) -> Option<Line<'a>> {
     let at = match &fields.time {
         Some(name) => times.parse(&text(field(value, name)?)?)?,
         // Fields with another value, such as null or an object, are skipped.
@@ -88,7 +88,7 @@ pub fn line<'a>(value: &Value, fields: &Fields, times: &mut Times, clients: &Cli
 
 /// Returns the key by the usual names of fields, in this order: `key`, the fields with an address of the client,
 /// `client` and `user`.
-fn key(value: &Value, clients: &Clients) -> Option<String> {
+fn key(value: &Value, clients: &ClientRules) -> Option<String> {
     let by_name = |name: &str| {
         let text = text(field(value, name)?).filter(|text| !text.is_empty())?;
         Some(clients.key(&text).into_owned())
@@ -96,7 +96,7 @@ fn key(value: &Value, clients: &Clients) -> Option<String> {
     let chain = || FORWARDED.iter().find_map(|name| field(value, name).and_then(joined));
     let address = |name: &&str| {
         let peer = field(value, name).and_then(text)?;
-        if peer.contains(',') { clients.of_chain(&peer) } else { clients.behind(&peer, chain().as_deref()) }
+        if peer.contains(',') { clients.resolve_chain(&peer) } else { clients.resolve_peer(&peer, chain().as_deref()) }
     };
     let [first, others @ ..] = KEYS;
     // Values that are not addresses are skipped: a field `host` usually has the server's own name.

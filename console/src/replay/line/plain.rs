@@ -1,6 +1,6 @@
 //! Plain text lines: `time key cost`, access logs, and the logs of Envoy, `HAProxy` and AWS's load balancer.
 
-use super::forwarded::Clients;
+use super::forwarded::ClientRules;
 use super::times::{Times, is_rfc3339};
 use super::{Amount, Line, parse_cost};
 use ratelimit_link::client_address::parse;
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 const ALB_TYPES: [&str; 6] = ["http", "https", "h2", "grpcs", "ws", "wss"];
 
 /// Parses `time key [cost]`.
-pub fn words<'a>(line: &'a str, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
+pub fn words<'a>(line: &'a str, times: &mut Times, clients: &ClientRules) -> Option<Line<'a>> {
     let mut words = line.split_ascii_whitespace();
     let (time, key) = (words.next()?, words.next()?);
     let cost = words.next().map_or(Some(Amount::ONE), parse_cost)?;
@@ -22,19 +22,19 @@ pub fn words<'a>(line: &'a str, times: &mut Times, clients: &Clients) -> Option<
 }
 
 /// Parses `https time load-balancer client:port target:port ...`.
-pub fn alb<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
+pub fn alb<'a>(line: &str, times: &mut Times, clients: &ClientRules) -> Option<Line<'a>> {
     let mut words = line.split(' ');
     if !ALB_TYPES.contains(&words.next()?) {
         return None;
     }
     let time = words.next().filter(|time| is_rfc3339(time))?;
-    let key = clients.behind(words.nth(1)?, None)?;
+    let key = clients.resolve_peer(words.nth(1)?, None)?;
     call(times, time, key)
 }
 
-/// Parses Envoy's default text, `[time] "request" status flags received sent duration upstream "x-forwarded-for" ...`,
-/// and that of Istio, which has three more values before the received bytes.
-pub fn envoy<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
+/// Parses the default formats of Envoy, `[time] "request" status flags received sent duration upstream
+/// "x-forwarded-for" ...`, and of Istio, which has three more values before the received bytes.
+pub fn envoy<'a>(line: &str, times: &mut Times, clients: &ClientRules) -> Option<Line<'a>> {
     let (time, rest) = line.strip_prefix('[')?.split_once(']')?;
     if !is_rfc3339(time) {
         return None;
@@ -43,14 +43,14 @@ pub fn envoy<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Lin
     let mut between = || Some((quoted.next()?.split_ascii_whitespace().count(), quoted.next()?));
     let (values, first) = between()?;
     let chain = if values == 4 { between()?.1 } else { first };
-    call(times, time, clients.of_chain(chain)?)
+    call(times, time, clients.resolve_chain(chain)?)
 }
 
 /// Parses `address identity user [time] "request" status size`, with or without further values: the common and the
 /// combined log format, with the name of a host or other words before them, and `HAProxy`'s `address:port [time]`. If
 /// the address is that of a trusted proxy, the last quoted value is taken as `X-Forwarded-For`, as in the log format of
 /// nginx's packages.
-pub fn access_log<'a>(line: &str, times: &mut Times, clients: &Clients) -> Option<Line<'a>> {
+pub fn access_log<'a>(line: &str, times: &mut Times, clients: &ClientRules) -> Option<Line<'a>> {
     for (index, _) in line.match_indices('[') {
         let (before, rest) = line.split_at_checked(index)?;
         let (time, after) = rest.get(1..)?.split_once(']')?;
@@ -61,7 +61,7 @@ pub fn access_log<'a>(line: &str, times: &mut Times, clients: &Clients) -> Optio
         } else {
             // `HAProxy` writes a time without a zone, and IPv6 addresses without brackets, so that the last colon
             // precedes the port.
-            clients.behind(words.last()?.rsplit_once(':')?.0, None)?
+            clients.resolve_peer(words.last()?.rsplit_once(':')?.0, None)?
         };
         return Some(Line { at, key: key.into(), cost: Amount::ONE });
     }
@@ -69,7 +69,7 @@ pub fn access_log<'a>(line: &str, times: &mut Times, clients: &Clients) -> Optio
 }
 
 /// Returns the client of an access log, from the words before its time and the text after it.
-fn client<'a>(words: &[&'a str], after: &str, clients: &Clients) -> Option<Cow<'a, str>> {
+fn client<'a>(words: &[&'a str], after: &str, clients: &ClientRules) -> Option<Cow<'a, str>> {
     let is_address = |word: &str| parse(word.trim_end_matches(',')).is_some();
     let Some(first) = words.iter().position(|word| is_address(word)) else {
         // The server has resolved the address to a host name.
@@ -81,9 +81,9 @@ fn client<'a>(words: &[&'a str], after: &str, clients: &Clients) -> Option<Cow<'
     let words = words.get(first..)?;
     let comma_count = words.iter().take_while(|word| word.ends_with(',')).count();
     if comma_count > 0 {
-        return clients.of_chain(&words.get(..=comma_count)?.join(" ")).map(Cow::from);
+        return clients.resolve_chain(&words.get(..=comma_count)?.join(" ")).map(Cow::from);
     }
-    clients.behind(words.first()?, forwarded(after)).map(Cow::from)
+    clients.resolve_peer(words.first()?, forwarded(after)).map(Cow::from)
 }
 
 fn is_host(word: &str) -> bool {

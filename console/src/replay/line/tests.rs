@@ -1,13 +1,13 @@
 use super::*;
 use ratelimit_link::client_address::Ipv6Prefix;
 
-/// Returns microseconds, key and cost of a line.
+/// Returns the time in microseconds, the key and the cost of a line.
 fn parse(line: &str) -> Option<(u64, String, String)> {
     parse_with(Fields::default(), line)
 }
 
 fn parse_with(fields: Fields, line: &str) -> Option<(u64, String, String)> {
-    match LineParser::new(fields, Clients::default()).parse(line) {
+    match LineParser::new(fields, ClientRules::default()).parse(line) {
         ParsedLine::Call(line) => Some((line.at.micros(), line.key.into_owned(), line.cost.to_string())),
         ParsedLine::Directive | ParsedLine::Malformed => None,
     }
@@ -17,6 +17,7 @@ fn call(micros: u64, key: &str, cost: &str) -> (u64, String, String) {
     (micros, key.to_owned(), cost.to_owned())
 }
 
+/// 2000-10-10T20:55:36Z in microseconds since the Unix epoch.
 const AT: u64 = 971_211_336_000_000;
 
 #[test]
@@ -258,9 +259,9 @@ fn directives_name_columns_of_cloudfront_and_iis() {
         "2000-10-10 20:55:36 10.9.9.9 GET /default.htm 80 - 127.0.0.1 Mozilla/5.0+(x) 200 203.0.113.9,+192.0.2.1",
     ];
     for log in [cloudfront.as_slice(), &iis] {
-        let mut lines = LineParser::default();
+        let mut parser = LineParser::default();
         for line in log {
-            match lines.parse(line) {
+            match parser.parse(line) {
                 ParsedLine::Directive => assert!(line.starts_with('#'), "{line}"),
                 ParsedLine::Call(call) => {
                     assert_eq!((call.at.micros(), call.key.as_ref()), (AT, "192.0.2.1"), "{line}");
@@ -275,7 +276,7 @@ fn directives_name_columns_of_cloudfront_and_iis() {
 }
 
 #[test]
-fn addresses_become_keys_like_in_the_gateway() {
+fn addresses_become_the_same_keys_as_in_the_gateway() {
     for (text, key) in [
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("[2001:db8:1:2::6]:443", "2001:db8:1:2::/64"),
@@ -302,8 +303,8 @@ fn addresses_become_keys_like_in_the_gateway() {
 #[test]
 fn forwarded_addresses_are_resolved_through_trusted_proxies() {
     let trusted = ["10.0.0.0/8", "2001:db8:ffff::/48"].map(|text| text.parse().unwrap()).to_vec();
-    let clients = Clients { trusted, ipv6_prefix: Ipv6Prefix::new(48).unwrap() };
-    let mut lines = LineParser::new(Fields::default(), clients);
+    let clients = ClientRules { trusted, ipv6_prefix: Ipv6Prefix::new(48).unwrap() };
+    let mut parser = LineParser::new(Fields::default(), clients);
     for (line, key) in [
         (r#"{"time":1,"remote_addr":"10.0.0.1","x_forwarded_for":"203.0.113.9, 192.0.2.1"}"#, "192.0.2.1"),
         (r#"{"time":1,"remote_addr":"10.0.0.1","http_x_forwarded_for":"192.0.2.1, 10.0.0.2"}"#, "192.0.2.1"),
@@ -321,7 +322,7 @@ fn forwarded_addresses_are_resolved_through_trusted_proxies() {
             "192.0.2.1",
         ),
     ] {
-        let ParsedLine::Call(call) = lines.parse(line) else { panic!("{line}") };
+        let ParsedLine::Call(call) = parser.parse(line) else { panic!("{line}") };
         assert_eq!(call.key, key, "{line}");
     }
 }

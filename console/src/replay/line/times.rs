@@ -53,7 +53,7 @@ fn parse_epoch(text: &str) -> Option<Timestamp> {
     Timestamp::from_micros(number.checked_mul(10_u64.pow(decimals))?.checked_add(micros)?)
 }
 
-/// Parses `10/Oct/2000:13:55:36 -0700`, `2000-10-10T13:55:36.123-07:00`, `2000-10-10 20:55:36` and the like.
+/// Parses `10/Oct/2000:13:55:36 -0700`, `2000-10-10T13:55:36.123-07:00`, `2000-10-10 20:55:36` and similar texts.
 fn parse_calendar(text: &str) -> Option<Timestamp> {
     let access_log = || strtime::parse(ACCESS_LOG_FORMAT, text).ok()?.to_timestamp().ok();
     let with_zone = || text.parse::<jiff::Timestamp>().ok();

@@ -21,12 +21,12 @@ fn upload(
     Box::pin(async move { router.oneshot(request).await.unwrap() })
 }
 
-fn whole(log: impl Into<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+fn complete(log: impl Into<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     let log = log.into();
     stream::once(async move { Ok(log) })
 }
 
-/// Returns an endless upload, with a line each `seconds`.
+/// Returns an endless upload with a line every `seconds` seconds.
 fn trickle(seconds: u64) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     stream::unfold((), move |()| async move {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -35,11 +35,11 @@ fn trickle(seconds: u64) -> impl Stream<Item = Result<Bytes, Infallible>> + Send
 }
 
 fn stalled(log: &'static str) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    whole(log).chain(stream::pending())
+    complete(log).chain(stream::pending())
 }
 
-async fn is_pending(answer: &mut (impl Future + Unpin)) -> bool {
-    poll_fn(|context| Poll::Ready(Pin::new(&mut *answer).poll(context).is_pending())).await
+async fn is_pending(response: &mut (impl Future + Unpin)) -> bool {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *response).poll(context).is_pending())).await
 }
 
 async fn body(response: Response) -> (StatusCode, String) {
@@ -62,23 +62,23 @@ async fn stalled_upload_ends_after_the_pause_and_a_slow_one_at_the_deadline() {
 async fn stalled_uploads_do_not_block_others() {
     let router = bounded_routes(BOUNDS);
     let mut waiting: Vec<_> = (0..100).map(|_| upload(&router, stalled(LINES))).collect();
-    for answer in &mut waiting {
-        assert!(is_pending(answer).await);
+    for response in &mut waiting {
+        assert!(is_pending(response).await);
     }
-    assert_eq!(upload(&router, whole(LINES)).await.status(), StatusCode::OK);
+    assert_eq!(upload(&router, complete(LINES)).await.status(), StatusCode::OK);
 }
 
 #[tokio::test]
 async fn bytes_of_all_logs_are_bounded_until_their_uploads_end() {
-    let router = bounded_routes(Bounds { all: LINES.len() + 10, ..BOUNDS });
+    let router = bounded_routes(Bounds { all_logs: LINES.len() + 10, ..BOUNDS });
     let mut first = upload(&router, stalled(LINES));
     assert!(is_pending(&mut first).await);
-    let rejected = upload(&router, whole(LINES)).await;
+    let rejected = upload(&router, complete(LINES)).await;
     assert_eq!(rejected.headers().get(header::RETRY_AFTER).unwrap(), "10");
     assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
     drop(first);
     for _ in 0..3 {
-        assert_eq!(upload(&router, whole(LINES)).await.status(), StatusCode::OK);
+        assert_eq!(upload(&router, complete(LINES)).await.status(), StatusCode::OK);
     }
 }
 
@@ -90,10 +90,10 @@ async fn log_is_bounded_with_gzip_and_without() {
         gzip.write_all(LINES.repeat(lines).as_bytes()).unwrap();
         gzip.finish().unwrap()
     };
-    assert_eq!(upload(&router, whole(LINES.repeat(300))).await.status(), StatusCode::OK);
-    assert_eq!(upload(&router, whole(LINES.repeat(400))).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
-    assert_eq!(upload(&router, whole(zipped(600))).await.status(), StatusCode::OK);
-    let (status, error) = body(upload(&router, whole(zipped(100_000))).await).await;
+    assert_eq!(upload(&router, complete(LINES.repeat(300))).await.status(), StatusCode::OK);
+    assert_eq!(upload(&router, complete(LINES.repeat(400))).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(upload(&router, complete(zipped(600))).await.status(), StatusCode::OK);
+    let (status, error) = body(upload(&router, complete(zipped(100_000))).await).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(error.contains("the log is longer than"), "{error}");
 }
@@ -122,14 +122,14 @@ async fn work_of_a_replay_is_bounded() {
     // Two lines, two evaluations under the limit, and two more under each candidate.
     for (work, expected) in [(3, StatusCode::BAD_REQUEST), (5, StatusCode::BAD_REQUEST), (1000, StatusCode::OK)] {
         let router = bounded_routes(Bounds { work, ..BOUNDS });
-        let (status, error) = body(upload(&router, whole(LINES)).await).await;
+        let (status, error) = body(upload(&router, complete(LINES)).await).await;
         assert_eq!(status, expected, "{work} {error}");
         assert_eq!(error.contains("more work than the page does"), status == StatusCode::BAD_REQUEST, "{error}");
     }
 }
 
-#[tokio::test]
-async fn replay_ends_when_its_client_disconnects() {
+#[test]
+fn dropped_guard_ends_the_work() {
     let work = WorkBudget::new(1000);
     let cancel = work.cancel_on_drop();
     assert!(work.spend(1).is_ok());
