@@ -1,9 +1,9 @@
 // Shell of the page: navigation between views (by the fragment of the URL), sign-in, and the state of the server.
 import * as api from "./api.js";
-import { dialog, failed, field, loading, toast } from "./dialog.js";
+import { dialog, errorNotice, field, loading, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
 import { instant, visible } from "./format.js";
-import { views as known } from "./views.js";
+import { views } from "./views.js";
 
 const byId = (id) => document.getElementById(id);
 const shell = { session: { role: "look", views: [], server: null }, stop: null, signal: undefined };
@@ -25,8 +25,8 @@ function context(parts, query, signal) {
     /** Opens a dialog that closes with the view. */
     dialog: (options) => dialog({ ...options, signal }),
     /**
-     * Opens a view: go("key", ["a b"], { policy: "login" }). With `replace`, the history gets no new entry. A view that
-     * is closed opens no other one.
+     * Opens a view: go("key", ["a b"], { policy: "login" }). With `replace`, the history gets no new entry. Has no effect
+     * after this view is closed.
      */
     go: (route, parts = [], query = {}, replace = false) => {
       if (signal.aborted) return;
@@ -52,7 +52,7 @@ function decoded(part) {
   }
 }
 
-const availableViews = () => known.filter((view) => shell.session.views.includes(view.route));
+const availableViews = () => views.filter((view) => shell.session.views.includes(view.route));
 
 async function route() {
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
@@ -66,7 +66,7 @@ async function route() {
     stopped.abort();
     module?.unmount?.();
   };
-  draw(view);
+  drawHeader(view);
   const main = byId("main");
   if (!view) return put(main);
   document.title = `${view.title} · Rate limits`;
@@ -78,26 +78,26 @@ async function route() {
     put(main, root);
     await module.mount(root, context(view.route === name ? parts : [], new URLSearchParams(search), stopped.signal));
   } catch (error) {
-    if (!stopped.signal.aborted) put(main, failed(error));
+    if (!stopped.signal.aborted) put(main, errorNotice(error));
   }
   return undefined;
 }
 
-function draw(view) {
+function drawHeader(view) {
   put(byId("nav"), availableViews().map((item) => h("a", { href: link(item.route), "aria-current": item === view && "page" }, item.title)));
   byId("nav").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  const { role, signed, server } = shell.session;
-  put(byId("account"), signed ? "Sign out" : "Sign in");
-  byId("account").hidden = !signed && role === "look" && shell.session.readonly === true;
-  byId("account").title = mayDo();
+  const { role, signedIn, server } = shell.session;
+  put(byId("account"), signedIn ? "Sign out" : "Sign in");
+  byId("account").hidden = !signedIn && role === "look" && shell.session.readonly === true;
+  byId("account").title = permissionText();
   document.body.classList.toggle("can-change", role === "change");
   if (server === null) put(byId("server"));
 }
 
 /** Loads the session: role, views and server. */
-async function session() {
+async function loadSession() {
   try {
-    shell.session = { signed: api.token.get() !== "", ...(await api.get("api/session")) };
+    shell.session = { signedIn: api.token.get() !== "", ...(await api.get("api/session")) };
     return true;
   } catch (error) {
     if (error.status === 401) return await signIn(api.token.get() !== "" ? "The console does not know this token." : "");
@@ -106,7 +106,7 @@ async function session() {
 }
 
 /** Describes the permission of the token: anna may change limits. */
-const mayDo = () => `${shell.session.user ?? "you"} may ${shell.session.role === "change" ? "change limits" : "look"}`;
+const permissionText = () => `${shell.session.user ?? "you"} may ${shell.session.role === "change" ? "change limits" : "look"}`;
 
 let signInDialog = null;
 /** Asks for a token until the console accepts one or the dialog is closed. Only one dialog is open at a time. */
@@ -126,7 +126,7 @@ async function openSignIn(why) {
       const before = api.token.get();
       api.token.set(input.value.trim());
       try {
-        shell.session = { signed: true, ...(await api.get("api/session")) };
+        shell.session = { signedIn: true, ...(await api.get("api/session")) };
       } catch (error) {
         api.token.set(before);
         throw error.status === 401 ? new Error("The console does not know this token.") : error;
@@ -134,23 +134,23 @@ async function openSignIn(why) {
     },
   });
   if (!done) return false;
-  toast(`Signed in: ${mayDo()}`);
+  toast(`Signed in: ${permissionText()}`);
   return true;
 }
 
-function theme() {
+function toggleTheme() {
   const dark = document.documentElement.dataset.theme === "dark";
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   try {
     localStorage.setItem("theme", dark ? "light" : "dark");
   } catch {
-    // Never aborted: the listener lasts as long as the page.
+    // The browser forbids storage: the theme is kept only until the page is reloaded.
   }
 }
 
-function shortcuts() {
-  const rows = [["?", "this list"], ["/", "to the search of the view"], ["t", "light or dark"],
-    ...availableViews().map((view) => [`g ${view.key}`, view.title]), ["Esc", "close, take back"]];
+function showShortcuts() {
+  const rows = [["?", "this list"], ["/", "search in the view"], ["t", "light or dark"],
+    ...availableViews().map((view) => [`g ${view.key}`, view.title]), ["Esc", "close the dialog"]];
   dialog({
     title: "Keyboard", small: true, signal: shell.signal,
     body: h("dl", { class: "stack tight" }, rows.map(([keys, action]) => h("div", { class: "row spread" },
@@ -160,32 +160,32 @@ function shortcuts() {
 
 let prefixPressedAt = 0;
 function handleKey(event) {
-  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const view = Date.now() - prefixPressedAt < 1500 && availableViews().find((item) => item.key === event.key);
   prefixPressedAt = event.key === "g" && !view ? Date.now() : 0;
   if (view) location.hash = link(view.route);
-  else if (event.key === "?") shortcuts();
-  else if (event.key === "t") theme();
+  else if (event.key === "?") showShortcuts();
+  else if (event.key === "t") toggleTheme();
   else if (event.key === "/") document.querySelector("main [data-search]")?.focus();
   else return;
   event.preventDefault();
 }
 
-// A banner shows what concerns each view: limits are not enforced, or what is shown is from before. The status in the
-// header shows the worst node.
-const seen = { reached: true, problems: [], drawn: null };
-const LOST = { level: "bad", node: "console", state: "away", banner: true, text: "The console does not answer. What is shown is from before; trying again every second" };
+// The banner shows problems that concern each view: limits are not enforced, or the data on the page is outdated. The
+// indicator in the header shows the worst problem.
+const status = { reached: true, problems: [], drawn: null };
+const LOST = { level: "bad", node: "console", state: "away", banner: true, text: "The console does not answer. The page shows earlier data and tries again every second" };
 
 function drawProblems() {
-  const problems = seen.reached ? seen.problems : [LOST, ...seen.problems];
+  const problems = status.reached ? status.problems : [LOST, ...status.problems];
   const [worst] = problems;
   const lines = problems.filter(({ banner }) => banner);
   const { server } = shell.session;
   const drawn = JSON.stringify([problems, server]);
-  // Screen readers announce each change.
-  if (drawn === seen.drawn) return;
-  seen.drawn = drawn;
+  // Unchanged problems are not drawn again, because screen readers would announce them again.
+  if (drawn === status.drawn) return;
+  status.drawn = drawn;
   const sentence = ({ text, since, view }) => h("p", {}, `${text}.`, since && ` Since ${instant(since)}.`, view && [" ", h("a", { href: link(view) }, "Show")]);
   put(byId("outage"), lines.map(sentence));
   byId("outage").hidden = lines.length === 0;
@@ -199,7 +199,7 @@ function drawProblems() {
 async function watch() {
   try {
     const state = await api.get("api/state");
-    seen.problems = state.problems;
+    status.problems = state.problems;
     shell.session.server = state.server;
   } catch (error) {
     if (error.status !== 0) return;
@@ -208,46 +208,47 @@ async function watch() {
 }
 
 async function start() {
-  byId("theme").addEventListener("click", theme);
-  byId("keys").addEventListener("click", shortcuts);
+  byId("theme").addEventListener("click", toggleTheme);
+  byId("keys").addEventListener("click", showShortcuts);
   byId("skip").addEventListener("click", (event) => {
     event.preventDefault();
     byId("main").focus();
   });
   byId("account").addEventListener("click", async () => {
-    if (shell.session.signed) {
+    if (shell.session.signedIn) {
       api.token.set("");
-      shell.session = { ...shell.session, role: "look", signed: false };
+      shell.session = { ...shell.session, role: "look", signedIn: false };
       toast("Signed out");
-      await session().catch(() => {});
+      await loadSession().catch(() => {});
     } else if (!(await signIn(""))) return;
     route();
   });
   document.addEventListener("keydown", handleKey);
   api.on("reached", (replied) => {
-    if (seen.reached === replied) return;
-    seen.reached = replied;
+    if (status.reached === replied) return;
+    status.reached = replied;
     drawProblems();
   });
   put(byId("main"), loading());
   for (;;) {
     try {
-      if (await session()) break;
-      put(byId("main"), h("div", { class: "empty" }, h("b", {}, "Not signed in"),
+      if (await loadSession()) break;
+      put(byId("main"), h("div", { class: "empty" }, h("b", {}, "Not signedIn in"),
         h("button", { class: "button primary", onclick: () => location.reload() }, "Sign in")));
       return;
     } catch (error) {
-      put(byId("main"), failed(error));
+      put(byId("main"), errorNotice(error));
       await new Promise((later) => setTimeout(later, 1000));
     }
   }
   // The stored token may have been revoked.
   api.on("token", async () => {
     if (signInDialog !== null || !(await signIn("The console does not know this token any more."))) return;
-    // A change that is being written goes on with the new token.
+    // An open dialog continues with the new token.
     if (document.querySelector("dialog[open]") === null) route();
   });
   addEventListener("hashchange", route);
+  // The signal never aborts: the state is checked as long as the page is open.
   if (shell.session.server !== null) repeat(1000, new AbortController().signal, watch);
   await route();
 }

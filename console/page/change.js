@@ -7,7 +7,7 @@ import { ALGORITHMS, consequences, describe, describeFlag, difference, lines, pa
 
 const SIGN = { gone: "−", new: "+", same: "" };
 
-/** Shows a change line by line. */
+/** Shows a change line by line. Returns true if the two policies differ. */
 export function drawDifference(element, before, after) {
   const rows = difference(before, after);
   const changes = rows.some((row) => row.sign !== "same");
@@ -39,7 +39,7 @@ function limitFields(limit, changed, remove) {
   function draw() {
     const { fields, summary, flags = [], sized } = ALGORITHMS[limit.algorithm];
     put(hint, summary);
-    put(numbers, fields.map(({ label, time, hint: example }, place) => field(label, input(limit.numbers[place], (value) => { limit.numbers[place] = value; }, time ? {} : { inputmode: "decimal" }), example)));
+    put(numbers, fields.map(({ label, time, hint: example }, index) => field(label, input(limit.numbers[index], (value) => { limit.numbers[index] = value; }, time ? {} : { inputmode: "decimal" }), example)));
     put(options,
       check("Shadow: only count, deny nobody", limit.shadow, (on) => { limit.shadow = on; }),
       flags.map((flag) => check(describeFlag(flag), limit.flags.includes(flag), (on) => { limit.flags = on ? [...limit.flags, flag] : limit.flags.filter((other) => other !== flag); })),
@@ -68,8 +68,8 @@ function banFields(ban, changed, remove) {
 export function editDialog(context, policy, proposed = "") {
   const { api } = context;
   const closed = new AbortController();
-  const fresh = policy.version === null;
-  let base = { version: policy.version, specs: fresh ? null : policy.specs };
+  const isNew = policy.version === null;
+  let base = { version: policy.version, specs: isNew ? null : policy.specs };
   let model = parse(proposed || policy.specs);
   let asText = model === null;
   const name = h("input", { class: "input mono", value: policy.name, placeholder: "such as login or plan:free", spellcheck: "false", autocomplete: "off", "aria-label": "Name", oninput: () => changed() });
@@ -80,11 +80,11 @@ export function editDialog(context, policy, proposed = "") {
   const change = h("div", { "aria-live": "polite" });
   const warnings = h("div", { class: "stack tight" });
   const stale = h("div", {});
-  const apply = h("button", { class: "button primary" }, fresh ? "Set policy" : "Apply");
+  const apply = h("button", { class: "button primary" }, isNew ? "Set policy" : "Apply");
   const [note, why] = noteField();
   const words = () => (asText ? text.value.trim().replaceAll(/\s+/g, " ") : write(model));
   const scale = policy.scale ?? 1;
-  const [denials, drawDenials] = fresh ? [null, () => {}]
+  const [denials, drawDenials] = isNew ? [null, () => {}]
     : guard(context, policy.name, closed.signal, () => parametersOf(base.specs ?? "", scale), () => parametersOf(words(), scale));
 
   let checkTimer = 0;
@@ -94,7 +94,7 @@ export function editDialog(context, policy, proposed = "") {
     // A policy with a sketch has no other limit and no ban.
     more.hidden = asText || model?.limits.some(({ algorithm }) => algorithm === "SKETCH") === true;
     drawDenials();
-    apply.disabled = !changes || words() === "" || (fresh && name.value === "");
+    apply.disabled = !changes || words() === "" || (isNew && name.value === "");
     clearTimeout(checkTimer);
     checkTimer = setTimeout(check, 250);
   }
@@ -138,7 +138,7 @@ export function editDialog(context, policy, proposed = "") {
   function conflict(stored) {
     const gone = stored === null || stored.version === undefined;
     put(stale, h("div", { class: "notice warn stack tight", role: "alert" },
-      h("b", {}, gone ? "Somebody has deleted this policy meanwhile." : fresh && base.version === null ? "There is a policy of this name already." : "Somebody has changed this policy meanwhile."),
+      h("b", {}, gone ? "Somebody has deleted this policy meanwhile." : isNew && base.version === null ? "There is a policy of this name already." : "Somebody has changed this policy meanwhile."),
       !gone && h("ul", { class: "limits" }, lines(stored.specs).map((line) => h("li", {}, line.description, line.shadow && [" ", h("span", { class: "tag shadowed" }, "shadow")]))),
       h("div", { class: "row" },
         !gone && h("button", { type: "button", class: "button small", onclick: () => { rebase(stored); text.value = stored.specs; model = parse(stored.specs); asText ||= model === null; draw(); } }, "Take theirs"),
@@ -151,8 +151,8 @@ export function editDialog(context, policy, proposed = "") {
   }
 
   const done = context.dialog({
-    title: fresh ? "New policy" : `Edit ${visible(policy.name)}`,
-    body: h("div", { class: "stack" }, fresh && field("Name", name, "by which callers name it; it cannot be changed later"),
+    title: isNew ? "New policy" : `Edit ${visible(policy.name)}`,
+    body: h("div", { class: "stack" }, isNew && field("Name", name, "callers use it; it cannot be changed later"),
       h("div", { class: "row spread" }, h("h3", {}, "Limits"), form), area),
     aside: h("div", { class: "stack tight" }, h("h3", {}, "What changes"), stale, change, denials, warnings,
       h("p", { class: "muted small" }, "It applies to every caller at once. Usage is kept."), note),
@@ -160,8 +160,8 @@ export function editDialog(context, policy, proposed = "") {
     submit: async () => {
       if (apply.disabled) return false;
       try {
-        const set = await api.put(`api/policies/${api.segment(fresh ? name.value : policy.name)}`, { specs: words(), version: base.version, ...why() });
-        toast(fresh ? "Set" : "Changed");
+        const set = await api.put(`api/policies/${api.segment(isNew ? name.value : policy.name)}`, { specs: words(), version: base.version, ...why() });
+        toast(isNew ? "Set" : "Changed");
         return set;
       } catch (error) {
         if (error.status !== 409) throw error;
@@ -171,7 +171,7 @@ export function editDialog(context, policy, proposed = "") {
     },
   });
   draw();
-  if (!fresh) {
+  if (!isNew) {
     repeat(2000, closed.signal, async () => {
       const stored = await api.get(`api/policies/${api.segment(policy.name)}`, { signal: closed.signal }).catch((error) => {
         if (error.status === 404) return null;
@@ -201,10 +201,10 @@ export function scaleDialog(context, policy) {
     factor = Number.isFinite(value) ? Math.min(1000, Math.max(0, value)) : 1;
     if (from !== exact) exact.value = String(factor);
     slider.value = String(factor);
-    for (const button of quick.children) button.setAttribute("aria-pressed", String(Number(button.dataset.value) === factor));
+    for (const button of presetButtons.children) button.setAttribute("aria-pressed", String(Number(button.dataset.value) === factor));
     draw();
   }
-  const quick = segmented("Factor", presets, String(factor), (value) => set(Number(value)));
+  const presetButtons = segmented("Factor", presets, String(factor), (value) => set(Number(value)));
   function draw() {
     const until = lasting.value === "" ? "It stays until somebody changes it." : `The limits return by themselves after ${lasting.selectedOptions[0].textContent}.`;
     const rows = (model?.limits ?? []).map((limit) => {
@@ -220,7 +220,7 @@ export function scaleDialog(context, policy) {
     title: `Scale ${visible(policy.name)}`,
     body: h("div", { class: "stack" },
       policy.scale !== 1 && h("p", { class: "notice" }, `It is scaled by ${number(policy.scale)} now${policy.scale_ms < 0 ? "" : `, for ${duration(policy.scale_ms)} more`}.`),
-      h("div", { class: "row" }, quick), h("div", { class: "scale" }, field("Factor", slider), field("Exactly", exact), field("For", lasting)), h("h3", {}, "What changes"), change),
+      h("div", { class: "row" }, presetButtons), h("div", { class: "scale" }, field("Factor", slider), field("Exactly", exact), field("For", lasting)), h("h3", {}, "What changes"), change),
     aside: h("div", { class: "stack tight" }, denials, note),
     actions: [h("button", { class: "button primary" }, "Apply")],
     submit: async () => {
@@ -257,7 +257,7 @@ export function deleteDialog({ api, dialog }, policy) {
         }
         version = error.body.stands.version;
         drawDifference(change, error.body.stands.specs, null);
-        put(stale, h("p", { class: "notice warn", role: "alert" }, "Somebody has changed it meanwhile: this is what stands. Delete it all the same?"));
+        put(stale, h("p", { class: "notice warn", role: "alert" }, "Somebody has changed it meanwhile, as shown above. Delete it anyway?"));
         return false;
       }
       toast("Deleted");

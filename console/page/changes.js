@@ -1,14 +1,14 @@
 // View of the last changes of all consoles, with their undo, of current bans, and of scaled policies.
 import { drawDifference, scaleDialog } from "./change.js";
-import { empty, failed, loading, noteField, policyLink, toast } from "./dialog.js";
-import { h, keyed, put, repeat } from "./dom.js";
+import { empty, errorNotice, loading, noteField, policyLink, toast } from "./dialog.js";
+import { h, putKeyed, put, repeat } from "./dom.js";
 import { duration, instant, number, visible } from "./format.js";
 import { guard, parametersOf } from "./guard.js";
 import { liftDialog } from "./key.js";
 import { scaleTag } from "./policies.js";
 import { consequences } from "./specs.js";
 
-/** Number of changes that are shown at first. */
+/** Number of changes that are shown at first, and more after each click. */
 const STEP = 100;
 
 const WORDS = {
@@ -21,17 +21,17 @@ const banText = (values) => (values?.banned_until ? `banned until ${instant(valu
 const unitsText = ({ remaining }) => `${remaining.map((units) => number(units)).join(", ")} left`;
 const usageText = ({ usage }) => usage.map(({ kind, name, window, used }) => [name ?? window ?? kind, used === undefined ? "" : `${used} used`].filter(Boolean).join(": ")).join("; ") || "a ban or ids";
 
-/** Shows the values before and after a change. Those of an undo are the other way round. */
+/** Shows the values before and after a change. For an undo, the arguments are exchanged. */
 function drawValues(element, what, before, after) {
   try {
-    drawKnown(element, what, before, after);
+    drawKnownValues(element, what, before, after);
   } catch {
-    // An entry of another version of the console, or of another program.
+    // The entry is by another version of the console, or by another program.
     put(element, h("code", { class: "code" }, visible(JSON.stringify({ before, after }))));
   }
 }
 
-function drawKnown(element, what, before, after) {
+function drawKnownValues(element, what, before, after) {
   const specs = before?.specs ?? after?.specs;
   if (specs !== undefined) {
     drawDifference(element, before?.specs ?? null, after?.specs ?? null);
@@ -53,7 +53,7 @@ const nameOf = ({ user, who }) => visible(user ?? `somebody at ${who}`);
 async function undoDialog(context, change) {
   const { api, dialog, signal } = context;
   const closed = new AbortController();
-  // Limits and scale, of which the change has only one.
+  // The change has only limits or a scale. The policy has both.
   const policy = change.key ? null : await api.get(`api/policies/${api.segment(change.policy)}`, { signal }).catch(() => null);
   const limits = (side) => () => parametersOf(side.specs ?? policy.specs, side.scale ?? policy.scale);
   const [denials] = policy && change.before ? guard(context, change.policy, closed.signal, limits(change.after), limits(change.before)) : [null];
@@ -104,10 +104,10 @@ export async function mount(root, context) {
       panel("half", "Scaled policies", null, scaled),
       panel("half", "Current bans", null, bans, covered),
       panel("", "Last changes", null, changes, more)));
-  const again = (changed) => changed && Promise.all([drawChanges(), drawScaled(), drawBans()]);
+  const redraw = (changed) => changed && Promise.all([drawChanges(), drawScaled(), drawBans()]);
 
   function entry(first) {
-    let now = first;
+    let current = first;
     const values = h("div");
     drawValues(values, first.what, first.before, first.after);
     const marks = h("div", { class: "row" });
@@ -121,15 +121,15 @@ export async function mount(root, context) {
       first.why && h("p", { class: "why" }, visible(first.why)), values, marks);
     return [element, (change) => {
       const next = JSON.stringify([change.obstacle, change.elsewhere, change.undoneBy]);
-      now = change;
+      current = change;
       // Drawn anew only if it differs, so that the focus on its button is kept.
       if (element.dataset.state === next) return;
       element.dataset.state = next;
       put(marks,
         change.elsewhere && h("span", { class: "notice warn small" }, change.elsewhere === "before" ? "Before this, somebody changed the policy without a console." : "Since then, somebody has changed the policy without a console."),
         change.undoneBy ? h("span", { class: "tag" }, `undone by ${change.undoneBy}`)
-          : change.obstacle ? h("span", { class: "muted small" }, `Not to be undone: ${change.obstacle}.`)
-            : context.canChange() && h("button", { type: "button", class: "button small", onclick: () => undoDialog(context, now).then(again) }, "Undo…",
+          : change.obstacle ? h("span", { class: "muted small" }, `Cannot be undone: ${change.obstacle}.`)
+            : context.canChange() && h("button", { type: "button", class: "button small", onclick: () => undoDialog(context, current).then(redraw) }, "Undo…",
               h("span", { class: "hidden" }, ` ${WORDS[change.what]} ${visible(change.key ?? change.policy)}`)));
     }];
   }
@@ -139,7 +139,7 @@ export async function mount(root, context) {
     try {
       answer = await api.get(`api/changes?count=${view.count}`, { signal });
     } catch (error) {
-      if (!signal.aborted && list.parentElement === null) put(changes, failed(error));
+      if (!signal.aborted && list.parentElement === null) put(changes, errorNotice(error));
       return;
     }
     if (answer.changes.length === 0) {
@@ -151,13 +151,13 @@ export async function mount(root, context) {
     }
     const undone = new Map(answer.changes.filter(({ undoes }) => undoes).map((change) => [change.undoes, nameOf(change)]));
     if (list.parentElement === null) put(changes, list);
-    keyed(list, answer.changes.map((change) => ({ ...change, undoneBy: undone.get(change.id) })), ({ id }) => id, entry);
+    putKeyed(list, answer.changes.map((change) => ({ ...change, undoneBy: undone.get(change.id) })), ({ id }) => id, entry);
     more.hidden = answer.changes.length < view.count || view.count >= answer.kept;
     put(more, h("button", { type: "button", class: "button small", onclick: () => { view.count = Math.min(answer.kept, view.count + STEP); drawChanges(); } }, "Show more"),
       ` The server keeps the last ${number(answer.kept)}.`);
   }
 
-  const tool = (text, name, onclick) => context.canChange() && h("button", { type: "button", class: "button small", onclick }, text, h("span", { class: "hidden" }, ` ${visible(name)}`));
+  const toolButton = (text, name, onclick) => context.canChange() && h("button", { type: "button", class: "button small", onclick }, text, h("span", { class: "hidden" }, ` ${visible(name)}`));
 
   const scaledRows = h("ul", { class: "choices wrapped" });
   async function drawScaled() {
@@ -167,11 +167,11 @@ export async function mount(root, context) {
       return;
     }
     if (scaledRows.parentElement === null) put(scaled, scaledRows);
-    keyed(scaledRows, policies, ({ name }) => name, (first) => {
-      let now = first;
+    putKeyed(scaledRows, policies, ({ name }) => name, (first) => {
+      let current = first;
       const tag = h("span");
-      return [h("li", {}, policyLink(context, first.name), h("div", { class: "row" }, tag, tool("Scale…", first.name, () => scaleDialog(context, now).then(again)))),
-        (policy) => { now = policy; put(tag, scaleTag(policy)); }];
+      return [h("li", {}, policyLink(context, first.name), h("div", { class: "row" }, tag, toolButton("Scale…", first.name, () => scaleDialog(context, current).then(redraw)))),
+        (policy) => { current = policy; put(tag, scaleTag(policy)); }];
     });
   }
 
@@ -183,20 +183,20 @@ export async function mount(root, context) {
     const rows = [...answer.bans, ...[...view.found.values()].filter(({ key, banned_until: until }) => !known.has(key) && until > answer.at)];
     if (rows.length === 0) put(bans, empty("No bans are known"));
     else if (banRows.parentElement === null) put(bans, banRows);
-    keyed(banRows, rows, ({ key }) => key, (first) => {
-      let now = first;
+    putKeyed(banRows, rows, ({ key }) => key, (first) => {
+      let current = first;
       const left = h("span", { class: "tag denied" });
       const by = h("span", { class: "muted small" });
       return [h("li", {}, h("div", { class: "stack tight" }, h("a", { class: "name whole", href: link("key", [first.key]), title: visible(first.key) }, visible(first.key)), by),
-        h("div", { class: "row" }, left, tool("Lift…", first.key, () => liftDialog(context, first.key, now.banned_until).then((lifted) => { if (lifted) view.found.delete(first.key); return again(lifted); })))),
+        h("div", { class: "row" }, left, toolButton("Lift…", first.key, () => liftDialog(context, first.key, current.banned_until).then((lifted) => { if (lifted) view.found.delete(first.key); return redraw(lifted); })))),
       (ban) => {
-        now = ban;
+        current = ban;
         left.textContent = `${duration(Math.max(0, ban.banned_until - answer.at))} more`;
         by.textContent = ban.in_console ? `by ${visible(ban.user ?? "a console")}${ban.why ? `: ${visible(ban.why)}` : ""}` : "by a limit, or without a console";
       }];
     });
     if (view.searching) return;
-    put(covered, `Of the last ${number(answer.changes)} changes, and of the ${number(answer.denied)} keys denied most, in the last hour and since the servers started. `,
+    put(covered, `Bans in the last ${number(answer.changes)} changes, and of the ${number(answer.denied)} keys denied most in the last hour and since the servers started. `,
       h("button", { type: "button", class: "button small", onclick: search }, "Look through all keys"));
   }
 

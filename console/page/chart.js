@@ -28,19 +28,19 @@ function path(points, height) {
 
 /**
  * Draws lines into an element: { from, to } of the time axis in milliseconds, `lines` of { colour: "--admitted", points:
- * [[ms, value or null], ...] }, `height` in pixels, `maximum` of the value axis (else by the values), `description`
+ * [[ms, value or null], ...] }, `height` in pixels, `maximum` of the value axis (by default that of the values), `description`
  * the text for screen readers, `format(value)` formats a value.
  */
-export function lines(element, { from, to, lines: drawn, height = 120, maximum, description, format = rate }) {
-  const top = maximum ?? ceiling(Math.max(0, ...drawn.flatMap((line) => line.points.map(([, value]) => value ?? 0))));
-  const place = ([at, value]) => [(at - from) / (to - from), value === null ? null : Math.min(1, value / top)];
+export function lines(element, { from, to, lines: series, height = 120, maximum, description, format = rate }) {
+  const top = maximum ?? ceiling(Math.max(0, ...series.flatMap((line) => line.points.map(([, value]) => value ?? 0))));
+  const position = ([at, value]) => [(at - from) / (to - from), value === null ? null : Math.min(1, value / top)];
   const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", height, role: "img", "aria-label": description });
   for (const share of [0, 0.5, 1]) {
     const y = Math.min(height - 0.5, Math.max(0.5, share * height));
     picture.append(s("line", { class: "grid-line", x1: 0, x2: WIDTH, y1: y, y2: y }));
   }
-  for (const line of drawn) {
-    const points = line.points.filter(([at]) => at >= from && at <= to).map(place);
+  for (const line of series) {
+    const points = line.points.filter(([at]) => at >= from && at <= to).map(position);
     picture.append(s("path", { class: "line", d: path(points, height), style: { stroke: `var(${line.colour})` } }));
   }
   const labels = h("div", { class: "labels", "aria-hidden": "true" },
@@ -48,7 +48,7 @@ export function lines(element, { from, to, lines: drawn, height = 120, maximum, 
     h("span", { style: { bottom: "2px", left: "0" } }, instant(from)),
     h("span", { style: { bottom: "2px", right: "0" } }, instant(to)));
   put(element, picture, labels);
-  Object.assign(element, { axis: { from, to, height }, times: drawn[0].points.filter(([at, value]) => value !== null && at >= from && at <= to).map(([at]) => at) });
+  Object.assign(element, { axis: { from, to, height }, times: series[0].points.filter(([at, value]) => value !== null && at >= from && at <= to).map(([at]) => at) });
   mark(element);
 }
 
@@ -62,13 +62,13 @@ function mark(element) {
 }
 
 /**
- * Lets the pointer and the arrow keys choose a time of a chart. `chosen(at)` is called with the nearest time that has
+ * Lets the pointer and the arrow keys choose a time of a chart. `onChoose(at)` is called with the nearest time that has
  * values, or null, and returns the text for screen readers.
  */
-export function choosable(element, label, chosen) {
+export function choosable(element, label, onChoose) {
   const choose = (at) => {
     element.chosen = at;
-    element.setAttribute("aria-valuetext", chosen(at) || "no time chosen");
+    element.setAttribute("aria-valuetext", onChoose(at) || "no time chosen");
     element.setAttribute("aria-valuenow", String(Math.max(0, element.times.indexOf(at))));
     element.setAttribute("aria-valuemax", String(Math.max(0, element.times.length - 1)));
     mark(element);
@@ -82,8 +82,8 @@ export function choosable(element, label, chosen) {
   });
   element.addEventListener("keydown", (event) => {
     const { times } = element;
-    const place = times.indexOf(nearest(element.chosen ?? element.axis?.to));
-    const to = { ArrowLeft: place - (element.chosen === null ? 0 : 1), ArrowRight: place + 1, Home: 0, End: times.length - 1, Escape: null }[event.key];
+    const index = times.indexOf(nearest(element.chosen ?? element.axis?.to));
+    const to = { ArrowLeft: index - (element.chosen === null ? 0 : 1), ArrowRight: index + 1, Home: 0, End: times.length - 1, Escape: null }[event.key];
     if (to === undefined || times.length === 0) return;
     event.preventDefault();
     choose(to === null ? null : times[Math.min(times.length - 1, Math.max(0, to))]);

@@ -72,14 +72,14 @@ export function noteField() {
   return [field("Why", input, "a note for the list of changes, if you like"), () => (input.value.trim() === "" ? {} : { why: input.value })];
 }
 
-/** Creates buttons of which one is pressed. `choices`: [[value, label], ...] */
-export function segmented(label, choices, value, chosen) {
+/** Creates buttons of which one is pressed. `choices`: [[value, label], ...]. `onChoose(value)` is called after a click. */
+export function segmented(label, choices, value, onChoose) {
   const group = h("div", { class: "segmented", role: "group", "aria-label": label });
   const press = (pressed) => {
     for (const button of group.children) button.setAttribute("aria-pressed", String(button.dataset.value === String(pressed)));
   };
   group.append(...choices.map(([choice, text]) => h("button", {
-    type: "button", dataset: { value: choice }, onclick: () => { press(choice); chosen(choice); },
+    type: "button", dataset: { value: choice }, onclick: () => { press(choice); onChoose(choice); },
   }, text)));
   press(value);
   return group;
@@ -91,8 +91,8 @@ export const loading = () => h("div", { class: "loading", role: "status", "aria-
 /** Placeholder of an empty view: a title and an explanation. */
 export const empty = (line, more) => h("div", { class: "empty" }, h("b", {}, line), more);
 
-/** Error in place of a view. */
-export const failed = (error) => h("div", { class: "notice error", role: "alert" }, error.message);
+/** Notice with an error, in place of a view or a part of it. */
+export const errorNotice = (error) => h("div", { class: "notice error", role: "alert" }, error.message);
 
 /** Creates a link to a policy. Its name stays on one line. */
 export const policyLink = ({ link }, name) => h("a", { class: "name whole", href: link("policies", [name]), title: visible(name) }, visible(name));

@@ -54,24 +54,24 @@ export function repeat(pause, signal, run) {
  * Shows one element for each item. Existing elements are reused, so that focus and selection are kept. `make(item)` returns
  * [element, update]; update(item) is called with each new state of the item.
  */
-export function keyed(parent, items, keyOf, make) {
-  const known = (parent.known ??= new Map());
+export function putKeyed(parent, items, keyOf, make) {
+  const entries = (parent.entries ??= new Map());
   const keys = new Set(items.map(keyOf));
-  for (const [key, [element]] of known) {
+  for (const [key, [element]] of entries) {
     if (keys.has(key)) continue;
     element.remove();
-    known.delete(key);
+    entries.delete(key);
   }
   // Moving an element would lose its focus, so nothing is moved while an element inside has it.
   const hasFocus = parent.contains(document.activeElement);
-  let place = parent.firstElementChild;
+  let next = parent.firstElementChild;
   for (const item of items) {
-    let entry = known.get(keyOf(item));
-    if (!entry) known.set(keyOf(item), (entry = make(item)));
+    let entry = entries.get(keyOf(item));
+    if (!entry) entries.set(keyOf(item), (entry = make(item)));
     const [element, update] = entry;
     update?.(item);
-    if (!element.parentElement) parent.insertBefore(element, hasFocus ? null : place);
-    else if (!hasFocus && element !== place) parent.insertBefore(element, place);
-    if (element === place) place = place.nextElementSibling;
+    if (!element.parentElement) parent.insertBefore(element, hasFocus ? null : next);
+    else if (!hasFocus && element !== next) parent.insertBefore(element, next);
+    if (element === next) next = next.nextElementSibling;
   }
 }

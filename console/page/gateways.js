@@ -1,6 +1,6 @@
 // View of the gateways: whether they enforce limits, and outages, outcomes and latencies from their metrics.
-import { empty, failed, loading } from "./dialog.js";
-import { h, keyed, put, repeat } from "./dom.js";
+import { empty, errorNotice, loading } from "./dialog.js";
+import { h, putKeyed, put, repeat } from "./dom.js";
 import { duration, instant, number, percent, rate, visible } from "./format.js";
 
 /** Effects of the modes of --on-outage while a server is away. */
@@ -37,12 +37,12 @@ function facts(gateway, at) {
 function figures({ decisions, requests, late, unsettled }) {
   const all = Object.values(requests).reduce((sum, { rate: one }) => sum + one, 0);
   const denied = decisions.denied + decisions.denied_local;
-  const warned = (value) => (value > 0 ? "c-warn" : "");
+  const warnClass = (value) => (value > 0 ? "c-warn" : "");
   return h("div", { class: "figures" }, figure(rate(all), "requests / s"), figure(rate(denied), "denied / s", denied > 0 ? "c-denied" : ""),
-    figure(rate(decisions.unmatched), "unmatched / s", warned(decisions.unmatched)),
-    figure(rate(decisions.outage), "in an outage / s", warned(decisions.outage)),
-    figure(rate(decisions.error), "errors / s", warned(decisions.error)),
-    figure(number(late), "late replies", warned(late)), figure(number(unsettled), "charges not undone", warned(unsettled)));
+    figure(rate(decisions.unmatched), "unmatched / s", warnClass(decisions.unmatched)),
+    figure(rate(decisions.outage), "in an outage / s", warnClass(decisions.outage)),
+    figure(rate(decisions.error), "errors / s", warnClass(decisions.error)),
+    figure(number(late), "late replies", warnClass(late)), figure(number(unsettled), "charges not undone", warnClass(unsettled)));
 }
 
 const share = ({ unmatched, all }) => (all > 0 ? `, ${percent(unmatched / all)} of its decisions` : "");
@@ -72,7 +72,7 @@ function panel(first) {
       counts && [figures(counts), facts(gateway, at)]);
     put(times, counts && latencies(counts));
     foot.hidden = (counts?.unmatched ?? []).length === 0;
-    put(foot, "Unmatched: ", (counts?.unmatched ?? []).map((domain, place) => [place > 0 && "; ", h("span", { class: "name" }, visible(domain.domain)),
+    put(foot, "Unmatched: ", (counts?.unmatched ?? []).map((domain, index) => [index > 0 && "; ", h("span", { class: "name" }, visible(domain.domain)),
       ` ${rate(domain.unmatched)} / s${share(domain)}`]));
   }];
 }
@@ -91,9 +91,9 @@ export async function mount(root, context) {
       }
       if (!isFilled) put(list);
       isFilled = true;
-      keyed(list, gateways.map((gateway) => ({ ...gateway, at })), ({ name }) => name, panel);
+      putKeyed(list, gateways.map((gateway) => ({ ...gateway, at })), ({ name }) => name, panel);
     } catch (error) {
-      if (!signal.aborted && !isFilled) put(list, failed(error));
+      if (!signal.aborted && !isFilled) put(list, errorNotice(error));
     }
   });
 }

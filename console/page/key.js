@@ -1,5 +1,5 @@
 // View of a key: the state of its limits, its stored fields, and changes to it.
-import { empty, failed, field, loading, noteField, policyLink, segmented, toast } from "./dialog.js";
+import { empty, errorNotice, field, loading, noteField, policyLink, segmented, toast } from "./dialog.js";
 import { h, put, repeat } from "./dom.js";
 import { compact, duration, instant, number, percent, visible } from "./format.js";
 import { isSketch, lines } from "./specs.js";
@@ -15,7 +15,7 @@ export const itemLabel = (item) => h("span", { class: "item" }, h("span", { clas
 export function banDialog({ api, dialog }, key, until = 0, now = Date.now()) {
   let lasting = "1h";
   const effect = h("p", { class: "notice warn", "aria-live": "polite" });
-  const own = h("input", { class: "input mono", placeholder: "such as 90s, 2h, 30d", oninput: () => choose(own.value.trim()) });
+  const customDuration = h("input", { class: "input mono", placeholder: "such as 90s, 2h, 30d", oninput: () => choose(customDuration.value.trim()) });
   const ms = (text) => {
     const [, count, unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? [];
     return count === undefined ? null : Number(count) * { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }[unit ?? "s"];
@@ -33,8 +33,8 @@ export function banDialog({ api, dialog }, key, until = 0, now = Date.now()) {
   return dialog({
     title: "Ban a key", small: true, aside: note,
     body: h("div", { class: "stack" }, h("code", { class: "code" }, visible(key)),
-      h("div", { class: "field" }, h("span", {}, "For"), segmented("For", BANS, lasting, (value) => { own.value = ""; choose(value); })),
-      field("or", own), effect),
+      h("div", { class: "field" }, h("span", {}, "For"), segmented("For", BANS, lasting, (value) => { customDuration.value = ""; choose(value); })),
+      field("or", customDuration), effect),
     actions: [h("button", { class: "button primary danger" }, "Ban")],
     submit: async () => {
       const { banned_ms: left } = await api.post("api/key/ban", { key, for: lasting, ...why() });
@@ -44,7 +44,7 @@ export function banDialog({ api, dialog }, key, until = 0, now = Date.now()) {
   });
 }
 
-/** Opens a confirmation dialog; `submit(why)` carries out the change. */
+/** Opens a confirmation dialog; `submit(why)` makes the change, with the note as a part of its request. */
 function confirm({ dialog }, title, body, action, submit, danger = true) {
   const [note, why] = noteField();
   return dialog({
@@ -82,12 +82,12 @@ function giveBackDialog({ api, dialog }, key, policy, limits) {
   });
 }
 
-/** Fields with instants, and the labels of fields. */
+/** Names of fields with instants. */
 const INSTANTS = new Set(["drained_to", "start", "charged", "written", "oldest", "newest", "recovers_at", "banned_until", "first_strike"]);
 const readable = (name) => name.replaceAll("_", " ");
 /** Fields of a sketch, with sizes and shares. */
 const SKETCH_FIELDS = { size: (bytes) => `${number(bytes / 1024)} KB`, filled: (share) => percent(Number(share)), unseen_denied: (share) => percent(Number(share)) };
-/** Share of denied new items from which on a sketch is too small. */
+/** Share of denied new items above which a sketch is too small. */
 const TOO_SMALL = 0.01;
 
 function facts(info) {
@@ -100,8 +100,8 @@ const untilText = (ms) => (ms >= 0 ? `in ${duration(ms)}` : "over");
 
 function table(label, heads, rows) {
   return h("div", { class: "scroll" }, h("table", { class: "table", "aria-label": label },
-    h("thead", {}, h("tr", {}, heads.map((head, place) => h("th", { scope: "col", class: place > 0 ? "num" : "" }, head)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: place > 0 ? "num" : "name" }, cell)))))));
+    h("thead", {}, h("tr", {}, heads.map((head, index) => h("th", { scope: "col", class: index > 0 ? "num" : "" }, head)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, index) => h("td", { class: index > 0 ? "num" : "name" }, cell)))))));
 }
 
 const panel = (title, ...children) => h("section", { class: "panel", "aria-label": title }, h("div", { class: "panel-head" }, h("h2", {}, title)), children);
@@ -115,7 +115,7 @@ async function search(body, context, prefix) {
   put(body, h("section", { class: "panel", "aria-label": "Keys" },
     h("div", { class: "panel-head" }, h("h2", {}, "Keys that begin with ", h("span", { class: "name" }, visible(prefix))), status), list, foot));
   let cursor = "";
-  async function further() {
+  async function findMore() {
     const enough = found.size + ENOUGH;
     foot.hidden = true;
     try {
@@ -126,7 +126,7 @@ async function search(body, context, prefix) {
         put(status, `${number(found.size)}${cursor === null ? "" : ", looking for more"}`);
       }
     } catch (error) {
-      if (!context.signal.aborted) put(body, failed(error));
+      if (!context.signal.aborted) put(body, errorNotice(error));
       return;
     }
     put(status, `${number(found.size)}${cursor === null ? "" : " so far"}`);
@@ -134,9 +134,9 @@ async function search(body, context, prefix) {
       [...found].sort(([one], [other]) => (one < other ? -1 : 1)).map(([key, kind]) => h("li", {},
         h("a", { class: "name", href: context.link("key", [key]) }, visible(key)), kind && h("span", { class: "tag" }, kind))));
     foot.hidden = cursor === null;
-    put(foot, h("button", { type: "button", class: "button small", onclick: further }, "Look for more"));
+    put(foot, h("button", { type: "button", class: "button small", onclick: findMore }, "Look for more"));
   }
-  await further();
+  await findMore();
 }
 
 export async function mount(root, context) {
@@ -221,8 +221,8 @@ export async function mount(root, context) {
   /** Shows the limits of the response with their words. */
   function limitsOf(answer) {
     const known = lines(specs.get(answer?.policy) ?? answer?.spec ?? "").filter((line) => !line.ban);
-    return (answer?.ruled?.limits ?? []).map((limit, place) => ({
-      ...limit, line: known[place], label: known[place]?.description ?? limit.name ?? `limit ${place + 1}`, used: Math.max(0, limit.limit - limit.remaining),
+    return (answer?.ruled?.limits ?? []).map((limit, index) => ({
+      ...limit, line: known[index], label: known[index]?.description ?? limit.name ?? `limit ${index + 1}`, used: Math.max(0, limit.limit - limit.remaining),
     }));
   }
 
@@ -260,7 +260,7 @@ export async function mount(root, context) {
     const queue = info.queue ?? [];
     const unseen = Number(info.unseen_denied ?? 0);
     return put(memory,
-      unseen > TOO_SMALL && h("p", { class: "notice warn" }, `It denies ${percent(unseen)} of the items that have not called before: it is too small for so many. Have calls name another key, made with a larger SIZE.`),
+      unseen > TOO_SMALL && h("p", { class: "notice warn" }, `It denies ${percent(unseen)} of the items that have not called before: it is too small for so many. Use another key, with a larger SIZE.`),
       leases.length > 0 && panel("Leases", table("Leases", ["Holder", "Units", "Expires"], leases.map((lease) => {
         const [holder, units, expires] = Array.isArray(lease) ? lease : Object.values(lease);
         return [visible(String(holder)), number(Number(units)), untilText(Number(expires) - at)];
@@ -278,8 +278,8 @@ export async function mount(root, context) {
       answer = await api.get(`api/key?${new URLSearchParams({ key, policy: chosen, item })}`, { signal });
     } catch (error) {
       if (signal.aborted) return;
-      if (error.status === 400) put(bars, h("div", { class: "panel-body" }, failed(error)));
-      else if (last === null) put(bars, h("div", { class: "panel-body" }, failed(error)));
+      if (error.status === 400) put(bars, h("div", { class: "panel-body" }, errorNotice(error)));
+      else if (last === null) put(bars, h("div", { class: "panel-body" }, errorNotice(error)));
       return;
     }
     last = answer;

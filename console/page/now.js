@@ -1,34 +1,37 @@
 // Live view: decisions a second by policy, denied keys, waiting calls, and the nodes.
 import { choosable, lines, spark } from "./chart.js";
-import { empty, failed, loading, policyLink, segmented } from "./dialog.js";
-import { h, keyed, put, repeat } from "./dom.js";
+import { empty, errorNotice, loading, policyLink, segmented } from "./dialog.js";
+import { h, putKeyed, put, repeat } from "./dom.js";
 import { exportButtons } from "./export.js";
 import { compact, duration, instant, number, percent, rate, visible } from "./format.js";
 import { banDialog, itemLabel } from "./key.js";
 
-/** Minutes that the chart shows, with their labels. The shortest range is live, the others come from the history. */
+/** Ranges of the chart: name, minutes and label. The shortest is live, the others come from the history. */
 const RANGES = [["5m", 5, "5 min"], ["15m", 15, "15 min"], ["1h", 60, "1 h"], ["6h", 360, "6 h"], ["24h", 1440, "24 h"]];
 /** Range that only Prometheus has. */
 const WEEK = ["7d", 10_080, "7 d"];
 const MINUTE = 60_000;
-const LIVE = 5;
-const SPARK = 60_000;
-const SHOWN = 12;
+/** Minutes of the live range. */
+const LIVE_MINUTES = 5;
+/** Length of the line beside a policy, in milliseconds. */
+const SPARK_MS = 60_000;
+/** Maximum number of policies in the list. */
+const MAX_POLICIES = 12;
 /** Times for which denied keys are counted, with their labels. */
 const SINCE = [["1m", "1 min"], ["5m", "5 min"], ["15m", "15 min"], ["1h", "1 h"], ["start", "start"]];
 /** Minutes of the line beside a denied key. */
 const SPARK_MINUTES = 15;
 /** Columns of an export. */
-const EXPORTED = ["key", "item", "policy", "denied", "error", "node"];
+const EXPORT_COLUMNS = ["key", "item", "policy", "denied", "error", "node"];
 
 /** Draws the denials of a key by minute, relative to their maximum, and describes them for screen readers. */
-function sparkOf(minutes) {
-  const most = Math.max(1, ...minutes);
-  const points = minutes.map((denied, place) => [place / (minutes.length - 1), denied / most]);
-  return [spark(points, "--denied"), h("span", { class: "hidden" }, `${number(minutes.at(-1))} in this minute, at most ${number(most)} a minute`)];
+function denialSpark(minutes) {
+  const maximum = Math.max(1, ...minutes);
+  const points = minutes.map((denied, index) => [index / (minutes.length - 1), denied / maximum]);
+  return [spark(points, "--denied"), h("span", { class: "hidden" }, `${number(minutes.at(-1))} in this minute, at most ${number(maximum)} a minute`)];
 }
 
-/** Returns the mean of the last seconds, which is steadier than a single one. */
+/** Returns the mean of a value over the last `count` ticks, because a single tick varies much. */
 function mean(ticks, pick, count = 5) {
   const last = ticks.slice(-count);
   return last.length === 0 ? 0 : last.reduce((sum, tick) => sum + (pick(tick) ?? 0), 0) / last.length;
@@ -36,10 +39,10 @@ function mean(ticks, pick, count = 5) {
 
 export async function mount(root, context) {
   const { api, signal, link, go } = context;
-  const asked = context.query.get("since");
+  const requestedSince = context.query.get("since");
   const choices = context.hasPrometheus() ? [...RANGES, WEEK] : RANGES;
   const range = choices.find(([name]) => name === context.query.get("range")) ?? RANGES[0];
-  const view = { ticks: [], at: 0, range, history: null, since: SINCE.some(([since]) => since === asked) ? asked : "5m" };
+  const view = { ticks: [], at: 0, range, history: null, since: SINCE.some(([since]) => since === requestedSince) ? requestedSince : "5m" };
   const figures = h("div", { class: "figures" });
   const chart = h("div", { class: "chart" });
   const readout = h("div", { class: "readout" });
@@ -53,11 +56,11 @@ export async function mount(root, context) {
   const legend = h("div", { class: "legend" },
     h("span", {}, h("i", { class: "c-admitted" }), "admitted"), h("span", {}, h("i", { class: "c-denied" }), "denied"));
   /** Keeps the choices in the URL. */
-  const keep = () => go("now", [], { ...(view.range !== RANGES[0] && { range: view.range[0] }), ...(view.since !== "5m" && { since: view.since }) }, true);
+  const keepInUrl = () => go("now", [], { ...(view.range !== RANGES[0] && { range: view.range[0] }), ...(view.since !== "5m" && { since: view.since }) }, true);
   const since = segmented("Since", SINCE, view.since, (value) => {
     view.since = value;
-    keep();
-    top();
+    keepInUrl();
+    fetchTop();
   });
   const ranges = segmented("Range", choices.map(([name, , label]) => [name, label]), view.range[0], (name) => {
     view.range = choices.find(([known]) => known === name);
@@ -65,9 +68,9 @@ export async function mount(root, context) {
     drawSource();
     chart.chosen = null;
     put(readout);
-    keep();
+    keepInUrl();
     drawChart();
-    history();
+    fetchHistory();
   });
   choosable(chart, "Time", readOut);
   const topPath = (count) => `api/top?count=${count}${view.since === "start" ? "" : `&since=${view.since}`}`;
@@ -80,7 +83,7 @@ export async function mount(root, context) {
         h("div", { class: "panel-body stack tight decisions" }, figures, chart, readout, source)),
       h("div", { class: "stack two-thirds" },
         h("section", { class: "panel", "aria-labelledby": "denied" },
-          h("div", { class: "panel-head" }, h("h2", { id: "denied" }, "Denied most"), h("div", { class: "end row" }, since, exportButtons("denied", EXPORTED, () => api.get(topPath(1000), { signal })))),
+          h("div", { class: "panel-head" }, h("h2", { id: "denied" }, "Denied most"), h("div", { class: "end row" }, since, exportButtons("denied", EXPORT_COLUMNS, () => api.get(topPath(1000), { signal })))),
           denied),
         h("section", { class: "panel", "aria-labelledby": "by-policy" },
           h("div", { class: "panel-head" }, h("h2", { id: "by-policy" }, "By policy"), h("span", { class: "muted small" }, "a second, mean of 5 s")),
@@ -100,8 +103,7 @@ export async function mount(root, context) {
           h("div", { class: "panel-head" }, h("h2", { id: "waiting" }, "Waiting")), waiting))));
 
   function drawFigures(now) {
-    const at = (place) => mean(view.ticks, (tick) => tick.all[place]);
-    const [admitted, refused, shadowed, banned] = [at(0), at(1), at(2), at(3)];
+    const [admitted, refused, shadowed, banned] = [0, 1, 2, 3].map((index) => mean(view.ticks, (tick) => tick.all[index]));
     const all = admitted + refused;
     const figure = (value, label, colour) => h("div", { class: "figure" }, h("b", { class: colour }, value), h("span", {}, label));
     put(figures, figure(rate(admitted), "admitted / s", "c-admitted"), figure(rate(refused), "denied / s", "c-denied"),
@@ -111,17 +113,17 @@ export async function mount(root, context) {
   }
 
   /** Returns the intervals of the chart: live ones of a second, or those of the history. */
-  const intervals = () => (view.range[1] === LIVE ? view.ticks : view.history?.points ?? []);
+  const intervals = () => (view.range[1] === LIVE_MINUTES ? view.ticks : view.history?.points ?? []);
 
   function drawChart() {
     const [, minutes, label] = view.range;
-    const to = (minutes === LIVE ? view.at : view.history?.at) ?? view.at;
+    const to = (minutes === LIVE_MINUTES ? view.at : view.history?.at) ?? view.at;
     if (to === 0) return;
-    const step = minutes === LIVE ? 1000 : view.history?.step_ms ?? MINUTE;
+    const step = minutes === LIVE_MINUTES ? 1000 : view.history?.step_ms ?? MINUTE;
     // A gap without samples has no line.
-    const points = (place) => intervals().flatMap(({ at, all }, index, list) => [
-      ...(index > 0 && at - list[index - 1].at > 3 * step ? [[at - 1, null]] : []), [at, all[place]]]);
-    const most = Math.max(0, ...intervals().map(({ all }) => all[1]));
+    const points = (outcome) => intervals().flatMap(({ at, all }, index, list) => [
+      ...(index > 0 && at - list[index - 1].at > 3 * step ? [[at - 1, null]] : []), [at, all[outcome]]]);
+    const maximum = Math.max(0, ...intervals().map(({ all }) => all[1]));
     if (chart.chosen !== null && chart.chosen < to - minutes * MINUTE) {
       chart.chosen = null;
       put(readout);
@@ -129,11 +131,11 @@ export async function mount(root, context) {
     lines(chart, {
       from: to - minutes * MINUTE, to, height: 80,
       lines: [{ colour: "--admitted", points: points(0) }, { colour: "--denied", points: points(1) }],
-      description: `The last ${label}: at most ${rate(most)} denied a second`,
+      description: `The last ${label}: at most ${rate(maximum)} denied a second`,
     });
   }
 
-  /** Returns the keys that were denied most in a minute of the interval at a time. */
+  /** Returns the most denied keys of the interval that begins at `at`: those of its minute with the most denials of a key. */
   function keysAt(at) {
     const minutes = view.history.keys.filter(([minute]) => minute >= at - (at % MINUTE) && minute < at + view.history.step_ms);
     return minutes.map(([, keys]) => keys).toSorted((one, other) => other[0].denied - one[0].denied)[0] ?? [];
@@ -143,10 +145,10 @@ export async function mount(root, context) {
   function drawSource() {
     const { source: from, prometheus, why } = view.history ?? {};
     source.className = `small ${why ? "c-warn" : "muted"}`;
-    const line = view.range[1] === LIVE || !from ? "" : why ? `Prometheus at ${prometheus}: ${why}. Samples of the console are shown.`
+    const line = view.range[1] === LIVE_MINUTES || !from ? "" : why ? `Prometheus at ${prometheus}: ${why}. Samples of the console are shown.`
       : from === "prometheus" ? `From Prometheus at ${prometheus}; keys from the console's samples.`
         : from === "both" ? `From Prometheus at ${prometheus}; where it has none, and keys, from the console's samples.` : "From the console's samples.";
-    // A status that is set again would be read out again.
+    // Screen readers would read out a status that is set again.
     if (source.textContent !== line) put(source, line);
   }
 
@@ -157,7 +159,7 @@ export async function mount(root, context) {
     const [admitted, refused] = interval.all;
     const all = admitted + refused;
     const deniedBy = Object.entries(interval.policies).filter(([, rates]) => rates[1] > 0).sort(([, one], [, other]) => other[1] - one[1]).slice(0, 3);
-    const keys = view.range[1] === LIVE ? [] : keysAt(at).slice(0, 3);
+    const keys = view.range[1] === LIVE_MINUTES ? [] : keysAt(at).slice(0, 3);
     return put(readout, h("b", {}, instant(at)), h("span", { class: "c-admitted" }, `${rate(admitted)} admitted / s`),
       h("span", { class: "c-denied" }, `${rate(refused)} denied / s${all > 0 ? `, ${percent(refused / all)}` : ""}`),
       deniedBy.map(([name, rates]) => h("span", {}, policyLink(context, name), ` ${rate(rates[1])} denied / s`)),
@@ -168,10 +170,10 @@ export async function mount(root, context) {
   let historyTimer;
   signal.addEventListener("abort", () => clearTimeout(historyTimer));
   /** Loads the history of the chosen range, and again after each of its intervals. */
-  async function history() {
+  async function fetchHistory() {
     clearTimeout(historyTimer);
     const { range } = view;
-    if (range[1] === LIVE || signal.aborted) return;
+    if (range[1] === LIVE_MINUTES || signal.aborted) return;
     const answer = await api.get(`api/history?minutes=${range[1]}`, { signal }).catch(() => null);
     // Another range may have been chosen meanwhile.
     if (view.range !== range || signal.aborted) return;
@@ -180,32 +182,32 @@ export async function mount(root, context) {
       drawSource();
       drawChart();
     }
-    historyTimer = setTimeout(history, answer?.step_ms ?? 2000);
+    historyTimer = setTimeout(fetchHistory, answer?.step_ms ?? 2000);
   }
 
   function drawPolicies(now) {
     const busy = new Set(view.ticks.slice(-60).flatMap((tick) => Object.keys(tick.policies)));
     const rows = Object.keys(now.policies).map((name) => {
-      const at = (place) => mean(view.ticks, (tick) => tick.policies[name]?.[place]);
-      return { name, admitted: at(0), denied: at(1), shadowed: at(2), busy: busy.has(name), calls: now.policies[name].calls };
+      const [admitted, refused, shadowed] = [0, 1, 2].map((index) => mean(view.ticks, (tick) => tick.policies[name]?.[index]));
+      return { name, admitted, denied: refused, shadowed, busy: busy.has(name), calls: now.policies[name].calls };
     });
     rows.sort((one, other) => other.busy - one.busy || other.admitted + other.denied - one.admitted - one.denied || other.calls - one.calls || (one.name < other.name ? -1 : 1));
-    const shown = rows.slice(0, SHOWN);
+    const shown = rows.slice(0, MAX_POLICIES);
     const maximum = Math.max(0.001, ...view.ticks.slice(-60).flatMap((tick) => Object.values(tick.policies).map((counts) => counts[0] + counts[1])));
-    keyed(policies, shown, (row) => row.name, (first) => {
+    putKeyed(policies, shown, (row) => row.name, (first) => {
       const cells = { spark: h("td", { class: "wide" }), admitted: h("td", { class: "num c-admitted" }), denied: h("td", { class: "num c-denied" }), share: h("td", { class: "num wide" }), shadowed: h("td", { class: "num wide c-shadowed" }) };
       const row = h("tr", {}, h("td", {}, policyLink(context, first.name)), Object.values(cells));
-      return [row, (now) => {
-        const points = (place) => view.ticks.filter((tick) => tick.at > view.at - SPARK)
-          .map((tick) => [1 - (view.at - tick.at) / SPARK, Math.min(1, (tick.policies[now.name]?.[place] ?? 0) / maximum)]);
+      return [row, (policy) => {
+        const points = (index) => view.ticks.filter((tick) => tick.at > view.at - SPARK_MS)
+          .map((tick) => [1 - (view.at - tick.at) / SPARK_MS, Math.min(1, (tick.policies[policy.name]?.[index] ?? 0) / maximum)]);
         const picture = spark(points(0), "--admitted");
         picture.append(...spark(points(1), "--denied").children);
         put(cells.spark, picture);
-        cells.admitted.textContent = rate(now.admitted);
-        cells.denied.textContent = rate(now.denied);
-        const all = now.admitted + now.denied;
-        cells.share.textContent = all > 0 ? percent(now.denied / all) : "–";
-        cells.shadowed.textContent = now.shadowed > 0 ? rate(now.shadowed) : "–";
+        cells.admitted.textContent = rate(policy.admitted);
+        cells.denied.textContent = rate(policy.denied);
+        const all = policy.admitted + policy.denied;
+        cells.share.textContent = all > 0 ? percent(policy.denied / all) : "–";
+        cells.shadowed.textContent = policy.shadowed > 0 ? rate(policy.shadowed) : "–";
       }];
     });
     const more = (now.count ?? 0) - shown.length;
@@ -215,14 +217,14 @@ export async function mount(root, context) {
   }
 
   function drawNodes(now) {
-    keyed(nodes, now.nodes, (node) => node.name, () => {
+    putKeyed(nodes, now.nodes, (node) => node.name, () => {
       const cells = { name: h("td"), share: h("td", { class: "num" }), reply: h("td", { class: "num" }) };
       return [h("tr", {}, Object.values(cells)), (node) => {
-        const behind = (replica) => h("span", { class: `tag ${replica.state === "online" && replica.lag_s < 5 ? "" : "warn"}` },
+        const replicaTag = (replica) => h("span", { class: `tag ${replica.state === "online" && replica.lag_s < 5 ? "" : "warn"}` },
           `replica ${replica.name}: ${replica.state === "online" ? `${number(replica.behind)} bytes, ${duration(replica.lag_s * 1000)} behind` : replica.state}`);
         const tags = node.away !== undefined ? h("span", { class: "tag denied" }, `away: ${node.away}`)
           : [!node.agrees ? h("span", { class: "tag warn" }, "other policies than the rest") : now.nodes.length > 1 && h("span", { class: "tag good" }, "same policies"),
-            node.replicas.map(behind)];
+            node.replicas.map(replicaTag)];
         put(cells.name, h("div", { class: "stack tight" }, h("span", { class: "name" }, node.name), h("div", { class: "row" }, tags)));
         put(cells.share, node.away !== undefined ? "–" : h("span", {}, node.share === null ? "–" : percent(node.share)));
         cells.share.title = node.away === undefined ? `${rate(node.rate)} decisions a second` : "";
@@ -245,7 +247,7 @@ export async function mount(root, context) {
         waitingBody)), waitingFoot);
     }
     const rows = now.waiting.longest.toSorted((one, other) => other.longest_ms - one.longest_ms);
-    keyed(waitingBody, rows, (row) => JSON.stringify([row.node, row.db, row.key]), (first) => {
+    putKeyed(waitingBody, rows, (row) => JSON.stringify([row.node, row.db, row.key]), (first) => {
       const [calls, longest] = [h("td", { class: "num" }), h("td", { class: "num" })];
       return [h("tr", {}, h("td", {}, h("a", { class: "name", href: link("key", [first.key]) }, visible(first.key))), calls, longest), (row) => {
         calls.textContent = number(row.waiting);
@@ -256,9 +258,9 @@ export async function mount(root, context) {
   }
 
   let body = null;
-  // Relative to the longest bar. Rows are reused for later responses, so the maximum is kept outside.
+  // Denials of the longest bar. Rows are reused for later responses, so the maximum is kept outside of them.
   let maximum = 1;
-  async function top() {
+  async function fetchTop() {
     try {
       const rows = await api.get(`${topPath(20)}&minutes=${SPARK_MINUTES}`, { signal });
       if (rows.length === 0) {
@@ -269,55 +271,55 @@ export async function mount(root, context) {
         body = h("tbody");
         put(denied, h("div", { class: "scroll" }, h("table", { class: "table compact" },
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Denied"),
-            h("th", { scope: "col", class: "wide" }, `Last ${SPARK_MINUTES} min`), h("th", { scope: "col", class: "wide" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
+            h("th", { scope: "col", class: "wide" }, `Last ${SPARK_MINUTES} min`), h("th", { scope: "col", class: "wide" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "Actions")))), body)));
       }
       maximum = rows[0].denied;
-      return keyed(body, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
+      return putKeyed(body, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
         const count = h("span");
         const bar = h("i", { class: "full" });
         const policy = h("td", { class: "wide" });
         const narrowTrend = h("span", { style: { display: "contents" } });
         const narrowPolicy = h("span", { style: { display: "contents" } });
-        const by = h("div", { class: "narrow small" }, narrowTrend, narrowPolicy);
-        let drawn;
+        const narrow = h("div", { class: "narrow small" }, narrowTrend, narrowPolicy);
+        let drawnPolicy;
         const trend = h("td", { class: "wide" });
-        const at = (row) => link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) });
+        const linkOf = (row) => link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) });
         const key = h("a", { class: "name whole", title: visible(first.key) }, visible(first.key), first.item !== null && [" ", itemLabel(first.item)]);
-        const element = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, key, h("div", { class: "bar thin", "aria-hidden": "true" }, bar), by)),
+        const element = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, key, h("div", { class: "bar thin", "aria-hidden": "true" }, bar), narrow)),
           h("td", { class: "num" }, count), trend, policy,
           h("td", { class: "num" }, context.canChange() && first.item === null && h("button", { type: "button", class: "button small danger", onclick: () => banDialog(context, first.key) }, "Ban…",
             h("span", { class: "hidden" }, ` ${visible(first.key)}`))));
         return [element, (row) => {
-          key.href = at(row);
+          key.href = linkOf(row);
           count.textContent = compact(row.denied);
           count.title = row.error > 0 ? `at most ${number(row.error)} too many` : "";
           bar.style.width = `${(row.denied / maximum) * 100}%`;
-          put(trend, sparkOf(row.minutes));
-          put(narrowTrend, sparkOf(row.minutes));
+          put(trend, denialSpark(row.minutes));
+          put(narrowTrend, denialSpark(row.minutes));
           // A link that is drawn again would lose its focus.
-          if (drawn === row.policy) return;
-          drawn = row.policy;
-          for (const place of [policy, narrowPolicy]) put(place, row.policy === null ? h("span", { class: "muted" }, "none") : policyLink(context, row.policy));
+          if (drawnPolicy === row.policy) return;
+          drawnPolicy = row.policy;
+          for (const cell of [policy, narrowPolicy]) put(cell, row.policy === null ? h("span", { class: "muted" }, "none") : policyLink(context, row.policy));
         }];
       });
     } catch (error) {
-      if (!signal.aborted && body === null) put(denied, failed(error));
+      if (!signal.aborted && body === null) put(denied, errorNotice(error));
       return undefined;
     }
   }
 
-  async function now() {
+  async function fetchNow() {
     const answer = await api.get(`api/now?since=${view.ticks.at(-1)?.at ?? 0}`, { signal });
-    view.ticks = [...view.ticks, ...answer.ticks].filter((tick) => tick.at > answer.at - LIVE * MINUTE - 2000);
+    view.ticks = [...view.ticks, ...answer.ticks].filter((tick) => tick.at > answer.at - LIVE_MINUTES * MINUTE - 2000);
     view.at = answer.at;
     drawFigures(answer);
-    if (view.range[1] === LIVE) drawChart();
+    if (view.range[1] === LIVE_MINUTES) drawChart();
     drawPolicies(answer);
     drawNodes(answer);
     drawWaiting(answer);
   }
 
-  repeat(2000, signal, top);
-  repeat(1000, signal, now);
-  history();
+  repeat(2000, signal, fetchTop);
+  repeat(1000, signal, fetchNow);
+  fetchHistory();
 }

@@ -55,9 +55,9 @@ export async function mount(root, context) {
     if (states.length !== lanes.length) return;
     const at = now / 1e6;
     const before = at - span() - 2;
-    lanes.forEach((lane, place) => {
-      for (const [when, answers] of calls) lane.history.call(when / 1e6, answers[place], scene.cost, scene.window);
-      lane.history.tick(at, states[place]);
+    lanes.forEach((lane, index) => {
+      for (const [when, answers] of calls) lane.history.call(when / 1e6, answers[index], scene.cost, scene.window);
+      lane.history.tick(at, states[index]);
       lane.history.forget(before, scene.window);
     });
     for (const [when] of calls) traffic.calls.push([when / 1e6, 0]);

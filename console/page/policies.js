@@ -1,20 +1,21 @@
 // Views of the list of policies and of a single policy.
 import { deleteDialog, editDialog, scaleDialog } from "./change.js";
-import { copy, empty, failed, loading, policyLink } from "./dialog.js";
-import { h, keyed, put, repeat } from "./dom.js";
+import { copy, empty, errorNotice, loading, policyLink } from "./dialog.js";
+import { h, putKeyed, put, repeat } from "./dom.js";
 import { exportButtons } from "./export.js";
 import { compact, duration, number, percent, visible } from "./format.js";
 import { itemLabel } from "./key.js";
 import { isSketch, lines } from "./specs.js";
 
+/** Number of policies that are shown at first, and more after each click. */
 const STEP = 100;
 /** Columns of an export. */
-const EXPORTED = ["name", "specs", "scale", "scale_ms", "version", "calls", "admitted", "denied", "near", "shadow_denied", "banned", "repeated"];
+const EXPORT_COLUMNS = ["name", "specs", "scale", "scale_ms", "version", "calls", "admitted", "denied", "near", "shadow_denied", "banned", "repeated"];
 
 const limitList = (specs) => h("ul", { class: "limits" }, lines(specs).map((line) => h("li", {}, line.description,
   line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && h("span", { class: "tag shadowed" }, "shadow"))));
 
-/** Formats a scale: × 1.5 for 9 min more, or an empty text for 1. */
+/** Creates the tag of a scaled policy, "× 1.5 · 9 min more". Returns null for a scale of 1. */
 export function scaleTag(policy) {
   if (policy.scale === 1) return null;
   const left = policy.scale_ms < 0 ? "until changed" : `${duration(policy.scale_ms)} more`;
@@ -38,28 +39,28 @@ export async function mount(root, context) {
 async function mountList(root, context) {
   const { api, signal, link, go } = context;
   const view = { policies: null, shown: STEP, digest: null, text: context.query.get("search") ?? "", order: "name" };
-  const search = h("input", { class: "input mono", type: "search", "data-search": true, "aria-label": "Search policies", placeholder: "Search names and limits", value: view.text, oninput: () => { view.text = search.value; view.shown = STEP; draw(); keep(); } });
+  const search = h("input", { class: "input mono", type: "search", "data-search": true, "aria-label": "Search policies", placeholder: "Search names and limits", value: view.text, oninput: () => { view.text = search.value; view.shown = STEP; draw(); keepInUrl(); } });
   const count = h("span", { class: "muted small", role: "status" });
   const body = h("tbody");
   const more = h("div", { class: "panel-foot" });
   const sorts = new Map();
-  const head = (text, order, more = "") => {
-    const cell = h("th", { scope: "col", class: more }, h("button", { type: "button", onclick: () => { view.order = order; draw(); keep(); } }, text));
+  const sortableHead = (text, order, more = "") => {
+    const cell = h("th", { scope: "col", class: more }, h("button", { type: "button", onclick: () => { view.order = order; draw(); keepInUrl(); } }, text));
     sorts.set(order, cell);
     return cell;
   };
   const area = h("div", {}, loading());
   /** Keeps the search and the order in the URL. */
-  const keep = () => go("policies", [], { ...(view.text && { search: view.text }), ...(view.order !== "name" && { sort: view.order }) }, true);
+  const keepInUrl = () => go("policies", [], { ...(view.text && { search: view.text }), ...(view.order !== "name" && { sort: view.order }) }, true);
   put(root,
     h("div", { class: "head" }, h("h1", {}, "Policies"), count, h("div", { class: "row end grow-narrow" }, search,
-      exportButtons("policies", EXPORTED, async () => matching().map(({ counts, ...policy }) => ({ ...policy, ...counts }))),
+      exportButtons("policies", EXPORT_COLUMNS, async () => matching().map(({ counts, ...policy }) => ({ ...policy, ...counts }))),
       context.canChange() && h("button", { type: "button", class: "button primary", onclick: () => create() }, "New policy"))),
     h("section", { class: "panel", "aria-label": "Policies" }, area, more));
   const table = h("div", { class: "scroll" }, h("table", { class: "table policies" },
-    h("thead", {}, h("tr", {}, head("Name", "name"), h("th", { scope: "col", class: "wide" }, "Limits"),
-      head("Calls", "calls", "num wide"), head("Admitted", "admitted", "num wide"), head("Denied", "denied", "num"), h("th", { scope: "col", class: "num wide" }, "Share denied"),
-      head("Shadow would deny", "shadow_denied", "num wide"), context.canChange() && h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body));
+    h("thead", {}, h("tr", {}, sortableHead("Name", "name"), h("th", { scope: "col", class: "wide" }, "Limits"),
+      sortableHead("Calls", "calls", "num wide"), sortableHead("Admitted", "admitted", "num wide"), sortableHead("Denied", "denied", "num"), h("th", { scope: "col", class: "num wide" }, "Share denied"),
+      sortableHead("Shadow would deny", "shadow_denied", "num wide"), context.canChange() && h("th", { scope: "col" }, h("span", { class: "hidden" }, "Actions")))), body));
   more.hidden = true;
   if (sorts.has(context.query.get("sort"))) view.order = context.query.get("sort");
 
@@ -87,16 +88,16 @@ async function mountList(root, context) {
       return;
     }
     if (area.firstChild !== table) put(area, table);
-    keyed(body, found.slice(0, view.shown), (policy) => policy.name, (first) => {
-      let now = first;
+    putKeyed(body, found.slice(0, view.shown), (policy) => policy.name, (first) => {
+      let current = first;
       const cells = { limits: h("td", { class: "wide" }), calls: h("td", { class: "num wide" }), admitted: h("td", { class: "num wide" }), denied: h("td", { class: "num" }), share: h("td", { class: "num wide" }), shadow: h("td", { class: "num wide c-shadowed" }) };
       const narrow = h("div", { class: "narrow small muted" });
       const scale = h("span");
       const row = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, h("div", { class: "row" }, policyLink(context, first.name), scale), narrow)),
-        Object.values(cells), context.canChange() && h("td", {}, h("div", { class: "row tools" }, tools(context, () => now, fetchAll))));
+        Object.values(cells), context.canChange() && h("td", {}, h("div", { class: "row tools" }, tools(context, () => current, fetchAll))));
       let specs = null;
       return [row, (policy) => {
-        now = policy;
+        current = policy;
         if (specs !== policy.specs) {
           put(cells.limits, limitList(policy.specs));
           put(narrow, limitList(policy.specs));
@@ -118,7 +119,7 @@ async function mountList(root, context) {
       view.policies = await api.get("api/policies", { signal });
       draw();
     } catch (error) {
-      if (!signal.aborted && view.policies === null) put(area, failed(error));
+      if (!signal.aborted && view.policies === null) put(area, errorNotice(error));
     }
   }
 
@@ -135,11 +136,11 @@ async function mountList(root, context) {
     for (const policy of view.policies) policy.counts = policies[policy.name] ?? policy.counts;
     return draw();
   });
-  const named = context.query.get("set");
-  if (named !== null && context.canChange()) {
+  const nameToSet = context.query.get("set");
+  if (nameToSet !== null && context.canChange()) {
     go("policies", [], {}, true);
-    const stored = await api.get(`api/policies/${api.segment(named)}`, { signal }).catch(() => null);
-    const changed = await editDialog(context, stored ?? { name: named, version: null, specs: "" }, context.query.get("specs") ?? "");
+    const stored = await api.get(`api/policies/${api.segment(nameToSet)}`, { signal }).catch(() => null);
+    const changed = await editDialog(context, stored ?? { name: nameToSet, version: null, specs: "" }, context.query.get("specs") ?? "");
     if (changed) await fetchAll();
   }
 }
@@ -175,7 +176,7 @@ async function mountPolicy(root, context, name) {
       if (error.status === 404) {
         policy = null;
         put(body, h("div", { class: "panel" }, empty("There is no such policy", h("a", { href: link("policies") }, "All policies"))));
-      } else if (policy === null) put(body, failed(error));
+      } else if (policy === null) put(body, errorNotice(error));
       return;
     }
     const { counts } = policy;
@@ -190,7 +191,7 @@ async function mountPolicy(root, context, name) {
       return put(denied, empty("Nobody in the last hour"));
     }
     if (list === null) put(denied, (list = h("ul", { class: "choices" })));
-    return keyed(list, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
+    return putKeyed(list, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
       const count = h("span", { class: "num muted" });
       const address = link("key", [first.key], { policy: name, ...(first.item !== null && { item: first.item }) });
       return [h("li", {}, h("a", { class: "name", href: address }, visible(first.key), first.item !== null && [" ", itemLabel(first.item)]), count),

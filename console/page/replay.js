@@ -5,7 +5,7 @@ import { h, put } from "./dom.js";
 import { number, percent, visible } from "./format.js";
 import { addShadow, isSketch } from "./specs.js";
 
-const LONGEST = 16 * 1024 * 1024;
+const MAX_LOG_BYTES = 16 * 1024 * 1024;
 const SUGGESTIONS = ["FIXED 100 1m", "SLIDING 100 1m STRICT", "TOKENBUCKET 20 100 1m", "LEAKYBUCKET 20 100 1m", "SLIDINGLOG 100 1m",
   "TOKENBUCKET 10 10 1s FIXED 1000 1d"];
 
@@ -38,8 +38,8 @@ export async function mount(root, context) {
   const limit = h("input", { class: "input mono", value: query.get("limit") ?? "FIXED 100 1m", list: "rp-limits", spellcheck: "false", autocomplete: "off", required: true });
   const goal = h("input", { class: "input", type: "number", min: 0, max: 100, step: "any", value: query.get("goal") ?? "1" });
   const late = h("input", { class: "input mono", value: query.get("late") ?? "0", spellcheck: "false" });
-  const names = Object.fromEntries(["key", "time", "cost", "trusted"].map((name) => [name, h("input", { class: "input mono", value: query.get(name) ?? "", spellcheck: "false" })]));
-  const go = h("button", { class: "button primary", type: "submit" }, "Replay");
+  const fieldInputs = Object.fromEntries(["key", "time", "cost", "trusted"].map((name) => [name, h("input", { class: "input mono", value: query.get(name) ?? "", spellcheck: "false" })]));
+  const submit = h("button", { class: "button primary", type: "submit" }, "Replay");
   const result = h("div", { class: "rp-result", "aria-live": "polite", "aria-busy": "false" });
 
   function choose(chosenFile) {
@@ -66,11 +66,11 @@ export async function mount(root, context) {
         field("May deny at most, in % of the calls", goal, "the smallest such limit is searched")),
       h("details", {}, h("summary", {}, "More"),
         h("div", { class: "rp-options rp-more" },
-          field("Lines may be late by", late, "10s, for logs with the begin of each request"),
-          field("Field of the key", names.key, "of JSON lines: request.remote_ip"),
-          field("Field of the time", names.time), field("Field of the cost", names.cost),
-          field("Trusted proxies", names.trusted, "whose X-Forwarded-For counts: 10.0.0.0/8, with commas several"))),
-      h("div", { class: "row" }, go)));
+          field("Lines may be late by", late, "10s, for logs with the start time of each request"),
+          field("Field of the key", fieldInputs.key, "of JSON lines: request.remote_ip"),
+          field("Field of the time", fieldInputs.time), field("Field of the cost", fieldInputs.cost),
+          field("Trusted proxies", fieldInputs.trusted, "whose X-Forwarded-For counts: 10.0.0.0/8, or several with commas"))),
+      h("div", { class: "row" }, submit)));
 
   put(root, h("div", { class: "head" }, h("h1", {}, "Replay"),
     h("span", { class: "muted" }, "Who would have been denied by a limit, before it is set")),
@@ -80,21 +80,21 @@ export async function mount(root, context) {
   async function run() {
     const options = { limit: limit.value.trim(), goal: `${goal.value || 0}%` };
     if (late.value.trim()) options.late = late.value.trim();
-    for (const [name, input] of Object.entries(names)) if (input.value.trim()) options[name] = input.value.trim();
+    for (const [name, input] of Object.entries(fieldInputs)) if (input.value.trim()) options[name] = input.value.trim();
     const log = file ?? new Blob([text.value]);
     if (log.size === 0) {
       put(result, h("div", { class: "notice warn" }, "There is no log: paste one, choose a file, or use the example."));
       text.focus();
       return;
     }
-    if (log.size > LONGEST) {
+    if (log.size > MAX_LOG_BYTES) {
       const words = `ratelimit-console replay ${file ? file.name : "LOG"} --limit '${options.limit}' --goal ${options.goal}`;
       put(result, h("div", { class: "notice warn" }, "The log is longer than 16 MB. The command line reads logs of any length:",
         h("code", { class: "code" }, words), copy(words)));
       return;
     }
     context.go("replay", [], { ...options, goal: goal.value }, true);
-    go.disabled = true;
+    submit.disabled = true;
     result.setAttribute("aria-busy", "true");
     put(result, loading());
     try {
@@ -104,7 +104,7 @@ export async function mount(root, context) {
       if (signal.aborted) return;
       put(result, h("div", { class: "notice error", role: "alert" }, error.message));
     } finally {
-      go.disabled = false;
+      submit.disabled = false;
       result.setAttribute("aria-busy", "false");
     }
   }
@@ -123,7 +123,7 @@ export async function mount(root, context) {
           h("div", { class: "bar rp-share", role: "img", "aria-label": `${percent(share)} denied` },
             h("i", { style: { width: `${(1 - share) * 100}%` } }), h("i", { class: "full", style: { left: `${(1 - share) * 100}%`, width: `${share * 100}%` } })),
           h("p", { class: "muted small" }, `${replay.first} to ${replay.last}`),
-          skipped(replay), h("div", { class: "row" }, shadow(replay.limit)))),
+          skipped(replay), h("div", { class: "row" }, shadowButton(replay.limit)))),
       h("section", { class: "panel half", "aria-label": "The smallest limit" },
         h("div", { class: "panel-head" }, h("h2", {}, `The smallest that denies at most ${replay.goal}`)),
         h("div", { class: "panel-body stack" }, smallest(replay))),
@@ -139,12 +139,12 @@ export async function mount(root, context) {
       h("p", { class: "muted small" }, `It denies ${number(replay.smallest_denied)} calls, ${percent(replay.smallest_denied / replay.calls)}.`),
       h("div", { class: "row" },
         h("button", { class: "button small", type: "button", onclick: () => { limit.value = replay.smallest; run(); toast("Replaying the smallest limit"); } }, "Replay it"),
-        shadow(replay.smallest), copy(replay.smallest, "Copy the limit"), copy(words, "Copy as a policy")),
+        shadowButton(replay.smallest), copy(replay.smallest, "Copy the limit"), copy(words, "Copy as a policy")),
     ];
   }
 
-  /** Adds the limits to a policy in shadow mode, to count what they would deny of live traffic. */
-  function shadow(specs) {
+  /** Creates the button that adds limits to a policy in shadow mode, to count what they would deny of live traffic. */
+  function shadowButton(specs) {
     return context.canChange() && h("button", { class: "button small", type: "button", onclick: () => setInShadow(specs) }, "Set in shadow mode…");
   }
 

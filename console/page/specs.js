@@ -143,7 +143,7 @@ export function consequences(before, after) {
       : "Calls on the key of the sketch get an error until all of it has recovered: other limits need other keys.");
     return warnings;
   }
-  if (was && sketched(is) && was.limits[0].options.join() !== is.limits[0].options.join()) warnings.push("A key that is there keeps its size.");
+  if (was && sketched(is) && was.limits[0].options.join() !== is.limits[0].options.join()) warnings.push("An existing key keeps its size.");
   for (const limit of was ? is.limits : []) {
     const same = was.limits.find((old) => (limit.name ? old.name === limit.name && old.algorithm === limit.algorithm : !old.name && old.algorithm === limit.algorithm));
     if (!same) warnings.push(`“${describe(limit)}” starts empty: earlier usage does not count for it.`);
@@ -157,7 +157,7 @@ export function consequences(before, after) {
   return warnings;
 }
 
-/** Adds the limits of `tried` to a policy in shadow mode. A limit gets a name if the policy has another of the same algorithm. */
+/** Adds the limits of `tried` to a policy in shadow mode. A limit gets a name if the policy has an unnamed one of its algorithm. */
 export function addShadow(specs, tried) {
   const [policy, added] = [parse(specs), parse(tried)];
   if (!policy || !added) return specs;

@@ -12,7 +12,7 @@ export function colours() {
 }
 
 /** Clears a canvas and scales it to the pixels of the screen. Returns its context, width and height. */
-export function cleared(canvas) {
+function clearCanvas(canvas) {
   const ratio = window.devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
@@ -25,19 +25,24 @@ export function cleared(canvas) {
   return { pen, width, height };
 }
 
-const CURVES = 74; // Height of the upper part with the curves.
-const BRICK = 5;
+/** Height of the upper part with the curves, in pixels. */
+const CURVES_HEIGHT = 74;
+/** Maximum height of a brick in pixels. */
+const BRICK_HEIGHT = 5;
 
-/** Draws the history: usage and passed calls in the upper part, single calls in the lower part. Time goes from left to right; `now` is at the right end once the picture is full. */
+/**
+ * Draws the history: usage and passed calls in the upper part, single calls in the lower part. Time goes from left to right;
+ * `now` is at the right end once the picture is full.
+ */
 export function timeline(canvas, lane, { now, span, window, limit, colour }) {
-  const { pen, width, height } = cleared(canvas);
+  const { pen, width, height } = clearCanvas(canvas);
   const from = Math.max(0, now - span);
   const x = (at) => ((at - from) / span) * width;
   const { history } = lane;
-  const rate = lane.algorithm.id !== "concurrency";
+  const hasRate = lane.algorithm.id !== "concurrency";
   const top = Math.max(limit, history.state?.limit ?? 0, 1) * 2.05;
-  const base = CURVES - 0.5;
-  const y = (value) => base - (Math.min(value, top) / top) * (CURVES - 4);
+  const base = CURVES_HEIGHT - 0.5;
+  const y = (value) => base - (Math.min(value, top) / top) * (CURVES_HEIGHT - 4);
 
   // Grid lines at round numbers of seconds.
   const step = [1, 2, 5, 10, 30, 60, 120].find((seconds) => (seconds / span) * width > 44) ?? 300;
@@ -48,8 +53,8 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
     pen.fillRect(Math.round(x(at)), 0, 1, height - 12);
     pen.fillStyle = colour.muted;
     const label = `${at} s`;
-    const place = x(at) + 3;
-    if (place + pen.measureText(label).width < width) pen.fillText(label, place, height);
+    const labelX = x(at) + 3;
+    if (labelX + pen.measureText(label).width < width) pen.fillText(label, labelX, height);
   }
 
   // Beginning and end of windows.
@@ -78,7 +83,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   }
 
   // Units passed within the last window, regardless of the algorithm. Red above the limit.
-  if (rate) {
+  if (hasRate) {
     const steps = history.trailing(from, now, window);
     let last = [from, history.within(from, window)];
     pen.lineWidth = 1.75;
@@ -117,7 +122,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
 
   // A brick for each call. Calls of the same instant are stacked.
   const floor = height - 14;
-  const room = floor - CURVES - 4;
+  const room = floor - CURVES_HEIGHT - 4;
   const column = Math.max(3, Math.min(7, width / 90));
   const columns = new Map();
   for (const [at, answer] of history.calls) {
@@ -128,7 +133,7 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   }
   for (const [place, answers] of columns) {
     const left = ((place * column) / width) * span;
-    const brick = Math.min(BRICK, room / answers.length);
+    const brick = Math.min(BRICK_HEIGHT, room / answers.length);
     answers.forEach((answer, index) => {
       const kind = outcome(answer);
       const bottom = floor - index * brick;
@@ -150,9 +155,9 @@ export function timeline(canvas, lane, { now, span, window, limit, colour }) {
   }
 }
 
-/** Draws the stored state as the metaphor of the algorithm. */
+/** Draws the stored state as the picture of the algorithm. */
 export function drawState(canvas, lane, { now, window, limit, colour, reducedMotion }) {
-  const { pen, width, height } = cleared(canvas);
+  const { pen, width, height } = clearCanvas(canvas);
   const { state, charges } = { state: lane.history.state, charges: lane.history.charges };
   if (!state) return;
   const used = Math.max(0, state.limit - state.left);
@@ -218,7 +223,7 @@ function cells({ pen, box, used, state, now, window, colour }) {
   if (open) pen.fillRect(box.x, y, box.w * Math.min(1, (now - start) / window), 4);
 }
 
-/** Draws places, some of which are taken. */
+/** Draws the units of a concurrency limit. Those in use are filled. */
 function seats({ pen, box, state, used, colour }) {
   grid(pen, box, Math.max(1, Math.round(state.limit)), Math.round(used), colour.shadowed, colour);
 }
@@ -267,7 +272,7 @@ function slider({ pen, box, state, now, window, limit, colour }) {
   pen.textAlign = "left";
 }
 
-/** Draws 60 slots as a ring, each with its count. The hand is at the current time. */
+/** Draws 61 slots as a ring, each with its count: as many as a window of 60 slots overlaps. The hand is at the current time. */
 function slots({ pen, box, charges, now, window, limit, colour }) {
   const width = window / 60;
   const counts = new Array(61).fill(0);
@@ -315,7 +320,7 @@ function log({ pen, box, charges, now, window, colour }) {
   }
 }
 
-/** Draws the four cells of an address. The emptiest, which decides, is highlighted. */
+/** Draws the four cells of an address. The emptiest cell decides, and is highlighted. */
 function rows({ pen, box, state, colour }) {
   const emptiest = Math.max(...state.cells);
   const chosen = state.cells.indexOf(emptiest);

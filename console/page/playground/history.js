@@ -1,6 +1,6 @@
 // History of a simulated limit for the visible time, and the units passed within any window.
 
-/** Kinds of decisions: passed at once, delayed, denied for a time, or never passing. */
+/** Returns the outcome of a decision: the delay in milliseconds, the negated wait of a denial, or null if it never passes. */
 export const outcome = (answer) => (answer === null || answer < 0 ? "denied" : answer > 0 ? "held" : "admitted");
 
 export class History {
@@ -36,8 +36,8 @@ export class History {
   /** Returns the units passed within the window that ends at `at`. */
   within(at, window) {
     let sum = 0;
-    for (let place = this.charges.length - 1; place >= 0; place -= 1) {
-      const [charged, cost] = this.charges[place];
+    for (let index = this.charges.length - 1; index >= 0; index -= 1) {
+      const [charged, cost] = this.charges[index];
       if (charged <= at - window + 1e-9) break;
       if (charged <= at) sum += cost;
     }
@@ -76,11 +76,11 @@ export class History {
     changes.sort((left, right) => left[0] - right[0] || left[1] - right[1]);
     const steps = [];
     let sum = 0;
-    changes.forEach(([at, change], place) => {
+    changes.forEach(([at, change], index) => {
       sum += change;
-      // Only the last sum of each instant.
-      const more = place + 1 < changes.length && changes[place + 1][0] - at < 1e-6;
-      if (at <= to && !more) steps.push([Math.max(at, from), sum]);
+      // Only the last sum of an instant is a step.
+      const hasMore = index + 1 < changes.length && changes[index + 1][0] - at < 1e-6;
+      if (at <= to && !hasMore) steps.push([Math.max(at, from), sum]);
     });
     return steps;
   }

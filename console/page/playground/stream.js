@@ -1,7 +1,7 @@
 // Stream of a simulation: server-sent events, read by fetch because EventSource cannot send the token.
 
-/** Calls `heard(event, data)` for each event until the stream ends or the signal aborts. */
-export async function events(response, listener) {
+/** Calls `listener(name, data)` for each event until the stream ends or the signal aborts. */
+async function readEvents(response, listener) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -42,7 +42,7 @@ export function connect({ api, signal, settings, onStart, onTick, onError }) {
         const response = await api.request("api/playground", {
           method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(settings()), signal: current.signal,
         });
-        await events(response, (name, data) => {
+        await readEvents(response, (name, data) => {
           if (current.signal.aborted) return;
           if (name === "scene") {
             id = data.id;
@@ -66,9 +66,9 @@ export function connect({ api, signal, settings, onStart, onTick, onError }) {
     if (changing || id === null) return;
     changing = true;
     while (change !== null && id !== null) {
-      const now = change;
+      const sent = change;
       change = null;
-      await api.post(`api/playground/${id}`, now, { signal }).catch((error) => {
+      await api.post(`api/playground/${id}`, sent, { signal }).catch((error) => {
         if (!signal.aborted && error.status !== 404) onError(error);
       });
     }
