@@ -1,10 +1,10 @@
-"""Servers with the module, under a clock that tests set, and consoles before them."""
+"""Servers with the module, under a clock that tests set, and consoles connected to them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from running import BINARY, ConsoleProcess
+from console_process import BINARY, ConsoleProcess
 
 pytest_plugins = ["support.fixtures", "support.program_fixtures"]
 
@@ -16,6 +16,6 @@ def pytest_configure() -> None:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., ConsoleProcess]]:
-    """Start consoles that end with the test."""
+    """Starts consoles, which end with the test."""
     with ExitStack() as consoles:
-        yield lambda *words, **more: consoles.enter_context(ConsoleProcess(*words, **more))
+        yield lambda *args, **kwargs: consoles.enter_context(ConsoleProcess(*args, **kwargs))

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from asking import TOKENS, Console
-from running import ConsoleProcess
+from api_client import TOKENS, Console
+from console_process import ConsoleProcess
 
 from support.server import Server
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
-from running import REPOSITORY
+from console_process import REPOSITORY
 
 from support import poll
 from support.ports import reserve_port
@@ -22,16 +22,16 @@ BINARY = Path(
 
 
 class GatewayProcess:
-    """Process of a gateway before a server, as a context manager."""
+    """Process of a gateway of a server, as a context manager."""
 
     def __init__(self, server: int, *options: str | Path) -> None:
         self._owned = ExitStack()
         grpc, self.port = (reserve_port(self._owned) for _ in range(2))
         addresses = ["--grpc", f"127.0.0.1:{grpc}", "--http", f"127.0.0.1:{self.port}"]
-        # Metrics are not cached, so that each read sees the present.
-        others = ["--metrics-cache", "0s", "--drain", "0s", "--timeout", "5s"]
+        # Metrics are not cached, so that each read has the present values.
+        timing = ["--metrics-cache", "0s", "--drain", "0s", "--timeout", "5s"]
         server_words = ["--server", f"redis://127.0.0.1:{server}"]
-        self._words = [BINARY, "serve", *server_words, *addresses, *others, *options]
+        self._words = [BINARY, "serve", *server_words, *addresses, *timing, *options]
         self.name = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.name}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -69,7 +69,7 @@ class GatewayProcess:
             with error:
                 return error.code
 
-    def outage(self) -> bool:
+    def has_outage(self) -> bool:
         """Returns `True` if the gateway knows that a server is away."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as response:
             return b"\nratelimit_gateway_outage 1\n" in response.read()

@@ -20,15 +20,15 @@ class PrometheusStub(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.all: Series = []
+        self.all_calls: Series = []
         self.policies: Series = []
         # Seconds between two samples, if there are recent ones.
         self.interval: int | None = 15
         # Status and error in place of answers.
         self.failure: tuple[int, dict[str, str]] | None = None
-        # Requests wait for this.
-        self.answering = threading.Event()
-        self.answering.set()
+        # Requests wait until it is set.
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.requests: list[tuple[str, dict[str, str], str | None]] = []
         self.scheme = "http"
 
@@ -46,7 +46,7 @@ class PrometheusStub(ThreadingHTTPServer):
         """Ignores clients that reject the certificate or do not wait."""
 
     def queries(self) -> list[dict[str, str]]:
-        """Takes the arguments of the range queries since the last time, sorted by their queries."""
+        """Returns the arguments of range queries since the last call, that of all calls first."""
         taken, self.requests = self.requests, []
         ranges = [arguments for path, arguments, _ in taken if path.endswith("/query_range")]
         return sorted(ranges, key=lambda arguments: arguments["query"], reverse=True)
@@ -62,7 +62,7 @@ class PrometheusStub(ThreadingHTTPServer):
                 result = [{"metric": {}, "values": [[time + 0.125, "7"] for time in times]}]
             data = {"resultType": "matrix", "result": result}
             return 200, {"status": "success", "data": data}
-        series = self.all if arguments["query"].startswith("sum by (key)") else self.policies
+        series = self.all_calls if arguments["query"].startswith("sum by (key)") else self.policies
         start, end, step = (int(arguments[name]) for name in ("start", "end", "step"))
         result = []
         for labels, values in series:
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         arguments = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         self.server.requests.append((parts.path, arguments, self.headers["Authorization"]))
-        self.server.answering.wait()
+        self.server.may_answer.wait()
         status, answer = self.server.answer(parts.path, arguments)
         body = json.dumps(answer).encode()
         self.send_response(status)
@@ -105,6 +105,6 @@ def prometheus_stub(tls: Path | None = None) -> Iterator[PrometheusStub]:
         try:
             yield stub
         finally:
-            stub.answering.set()
+            stub.may_answer.set()
             stub.shutdown()
             thread.join()

@@ -4,14 +4,13 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from browsing import MILLISECONDS, NEEDED, Visit, browser, expect, process, visit
+from browser_page import NEEDS_CHROMIUM, Visit, browser, expect, process, visit
+from console_process import ConsoleProcess
 from redis import Redis
-from running import ConsoleProcess
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-pytestmark = [pytest.mark.browser, NEEDED]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
 __all__ = ["browser", "process", "visit"]
-SECONDS = MILLISECONDS
 
 
 def test_operator_finds_and_bans_the_most_denied_key(
@@ -23,32 +22,32 @@ def test_operator_finds_and_bans_the_most_denied_key(
         redis.execute_command("RL.LIMIT", "login:10.0.0.7", "login")
     page = visit().open("now")
     row = page.get_by_role("row").filter(has_text="login:10.0.0.7")
-    expect(row).to_contain_text("7", timeout=SECONDS)
+    expect(row).to_contain_text("7")
     expect(row.get_by_role("link", name="login", exact=True)).to_be_visible()
     row.get_by_role("link", name="login:10.0.0.7").click()
-    expect(page.get_by_text("5 of 5")).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_text("5 of 5")).to_be_visible()
     page.get_by_role("button", name="Ban…", exact=True).click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Every call on this key is denied until")
     dialog.get_by_role("button", name="Ban", exact=True).click()
-    expect(page.get_by_text("Banned until", exact=False).first).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_text("Banned until", exact=False).first).to_be_visible()
     assert redis.execute_command("RL.LIMIT", "login:10.0.0.7", "login")[3] == 3_600_000
     page.get_by_role("link", name="Policies", exact=True).click()
     row = page.get_by_role("row").filter(has_text="plan:free")
     row.get_by_role("button", name="Scale…").click()
     expect(dialog).to_contain_text("150 per min")
     dialog.get_by_role("button", name="Apply").click()
-    expect(row).to_contain_text("\N{MULTIPLICATION SIGN} 1.5", timeout=SECONDS)
+    expect(row).to_contain_text("\N{MULTIPLICATION SIGN} 1.5")
     (scaled,) = [row for row in redis.execute_command("RL.POLICYLIST") if row[0] == "plan:free"]
     assert scaled[3:] == ["1.5", 600_000]
 
 
 def test_shadow_limit_is_set_by_keyboard(visit: Callable[..., Visit], redis: Redis) -> None:
     page = visit().open("now")
-    expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible()
     page.keyboard.press("g")
     page.keyboard.press("p")
-    expect(page.get_by_text("No policies yet")).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_text("No policies yet")).to_be_visible()
     page.get_by_role("button", name="New policy").focus()
     page.keyboard.press("Enter")
     page.keyboard.type("login")
@@ -59,7 +58,7 @@ def test_shadow_limit_is_set_by_keyboard(visit: Callable[..., Visit], redis: Red
     expect(dialog).to_contain_text("denials are counted and not enforced")
     dialog.get_by_label("Name", exact=True).first.focus()
     page.keyboard.press("Enter")
-    expect(dialog).to_be_hidden(timeout=SECONDS)
+    expect(dialog).to_be_hidden()
     expect(page.get_by_role("row").filter(has_text="login")).to_contain_text("100 per min")
     assert redis.execute_command("RL.POLICYLIST")[0][2] == "FIXED 100 1m SHADOW"
 
@@ -73,12 +72,12 @@ def test_concurrent_edit_must_be_confirmed(
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Limit", exact=False).first.fill("7")
     policy("plan", "FIXED 6 1m")
-    expect(dialog).to_contain_text("Somebody has changed this policy meanwhile", timeout=SECONDS)
+    expect(dialog).to_contain_text("Somebody has changed this policy meanwhile")
     expect(dialog.get_by_role("button", name="Apply")).to_be_disabled()
     dialog.get_by_role("button", name="Keep mine, change theirs").click()
     expect(dialog.locator(".difference .gone")).to_contain_text("6 per min")
     dialog.get_by_role("button", name="Apply").click()
-    expect(dialog).to_be_hidden(timeout=SECONDS)
+    expect(dialog).to_be_hidden()
     assert redis.execute_command("RL.POLICYLIST")[0][2] == "FIXED 7 1m"
 
 
@@ -91,13 +90,13 @@ def test_markup_in_names_is_shown_as_text(visit: Callable[..., Visit], redis: Re
     shown = name.replace("\x1b", "\N{SYMBOL FOR ESCAPE}")
     shown = shown.replace("\N{RIGHT-TO-LEFT OVERRIDE}", "<U+202E>")
     for view in ("now", "policies"):
-        expect(opened.open(view).get_by_text(shown).first).to_be_visible(timeout=SECONDS)
+        expect(opened.open(view).get_by_text(shown).first).to_be_visible()
     opened.page.get_by_role("link", name=shown).first.click()
-    expect(opened.page.get_by_role("heading", name=shown)).to_be_visible(timeout=SECONDS)
+    expect(opened.page.get_by_role("heading", name=shown)).to_be_visible()
     assert opened.page.locator("img").count() == 0
     denied = opened.open("now").get_by_role("region", name="Denied most")
     denied.get_by_role("link", name=shown).first.click()
-    expect(opened.page.get_by_text("1 of 1")).to_be_visible(timeout=SECONDS)
+    expect(opened.page.get_by_text("1 of 1")).to_be_visible()
 
 
 def test_4096_policies_are_listed_and_searched(visit: Callable[..., Visit], redis: Redis) -> None:
@@ -106,7 +105,7 @@ def test_4096_policies_are_listed_and_searched(visit: Callable[..., Visit], redi
         setting.execute_command("RL.POLICYSET", f"plan:{n:04}", "FIXED", n + 1, "1m")
     setting.execute()
     page = visit().open("policies")
-    expect(page.get_by_text("of 3,996")).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_text("of 3,996")).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("plan:4095")
     expect(page.get_by_role("row").filter(has_text="plan:4095")).to_contain_text("4,096 per min")
@@ -117,19 +116,19 @@ def test_page_reports_a_stopped_console_and_reconnects(
     visit: Callable[..., Visit], process: ConsoleProcess
 ) -> None:
     page = visit().open("now")
-    expect(page.get_by_role("heading", name="Nodes")).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
     process.end(signal.SIGKILL)
-    expect(page.locator("#outage")).to_contain_text("console does not answer", timeout=SECONDS)
+    expect(page.locator("#outage")).to_contain_text("console does not answer")
     process.start()
-    expect(page.locator("#outage")).to_be_hidden(timeout=SECONDS)
+    expect(page.locator("#outage")).to_be_hidden()
 
 
 def test_reader_sees_no_controls_until_signed_in(
     visit: Callable[..., Visit], policy: Callable[..., int]
 ) -> None:
     policy("plan", "FIXED 5 1m")
-    page = visit(signed=False).open("policies")
-    expect(page.get_by_role("row").filter(has_text="5 per min")).to_be_visible(timeout=SECONDS)
+    page = visit(signed_in=False).open("policies")
+    expect(page.get_by_role("row").filter(has_text="5 per min")).to_be_visible()
     assert page.get_by_role("button", name="Edit…").count() == 0
     page.get_by_role("button", name="Sign in").click()
     page.get_by_label("Token").first.fill("wrong")
@@ -137,7 +136,7 @@ def test_reader_sees_no_controls_until_signed_in(
     expect(page.get_by_role("dialog")).to_contain_text("does not know this token")
     page.get_by_label("Token").first.fill("may-change-0123456789")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Edit…").first).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_role("button", name="Edit…").first).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -152,7 +151,7 @@ def test_every_view_is_accessible_and_fits_a_narrow_screen(
     views |= {"policies/login": "share denied"}
     for view, shows in views.items():
         page = opened.open(view)
-        expect(page.get_by_text(shows).locator("visible=true").first).to_be_visible(timeout=SECONDS)
+        expect(page.get_by_text(shows).locator("visible=true").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") == 360, view
         found = axe.Axe().run(page).response["violations"]
         assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == [], view

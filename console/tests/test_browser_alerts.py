@@ -5,11 +5,11 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from browsing import NEEDED, Visit, browser, expect, process, visit
+from browser_page import NEEDS_CHROMIUM, Visit, browser, expect, process, visit
+from console_process import REPOSITORY
 from redis import Redis
-from running import REPOSITORY
 
-pytestmark = [pytest.mark.browser, NEEDED]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
 __all__ = ["browser", "process", "visit"]
 
 NAME = "plan:a b+c/d"

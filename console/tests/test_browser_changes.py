@@ -4,15 +4,15 @@ import json
 from collections.abc import Callable
 
 import pytest
-from asking import Console
-from browsing import NEEDED, Visit, browser, expect, visits
+from api_client import Console
+from browser_page import NEEDS_CHROMIUM, Visit, browser, expect, visits
+from console_process import ConsoleProcess
 from redis import Redis
-from running import ConsoleProcess
 
 from support.clock import Clock
 from support.server import Server
 
-pytestmark = [pytest.mark.browser, NEEDED]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
 __all__ = ["browser"]
 
 ANNA, BERT = "anna-0123456789abc", "bert-0123456789abc"
@@ -48,7 +48,7 @@ def changes_of(page: object) -> object:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_wrong_edit_is_undone_by_a_colleague_with_the_keyboard(
+def test_colleague_undoes_an_edit_by_keyboard(
     visit: Callable[..., Visit],
     process: ConsoleProcess,
     colleague: ConsoleProcess,
@@ -58,8 +58,8 @@ def test_wrong_edit_is_undone_by_a_colleague_with_the_keyboard(
     scheme: str,
 ) -> None:
     policy("login", "FIXED 100 1m")
-    look = {"color_scheme": scheme, "viewport": PHONE}
-    opened = visit(process, token=ANNA, **look)
+    options = {"color_scheme": scheme, "viewport": PHONE}
+    opened = visit(process, token=ANNA, **options)
     page = opened.open("policies/login")
     opened.press(page.get_by_role("button", name="Edit…"))
     dialog = page.get_by_role("dialog")
@@ -71,7 +71,7 @@ def test_wrong_edit_is_undone_by_a_colleague_with_the_keyboard(
     assert redis.execute_command("RL.POLICYLIST")[0][2] == "FIXED 100 1d"
     clock.advance("9h")
 
-    opened = visit(colleague, token=BERT, **look)
+    opened = visit(colleague, token=BERT, **options)
     page = opened.open("now")
     expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible()
     page.keyboard.press("g")
@@ -147,7 +147,7 @@ def test_undo_is_refused_if_the_policy_has_changed_meanwhile(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_bans_and_scaled_policies_show_what_is_left(
+def test_bans_and_scaled_policies_show_their_remaining_time(
     visit: Callable[..., Visit],
     process: ConsoleProcess,
     anna: Console,
@@ -220,7 +220,7 @@ def test_reader_sees_the_changes_without_buttons(
     anna.put("plan", "FIXED 5 1m")
     anna("/api/policies/plan/scale", "POST", {"factor": 2})
     anna("/api/key/ban", "POST", {"key": SCRAPER, "for": "2h"})
-    page = visit(process, signed=False).open("changes")
+    page = visit(process, signed_in=False).open("changes")
     expect(changes_of(page)).to_have_count(3)
     expect(page.get_by_role("region", name="Current bans")).to_contain_text("2 h more")
     expect(page.get_by_role("region", name="Scaled policies")).to_contain_text("plan")

@@ -3,15 +3,24 @@
 from collections.abc import Callable
 
 import pytest
-from browsing import NEEDED, WRITES, Visit, browser, expect, process, visit, visits
+from browser_page import (
+    NEEDS_CHROMIUM,
+    WRITE_ENVIRONMENT,
+    Visit,
+    browser,
+    expect,
+    process,
+    visit,
+    visits,
+)
+from console_process import ConsoleProcess
 from gateways import HEALTHY, FakeGateway, GatewayProcess
-from running import ConsoleProcess
 
 from support import poll
 from support.binaries import Binary
 from support.server import Server
 
-pytestmark = [pytest.mark.browser, NEEDED]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
 __all__ = ["browser", "process", "visit"]
 
 Start = Callable[..., ConsoleProcess]
@@ -29,12 +38,17 @@ def test_gateway_that_fails_open_is_named_on_every_view(
 ) -> None:
     with (
         Server(binary) as lost,
-        GatewayProcess(lost.port) as opening,
+        GatewayProcess(lost.port) as open_gateway,
         GatewayProcess(server.port) as healthy,
         visits(browser) as visit,
     ):
         process = start(
-            server.port, "--gateway", opening.url, "--gateway", healthy.url, environment=WRITES
+            server.port,
+            "--gateway",
+            open_gateway.url,
+            "--gateway",
+            healthy.url,
+            environment=WRITE_ENVIRONMENT,
         )
         opened = visit(process)
         page = opened.open("policies")
@@ -42,23 +56,25 @@ def test_gateway_that_fails_open_is_named_on_every_view(
         expect(status).to_have_text(f"127.0.0.1:{server.port}")
         expect(banner).to_be_hidden()
         lost.stop("kill")
-        poll.until(opening.outage, "the gateway notices the outage")
-        before = gateways(process)[opening.name]["reads"]
-        poll.until(lambda: gateways(process)[opening.name]["problems"], "the console notices it")
-        # A read that had begun, and the next one, with a second between them. The page asks each
-        # second, too, and the gateway itself notices it within one.
-        assert gateways(process)[opening.name]["reads"] <= before + 2
+        poll.until(open_gateway.has_outage, "the gateway notices the outage")
+        before = gateways(process)[open_gateway.name]["reads"]
+        poll.until(
+            lambda: gateways(process)[open_gateway.name]["problems"],
+            "the console notices the outage",
+        )
+        # One read may have begun before the outage. The next one must show it.
+        assert gateways(process)[open_gateway.name]["reads"] <= before + 2
         expect(banner).to_contain_text(
-            f"Limits are not enforced: {opening.name} gets no reply from a server and lets those "
-            "requests pass (--on-outage open). Since "
+            f"Limits are not enforced: {open_gateway.name} gets no reply from a server and lets "
+            "those requests pass (--on-outage open). Since "
         )
         expect(banner.locator("p")).to_have_count(1)
-        expect(status).to_have_text(f"{opening.name}: outage, open")
+        expect(status).to_have_text(f"{open_gateway.name}: outage, open")
         for view in ("now", "key", "replay", "gateways"):
             opened.open(view)
             expect(page.locator(f".view[data-view={view}]")).to_be_visible()
             expect(banner).to_be_visible()
-        panel = page.get_by_role("region", name=opening.name)
+        panel = page.get_by_role("region", name=open_gateway.name)
         expect(panel).to_contain_text("outage, open")
         expect(panel).to_contain_text("a server is away, since")
         expect(panel).to_contain_text("open: requests pass")
@@ -70,7 +86,7 @@ def test_gateway_that_fails_open_is_named_on_every_view(
 
 
 @pytest.mark.timeout(300)
-def test_each_outage_mode_has_its_words(
+def test_outage_mode_is_described_in_the_banner_and_the_view(
     browser: object, binary: Binary, server: Server, start: Start
 ) -> None:
     with (
@@ -80,7 +96,7 @@ def test_each_outage_mode_has_its_words(
         visits(browser) as visit,
     ):
         words = ["--gateway", f"{closed.url},{local.url}"]
-        process = start(server.port, *words, environment=WRITES)
+        process = start(server.port, *words, environment=WRITE_ENVIRONMENT)
         page = visit(process, color_scheme="dark").open("now")
         banner, status = page.locator("#outage"), page.locator("#server")
         expect(status).to_have_text(f"127.0.0.1:{server.port}")
@@ -106,7 +122,7 @@ def test_counts_of_a_gateway_are_shown(
     browser: object, server: Server, start: Start, policy: Callable[..., int]
 ) -> None:
     with GatewayProcess(server.port) as gateway, visits(browser) as visit:
-        process = start(server.port, "--gateway", gateway.url, environment=WRITES)
+        process = start(server.port, "--gateway", gateway.url, environment=WRITE_ENVIRONMENT)
         page = visit(process).open("gateways")
         panel = page.get_by_role("region", name=gateway.name)
         expect(panel).to_contain_text("enforces limits")
@@ -115,8 +131,8 @@ def test_counts_of_a_gateway_are_shown(
         assert sorted(gateway.get("/check") for _ in range(5)) == [200, 200, 429, 429, 429]
         for outcome in ("allowed", "denied", "of the server"):
             row = panel.get_by_role("row").filter(has_text=outcome)
-            for place in (1, 2):
-                expect(row.get_by_role("cell").nth(place)).to_contain_text("ms")
+            for column in (1, 2):
+                expect(row.get_by_role("cell").nth(column)).to_contain_text("ms")
         # Until a policy has applied in a domain, it has no name in the metrics.
         expect(panel).to_contain_text("Unmatched: other")
 
@@ -137,7 +153,12 @@ def test_view_is_accessible_by_keyboard_on_a_narrow_screen(
 ) -> None:
     with FakeGateway() as first, FakeGateway() as second, visits(browser) as visit:
         process = start(
-            server.port, "--gateway", first.url, "--gateway", second.url, environment=WRITES
+            server.port,
+            "--gateway",
+            first.url,
+            "--gateway",
+            second.url,
+            environment=WRITE_ENVIRONMENT,
         )
         opened = visit(process, color_scheme=scheme, viewport=PHONE)
         page = opened.open("now")
@@ -168,7 +189,7 @@ def test_view_is_accessible_by_keyboard_on_a_narrow_screen(
         page.go_back()
         opened.press(page.locator("#server").get_by_role("link"))
         expect(page.get_by_role("heading", name="Gateways", exact=True)).to_be_visible()
-        # Without colours, too, the status differs; and no target is smaller than 24 pixels.
+        # No target is smaller than 24 pixels.
         link = page.locator("#server").get_by_role("link").bounding_box()
         assert min(link["width"], link["height"]) >= 24
 

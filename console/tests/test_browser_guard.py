@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from asking import Console
-from browsing import MILLISECONDS, NEEDED, Visit, browser, expect, process, visit
+from api_client import Console
+from browser_page import NEEDS_CHROMIUM, Visit, browser, expect, process, visit
+from console_process import ConsoleProcess
 from redis import Redis
-from running import ConsoleProcess
 
 from support import poll
 from support.clock import Clock
 
-pytestmark = [pytest.mark.browser, NEEDED]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
 __all__ = ["browser", "process", "visit"]
 
 PHONE = {"width": 360, "height": 740}
@@ -22,19 +22,19 @@ PHONE = {"width": 360, "height": 740}
 
 @pytest.fixture
 def calls(process: ConsoleProcess, redis: Redis) -> Callable[..., None]:
-    """Makes calls that the console's samples have."""
+    """Makes calls, and waits until the console has sampled them."""
     console = Console(process)
-    # The first sample, to which others are compared.
+    # Waits for the first sample, with which later ones are compared.
     assert console("/api/now").status == 200
 
     def admitted(policy: str) -> int:
         answer = console("/api/usage", "POST", {"policy": policy})
         return answer.json["counts"]["admitted"]
 
-    def make(policy: str, keys: int, each: int) -> None:
+    def make(policy: str, keys: int, calls_per_key: int) -> None:
         pipeline = redis.pipeline(transaction=False)
         for key in range(keys):
-            for _ in range(each):
+            for _ in range(calls_per_key):
                 pipeline.execute_command("RL.LIMIT", f"{policy}:{key}", policy)
         count = sum(reply[0] for reply in pipeline.execute())
         poll.until(lambda: admitted(policy) == count, "the calls are sampled", timeout=30)
@@ -58,7 +58,7 @@ def test_limit_cut_to_a_tenth_warns_before_apply(
     algorithm: str,
 ) -> None:
     policy("login", f"{algorithm} 1000 1m")
-    calls("login", keys=5, each=250)
+    calls("login", keys=5, calls_per_key=250)
     clock.advance("30s")
     opened = visit(color_scheme="dark", viewport=PHONE)
     dialog, warning = edit(opened.open("policies/login"), "login")
@@ -87,7 +87,7 @@ def test_limit_far_above_the_usage_of_many_keys_does_not_warn(
 ) -> None:
     policy("web", "FIXED 1000 1m")
     # Together they call more often than the new limit lets a single one.
-    calls("web", keys=150, each=5)
+    calls("web", keys=150, calls_per_key=5)
     clock.advance("30s")
     page = visit().open("policies/web")
     dialog, warning = edit(page, "web")
@@ -112,7 +112,7 @@ def test_enforcing_a_shadow_limit_warns_by_its_count(
     visit: Callable[..., Visit], calls: Callable[..., None], policy: Callable[..., int]
 ) -> None:
     policy("web", "FIXED 1000 1m FIXED 10 1m AS new SHADOW")
-    calls("web", keys=2, each=20)
+    calls("web", keys=2, calls_per_key=20)
     dialog, warning = edit(visit().open("policies/web"), "web")
     dialog.get_by_label("Shadow", exact=False).last.uncheck()
     expect(warning).to_contain_text("Would have denied 50 % of the 40 calls")
@@ -125,7 +125,7 @@ def test_undo_of_a_raised_limit_warns(
     console = Console(process)
     version = console.put("web", "FIXED 10 1m").json["version"]
     assert console.put("web", "FIXED 1000 1m", version).status == 200
-    calls("web", keys=5, each=50)
+    calls("web", keys=5, calls_per_key=50)
     clock.advance("30s")
     page = visit().open("changes")
     page.get_by_role("button", name="Undo… set web").first.click()
@@ -133,8 +133,8 @@ def test_undo_of_a_raised_limit_warns(
 
 
 @contextmanager
-def steady(redis: Redis, clock: Clock) -> Iterator[None]:
-    """20 keys that call 5 times a second of the server's clock, one after another."""
+def steady_traffic(redis: Redis, clock: Clock) -> Iterator[None]:
+    """Calls on 20 keys one after another, each 5 times a second of the server's clock."""
     stopped = threading.Event()
 
     def run() -> None:
@@ -156,7 +156,7 @@ def test_bucket_is_estimated_by_the_time_in_use(
     visit: Callable[..., Visit], redis: Redis, clock: Clock, policy: Callable[..., int]
 ) -> None:
     policy("web", "TOKENBUCKET 10 10 1s")
-    with steady(redis, clock):
+    with steady_traffic(redis, clock):
         page = visit().open("policies/web")
         expect(page.get_by_text("admitted").first).to_be_visible()
         dialog, warning = edit(page, "web")
@@ -164,8 +164,7 @@ def test_bucket_is_estimated_by_the_time_in_use(
         refill.fill("1")
         # 5 calls a second and key: 80 % in the long run.
         expect(warning).to_have_text(
-            re.compile("^Would have denied [678][0-9] % of the [0-9,]+ calls"),
-            timeout=MILLISECONDS,
+            re.compile("^Would have denied [678][0-9] % of the [0-9,]+ calls")
         )
         refill.fill("8")
         expect(warning).to_have_count(0)

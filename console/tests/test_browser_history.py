@@ -1,31 +1,29 @@
 """History of the console, with a clock that tests move: a past spike is found and named."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from asking import Console
-from browsing import NEEDED, WRITES, Visit, browser, expect, visit, visits
+from api_client import Console
+from browser_page import NEEDS_CHROMIUM, WRITE_ENVIRONMENT, Visit, browser, expect, visit, visits
+from console_process import ConsoleProcess
 from prometheus_stub import prometheus_stub
 from redis import Redis
-from running import ConsoleProcess
 
 from support import poll
 from support.clock import START_US, Clock
 from support.server import Server
 
-pytestmark = [pytest.mark.browser, NEEDED]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
 __all__ = ["browser", "visit"]
 
 HOT = "login:203.0.113.66"
 
 
 @pytest.fixture
-def process(
-    server: Server, clock: Clock, start: Callable[..., ConsoleProcess]
-) -> Iterator[ConsoleProcess]:
+def process(server: Server, clock: Clock, start: Callable[..., ConsoleProcess]) -> ConsoleProcess:
     """Console whose wall clock is that of the server."""
-    return start(server.port, environment=WRITES | clock.environment)
+    return start(server.port, environment=WRITE_ENVIRONMENT | clock.environment)
 
 
 def test_spike_of_last_night_is_found_and_named(
@@ -115,13 +113,13 @@ def test_spike_of_last_week_is_found_in_prometheus(
     end = now - now % 600 - 5 * 86_400
     with prometheus_stub() as stub, visits(browser) as visit:
         times = range(now - now % 600 - 6 * 86_400, now, 600)
-        stub.all = [
+        stub.all_calls = [
             ({"key": "ratelimit:admitted"}, dict.fromkeys(times, 20)),
             ({"key": "ratelimit:denied"}, dict.fromkeys(times, 0) | {end: 7}),
         ]
         stub.policies = [({"policy": "login", "key": "policy:login:denied"}, {end: 7})]
         process = start(
-            server.port, "--prometheus", stub.url, environment=WRITES | clock.environment
+            server.port, "--prometheus", stub.url, environment=WRITE_ENVIRONMENT | clock.environment
         )
         opened = visit(
             process,

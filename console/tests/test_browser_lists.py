@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from asking import Console
-from browsing import NEEDED, WRITES, Visit, browser, expect, process, visit
+from api_client import Console
+from browser_page import NEEDS_CHROMIUM, WRITE_ENVIRONMENT, Visit, browser, expect, process, visit
+from console_process import ConsoleProcess
 from redis import Redis
-from running import ConsoleProcess
 
 from support.server import Server
 
-pytestmark = [pytest.mark.browser, NEEDED]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
 __all__ = ["browser", "process", "visit"]
 
 LONG = "plan:free-tier:europe-west:mobile-clients"
@@ -24,7 +24,7 @@ PHONE, LAPTOP = {"width": 360, "height": 740}, {"width": 1280, "height": 720}
 
 
 @pytest.fixture
-def denied(redis: Redis, policy: Callable[..., int]) -> None:
+def denied_keys(redis: Redis, policy: Callable[..., int]) -> None:
     """Keys of two policies with 1 to 12 denials."""
     redis.execute_command("RL.TOP", "RESET")
     policy("login", "FIXED 5 1h")
@@ -39,7 +39,7 @@ def rows_of(page: object) -> object:
     return page.get_by_role("region", name="Denied most").locator("tbody tr")
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 @pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
 def test_ten_denied_keys_fit_on_a_screen(visit: Callable[..., Visit], size: dict) -> None:
     page = visit(viewport=size).open("now")
@@ -52,11 +52,11 @@ def test_ten_denied_keys_fit_on_a_screen(visit: Callable[..., Visit], size: dict
         rows.first.scroll_into_view_if_needed()
     first, tenth = rows.first.bounding_box(), rows.nth(9).bounding_box()
     header = page.locator("header.top").bounding_box()["height"]
-    needed = tenth["y"] + tenth["height"] - (first["y"] if size is PHONE else 0)
-    assert needed <= size["height"] - (header if size is PHONE else 0)
+    height = tenth["y"] + tenth["height"] - (first["y"] if size is PHONE else 0)
+    assert height <= size["height"] - (header if size is PHONE else 0)
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 @pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
 def test_link_of_a_denied_key_keeps_its_focus(
     visit: Callable[..., Visit], redis: Redis, size: dict
@@ -73,7 +73,7 @@ def test_link_of_a_denied_key_keeps_its_focus(
 
 
 @contextmanager
-def waits(server: Server, key: str) -> Iterator[None]:
+def blocked_call(server: Server, key: str) -> Iterator[None]:
     """Blocks a call on a lease of the key."""
     with server.client() as client:
         client.execute_command("RL.ACQUIRE", key, 1, "1d", "holder")
@@ -89,12 +89,12 @@ def test_keys_that_calls_wait_for_keep_their_focus(
     visit: Callable[..., Visit], server: Server
 ) -> None:
     opened = visit()
-    with waits(server, "pool"):
+    with blocked_call(server, "pool"):
         page = opened.open("now")
         region = page.get_by_role("region", name="Waiting")
         link = region.get_by_role("link", name="pool", exact=True)
         opened.reach(link)
-        with waits(server, "another"):
+        with blocked_call(server, "another"):
             expect(region).to_contain_text("2 calls for 2 keys")
             expect(link).to_be_focused()
         expect(region).to_contain_text("1 calls for 1 keys")
@@ -102,7 +102,7 @@ def test_keys_that_calls_wait_for_keep_their_focus(
     expect(region).to_contain_text("No calls are waiting")
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 def test_keys_that_a_policy_denies_keep_their_focus(
     visit: Callable[..., Visit], redis: Redis
 ) -> None:
@@ -117,7 +117,7 @@ def test_keys_that_a_policy_denies_keep_their_focus(
     expect(link).to_be_focused()
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 @pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
 def test_policy_names_stay_on_one_line(visit: Callable[..., Visit], size: dict) -> None:
     opened = visit(viewport=size)
@@ -145,12 +145,12 @@ SMALL_TARGETS = """() => [...document.querySelectorAll("a, button, input, select
     .map(([element, { width, height }]) => [element.outerHTML.slice(0, 120), width, height])"""
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 @pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
 def test_targets_have_at_least_24_pixels(
     visit: Callable[..., Visit], process: ConsoleProcess, size: dict
 ) -> None:
-    console = Console(process, WRITES["RATELIMIT_CONSOLE_WRITE_TOKEN"])
+    console = Console(process, WRITE_ENVIRONMENT["RATELIMIT_CONSOLE_WRITE_TOKEN"])
     console(f"/api/policies/{LONG}/scale", "POST", {"factor": 2, "for": "1h"})
     console("/api/key/ban", "POST", {"key": "login:10.0.0.12", "for": "1h"})
     opened = visit(viewport=size)
@@ -180,7 +180,7 @@ def test_targets_have_at_least_24_pixels(
         page.keyboard.press("Escape")
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 def test_search_sort_and_time_stay_in_the_url(visit: Callable[..., Visit]) -> None:
     opened = visit()
     page = opened.open("policies")
@@ -206,7 +206,7 @@ def test_search_sort_and_time_stay_in_the_url(visit: Callable[..., Visit]) -> No
     expect(hour).to_have_attribute("aria-pressed", "true")
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 def test_lists_are_saved_as_csv_and_json(visit: Callable[..., Visit], redis: Redis) -> None:
     opened = visit()
 
@@ -232,7 +232,7 @@ def test_lists_are_saved_as_csv_and_json(visit: Callable[..., Visit], redis: Red
     assert (row["name"], row["specs"], row["denied"]) == ("login", "FIXED 5 1h", "42")
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 def test_keys_are_found_by_their_prefix(visit: Callable[..., Visit], redis: Redis) -> None:
     redis.set("login:text", "of another type")
     opened = visit(color_scheme="dark", viewport=PHONE)
@@ -251,7 +251,7 @@ def test_keys_are_found_by_their_prefix(visit: Callable[..., Visit], redis: Redi
     expect(page.get_by_text("No key begins so")).to_be_visible()
 
 
-@pytest.mark.usefixtures("denied")
+@pytest.mark.usefixtures("denied_keys")
 def test_only_a_ban_can_be_lifted(visit: Callable[..., Visit], redis: Redis) -> None:
     page = visit().open("key/login%3A10.0.0.12")
     lift = page.get_by_role("button", name="Lift ban…")

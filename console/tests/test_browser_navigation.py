@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from browsing import NEEDED, Visit, browser, expect, process, visit
+from browser_page import NEEDS_CHROMIUM, Visit, browser, expect, process, visit
 from redis import Redis
 
-pytestmark = [pytest.mark.browser, NEEDED]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
 __all__ = ["browser", "process", "visit"]
 
 # Buttons that open a dialog, with their view.

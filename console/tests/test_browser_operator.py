@@ -9,9 +9,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from browsing import NEEDED, WRITES, Visit, browser, expect, process, visit, visits
+from browser_page import (
+    NEEDS_CHROMIUM,
+    WRITE_ENVIRONMENT,
+    Visit,
+    browser,
+    expect,
+    process,
+    visit,
+    visits,
+)
+from console_process import ConsoleProcess
 from redis import Redis
-from running import ConsoleProcess
 
 from support import poll
 from support.binaries import Binary
@@ -19,7 +28,7 @@ from support.clock import Clock
 from support.cluster import Cluster
 from support.server import Server
 
-pytestmark = [pytest.mark.browser, NEEDED, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM, pytest.mark.timeout(300)]
 __all__ = ["browser", "process", "visit"]
 
 HOT, CALM = "203.0.113.66", "198.51.100.7"
@@ -32,7 +41,7 @@ def server(binary: Binary) -> Iterator[Server]:
         yield server
 
 
-def yesterday(folder: Path) -> Path:
+def write_access_log(folder: Path) -> Path:
     """Writes a compressed access log of two clients. One calls 5 times a second for a minute."""
     line = '{} - - [24/Nov/2026:09:{:02}:{:02} +0000] "POST /login HTTP/1.1" 200 512 "-" "curl"\n'
     lines = []
@@ -60,7 +69,7 @@ def test_operator_works_by_keyboard_on_a_narrow_dark_screen(
     scales = {row[0]: row[3:] for row in redis.execute_command("RL.POLICYLIST")}
     assert scales["plan:free"][0] == "1.5"
     assert 0 < scales["plan:free"][1] <= 600_000
-    replay_yesterday(opened, yesterday(tmp_path))
+    replay_log(opened, write_access_log(tmp_path))
     try_in_shadow(opened)
     specs = {row[0]: row[2] for row in redis.execute_command("RL.POLICYLIST")}
     assert specs["login"] == "FIXED 5 1h FIXED 100 1m AS tried SHADOW"
@@ -103,8 +112,8 @@ def raise_plan(opened: Visit) -> None:
     opened.assert_accessible()
 
 
-def replay_yesterday(opened: Visit, log: Path) -> None:
-    """Replay a log under a new limit."""
+def replay_log(opened: Visit, log: Path) -> None:
+    """Replays a log under a new limit."""
     page = opened.page
     page.keyboard.press("g")
     page.keyboard.press("r")
@@ -155,7 +164,7 @@ def test_operator_works_with_a_sketch_by_keyboard(
     assert redis.execute_command("RL.POLICYLIST")[1][3] == "1.5"
     change_sketch(opened)
     assert redis.execute_command("RL.POLICYLIST")[1][2] == "SKETCH 10 10 1h SIZE 1mb"
-    replay_sketch(opened, yesterday(tmp_path))
+    replay_sketch(opened, write_access_log(tmp_path))
 
 
 def find_in_sketch(opened: Visit, redis: Redis) -> None:
@@ -218,7 +227,7 @@ def raise_sketch(opened: Visit) -> None:
 
 
 def change_sketch(opened: Visit) -> None:
-    """Change the size of a sketch, and replace a sketch by another algorithm."""
+    """Changes the size of a sketch, and replaces a sketch by another algorithm."""
     page = opened.page
     row = page.get_by_role("row").filter(has_text="per-address")
     opened.press(row.get_by_role("button", name="Edit…"))
@@ -234,7 +243,7 @@ def change_sketch(opened: Visit) -> None:
     dialog.get_by_label("in each").fill("1h")
     dialog.get_by_text("Size, cost").click()
     opened.fill(dialog.get_by_label("Size"), "1mb")
-    expect(dialog).to_contain_text("A key that is there keeps its size")
+    expect(dialog).to_contain_text("An existing key keeps its size")
     opened.assert_accessible()
     opened.press(dialog.get_by_role("button", name="Apply"))
     expect(dialog).to_be_hidden()
@@ -281,7 +290,7 @@ def test_page_reports_a_killed_server_and_reconnects(
     browser: object, binary: Binary, start: Callable[..., ConsoleProcess]
 ) -> None:
     with Server(binary) as server, visits(browser) as visit:
-        process = start(server.port, environment=WRITES)
+        process = start(server.port, environment=WRITE_ENVIRONMENT)
         server.client().execute_command("RL.POLICYSET", "before", "FIXED", 5, "1h")
         page = visit(process).open("policies")
         expect(page.get_by_role("link", name="before")).to_be_visible()
@@ -315,7 +324,7 @@ def test_cluster_of_three_nodes_is_shown_and_changed(
     for n in range(30):
         for _ in range(2):
             cluster.owner(f"user:{n}").client().execute_command("RL.LIMIT", f"user:{n}", "web")
-    process = start(cluster.servers[0].port, environment=WRITES)
+    process = start(cluster.servers[0].port, environment=WRITE_ENVIRONMENT)
     with visits(browser) as visit:
         opened = visit(process)
         page = opened.open("now")
@@ -325,8 +334,8 @@ def test_cluster_of_three_nodes_is_shown_and_changed(
             expect(row).to_contain_text("same policies")
         page = opened.open("policies")
         row = page.get_by_role("row").filter(has_text="web")
-        for place, count in enumerate(["60", "30", "30"], start=2):
-            expect(row.get_by_role("cell").nth(place)).to_have_text(count)
+        for column, count in enumerate(["60", "30", "30"], start=2):
+            expect(row.get_by_role("cell").nth(column)).to_have_text(count)
         # A change on one node spreads to all.
         row.get_by_role("button", name="Edit…").click()
         dialog = page.get_by_role("dialog")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from browsing import NEEDED, PICTURES, Visit, browser, expect, process, visit
+from browser_page import NEEDS_CHROMIUM, PICTURES, Visit, browser, expect, process, visit
 from redis import Redis
 
 from support.binaries import Binary
@@ -15,7 +15,7 @@ from support.server import Server
 
 pytestmark = [
     pytest.mark.browser,
-    NEEDED,
+    NEEDS_CHROMIUM,
     pytest.mark.timeout(300),
     pytest.mark.skipif(PICTURES is None, reason="no pictures are requested: PICTURES=docs"),
 ]
@@ -94,7 +94,7 @@ def test_pictures_of_the_console(
 
 @pytest.mark.parametrize("scheme", ENDING)
 def test_pictures_of_the_views_without_a_server(scheme: str, visit: Callable[..., Visit]) -> None:
-    opened = visit(signed=False, color_scheme=scheme, viewport={"width": 1240, "height": 800})
+    opened = visit(signed_in=False, color_scheme=scheme, viewport={"width": 1240, "height": 800})
     page = opened.open("playground?example=boundary&every=0&speed=1000")
     fixed = page.locator('[data-lane="fixed"]').get_by_role("status")
     expect(fixed).to_contain_text("20 passed")

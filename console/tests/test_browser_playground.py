@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from playing import Playground
+from playground_process import Playground
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt install chromium)"),
 ]
 
+# The example without a repetition of its bursts.
 ONCE = "example=boundary&every=0&speed=1000"
 
 
@@ -208,14 +209,14 @@ def test_log_is_replayed_and_markup_in_names_is_text(page: "Page") -> None:
 
 def test_long_file_is_referred_to_the_command_line(page: "Page") -> None:
     page.goto("/#/replay")
-    chosen = page.get_by_label("A log file")
+    file_input = page.get_by_label("A log file")
     line = b'192.0.2.%d - - [05/Jan/2026:09:00:00 +0100] "GET / HTTP/1.1" 200 1\n'
     log = b"".join(line % (call % 2) for call in range(300))
-    chosen.set_input_files({"name": "access.log", "mimeType": "text/plain", "buffer": log})
+    file_input.set_input_files({"name": "access.log", "mimeType": "text/plain", "buffer": log})
     page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.get_by_role("cell", name="192.0.2.0")).to_be_visible()
     long = {"name": "long.log", "mimeType": "text/plain", "buffer": b"x" * (16 * 1024 * 1024 + 1)}
-    chosen.set_input_files(long)
+    file_input.set_input_files(long)
     page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.locator(".rp-result")).to_contain_text(
         "ratelimit-console replay long.log --limit 'FIXED 100 1m' --goal 1%"

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from browsing import NEEDED, Visit, browser, expect, number, process, visit
+from browser_page import NEEDS_CHROMIUM, Visit, browser, expect, number, process, visit
 from redis import Redis
 
-pytestmark = [NEEDED]
+pytestmark = [NEEDS_CHROMIUM]
 __all__ = ["browser", "process", "visit"]
 
 
@@ -23,12 +23,12 @@ def test_each_view_shows_server_data_and_a_policy_is_changed(
     for _ in range(12):
         redis.execute_command("RL.LIMIT", "login:10.0.0.7", "login")
     opened = visit()
-    # The view of the present.
+    # The view Now.
     page = opened.open("now")
     row = page.get_by_role("row").filter(has_text="login:10.0.0.7")
-    ((key, denied, _, by, _),) = redis.execute_command("RL.TOP", "SINCE", "5m")
+    ((key, denied, _, policy_name, _),) = redis.execute_command("RL.TOP", "SINCE", "5m")
     expect(row).to_contain_text(key)
-    expect(row.get_by_role("link", name=by, exact=True)).to_be_visible()
+    expect(row.get_by_role("link", name=policy_name, exact=True)).to_be_visible()
     assert number(row.get_by_role("cell").nth(1)) == denied == 7
     expect(figure(page, "policies")).to_have_text("1")
     # Bars are relative to the longest, also if it comes later.
@@ -43,7 +43,7 @@ def test_each_view_shows_server_data_and_a_policy_is_changed(
     expect(row).to_contain_text("5 per h")
     counts = redis.execute_command("RL.POLICYGET", "login")[-1]
     counts = dict(zip(counts[::2], counts[1::2], strict=True))
-    shown = [number(row.get_by_role("cell").nth(place)) for place in (2, 3, 4)]
+    shown = [number(row.get_by_role("cell").nth(column)) for column in (2, 3, 4)]
     assert shown == [counts["calls"], counts["admitted"], counts["denied"]] == [12, 5, 7]
     row.get_by_role("button", name="Edit…").click()
     dialog = page.get_by_role("dialog")

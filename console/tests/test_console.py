@@ -5,10 +5,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote, quote_from_bytes
 
-from asking import READS, TOKENS, Console
+from api_client import READS, TOKENS, Console
 from console_fixtures import Start, console, process
+from console_process import ConsoleProcess
 from redis import Redis
-from running import ConsoleProcess
 
 from support import poll
 from support.binaries import Binary
@@ -180,9 +180,9 @@ def test_any_bytes_are_valid_names(process: ConsoleProcess, server: Server) -> N
     assert "\x1b[31m" not in process.log
 
 
-def check_name(name: bytes, console: Console, raw: Redis) -> None:
-    raw.execute_command("RL.TOP", "RESET")
-    raw.execute_command("RL.POLICYSET", name, "FIXED", 2, "1h")
+def check_name(name: bytes, console: Console, client: Redis) -> None:
+    client.execute_command("RL.TOP", "RESET")
+    client.execute_command("RL.POLICYSET", name, "FIXED", 2, "1h")
     (listed,) = console("/api/policies").json
     shown = listed["name"]
     # The page sends names percent-encoded. A name of dots alone would be a folder.
@@ -192,16 +192,16 @@ def check_name(name: bytes, console: Console, raw: Redis) -> None:
         assert console(f"/api/policies/{quote_from_bytes(name, safe='')}").json["name"] == shown
     setting = {"specs": "FIXED 1 1h", "version": listed["version"]}
     assert console(f"/api/policies/{path}", "PUT", setting).status == 200
-    assert raw.execute_command("RL.POLICYLIST")[0][0] == name
+    assert client.execute_command("RL.POLICYLIST")[0][0] == name
     for _ in range(3):
-        raw.execute_command("RL.LIMIT", name, name)
+        client.execute_command("RL.LIMIT", name, name)
     (denied,) = console("/api/top").json
     assert (denied["key"], denied["denied"], denied["policy"]) == (shown, 2, shown)
     shown_key = console(f"/api/key?key={quote(shown, safe='')}").json
     assert shown_key["policy"] == shown
     assert shown_key["ruled"]["limits"][0]["remaining"] == 0
     assert console("/api/key/ban", "POST", {"key": shown, "for": "2h"}).status == 200
-    assert raw.execute_command("RL.LIMIT", name, name)[3] == 7_200_000
+    assert client.execute_command("RL.LIMIT", name, name)[3] == 7_200_000
     assert console(f"/api/policies/{path}", "DELETE").json == {"deleted": 1}
 
 
@@ -298,7 +298,7 @@ def test_api_equals_the_replies_of_the_server(
         def shown() -> bool:
             return console("/api/now").json["waiting"]["calls"] == 1
 
-        poll.until(shown, "it is shown", timeout=30)
+        poll.until(shown, "the waiting call is shown", timeout=30)
         now, info = console("/api/now").json, redis.info("ratelimit")
         call.disconnect()
         waiting.connection_pool.release(call)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from asking import READS, TOKENS, WRITES, Console
+from api_client import READS, TOKENS, WRITES, Console
 from console_fixtures import Start, console, process
+from console_process import ConsoleProcess, run_console
 from redis import Redis
-from running import ConsoleProcess, run_console
 
 from support import poll
 from support.server import Server
@@ -23,14 +23,16 @@ def test_each_role_has_its_permissions(process: ConsoleProcess, policy: Callable
     policy("a", "FIXED 5 1m")
     anonymous, wrong = Console(process, None), Console(process, "may-change-012345678")
     reader, writer = Console(process, READS), Console(process, WRITES)
-    ask = [client("/api/policies").status for client in (anonymous, wrong, reader, writer)]
-    assert ask == [401, 401, 200, 200]
+    read_statuses = [
+        client("/api/policies").status for client in (anonymous, wrong, reader, writer)
+    ]
+    assert read_statuses == [401, 401, 200, 200]
     scale = {"factor": 0.5, "for": "10m"}
-    change = [
+    change_statuses = [
         client("/api/policies/a/scale", "POST", scale).status
         for client in (anonymous, wrong, reader, writer)
     ]
-    assert change == [401, 401, 403, 200]
+    assert change_statuses == [401, 401, 403, 200]
     roles = [client("/api/session").json["role"] for client in (reader, writer)]
     assert roles == ["look", "change"]
 

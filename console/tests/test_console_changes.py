@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from asking import READS, Console
+from api_client import READS, Console
 from console_fixtures import Start
+from console_process import ConsoleProcess
 from redis import Redis
-from running import ConsoleProcess
 
 from support import poll
 from support.clock import Clock
@@ -135,7 +135,7 @@ def test_scale_is_undone_unless_it_is_over(anna: Console, redis: Redis, clock: C
 
 
 def test_ban_and_lift_are_undone(anna: Console, redis: Redis, clock: Clock) -> None:
-    def left() -> int:
+    def remaining_us() -> int:
         return anna("/api/key?key=user:1").json["info"]["banned_until"] * 1000 - clock.now
 
     redis.execute_command("RL.TAKE", "user:1", "FIXED", 5, "1h", "AS", "calls")
@@ -145,13 +145,13 @@ def test_ban_and_lift_are_undone(anna: Console, redis: Redis, clock: Clock) -> N
     assert ban["obstacle"] == "the ban is over or has changed since"
     assert undo(anna, ban).status == 409
     clock.advance("10m")
-    # The shorter ban of before comes back with what is left of it.
+    # The earlier, shorter ban comes back for its remaining time.
     assert undo(anna, longer).status == 200
-    assert left() == 50 * 60_000_000
+    assert remaining_us() == 50 * 60_000_000
     anna("/api/key/lift", "POST", {"key": "user:1"})
     clock.advance("10m")
     assert undo(anna, changes(anna)[0]).status == 200
-    assert left() == 40 * 60_000_000
+    assert remaining_us() == 40 * 60_000_000
     assert undo(anna, changes(anna)[0]).status == 200
     assert "banned_until" not in anna("/api/key?key=user:1").json["info"]
     (lift, *_) = changes(anna)
@@ -214,7 +214,7 @@ def test_change_is_made_without_the_permission_to_list_it(
     redis.execute_command("ACL", "DELUSER", "limited")
 
 
-def test_bans_and_scaled_policies_are_listed_with_what_is_left(
+def test_bans_and_scaled_policies_are_listed_with_their_remaining_time(
     anna: Console, redis: Redis, clock: Clock, policy: Callable[..., int]
 ) -> None:
     redis.execute_command("RL.TOP", "RESET")

@@ -1,7 +1,7 @@
 """Console of a cluster."""
 
 import pytest
-from asking import TOKENS, Console
+from api_client import TOKENS, Console
 from console_fixtures import Start
 
 from support import poll
@@ -18,7 +18,7 @@ def test_console_sums_counts_of_all_nodes(cluster: Cluster, start: Start) -> Non
     console = Console(process)
     keys = [f"user:{n}" for n in range(30)]
     owners = [cluster.owner(key) for key in keys]
-    assert len(set(owners)) == 3, "each node has some"
+    assert len(set(owners)) == 3, "each node has some of the keys"
     for key, owner in zip(keys, owners, strict=True):
         for _ in range(2):
             owner.client().execute_command("RL.LIMIT", key, "web")
@@ -46,7 +46,8 @@ def test_console_sums_counts_of_all_nodes(cluster: Cluster, start: Start) -> Non
     for server in cluster.servers:
         client = server.client(decode_responses=True)
         poll.until(
-            lambda client=client: client.execute_command("RL.POLICYGET", "new"), "all have it"
+            lambda client=client: client.execute_command("RL.POLICYGET", "new"),
+            "each node has the policy",
         )
 
     def agree() -> bool:
@@ -59,18 +60,18 @@ def test_console_sums_counts_of_all_nodes(cluster: Cluster, start: Start) -> Non
 @pytest.mark.long
 def test_hanging_node_does_not_block_the_others(cluster: Cluster, start: Start) -> None:
     set_policy(cluster, "web", "FIXED", "1", "1d")
-    # The console calls nodes in the order of their names. The first to reply lists policies.
+    # The console calls nodes in the order of their names. The first that replies lists policies.
     hanging, *others = sorted(cluster.servers, key=lambda server: f"127.0.0.1:{server.port}")
     process = start(others[0].port, environment=TOKENS)
     console = Console(process)
     assert len(console("/api/now").json["nodes"]) == 3
     key = next(f"user:{n}" for n in range(99) if cluster.owner(f"user:{n}") is not hanging)
 
-    def lists() -> int:
+    def policylist_calls() -> int:
         stats = hanging.client().info("commandstats")
         return stats.get("cmdstat_rl.policylist", {"calls": 0})["calls"]
 
-    before = lists()
+    before = policylist_calls()
     with hanging.suspended():
         for _ in range(30):
             assert [row["name"] for row in console("/api/policies").json] == ["web"]
@@ -84,7 +85,7 @@ def test_hanging_node_does_not_block_the_others(cluster: Cluster, start: Start) 
             ]
 
         poll.until(away, "the hanging node is shown as unavailable", timeout=30)
-    assert lists() - before < 10, "few requests waited for the hanging node"
+    assert policylist_calls() - before < 10, "few requests waited for the hanging node"
 
     def back() -> bool:
         nodes = console("/api/now").json["nodes"]

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from asking import Console
+from api_client import Console
 from console_fixtures import Start
+from console_process import run_console
 from gateways import HEALTHY, FakeGateway, GatewayProcess
-from running import run_console
 
 from support import poll
 from support.binaries import Binary
@@ -29,15 +29,15 @@ def gateways(console: Console) -> list[dict]:
 
 
 def read_again(console: Console) -> dict:
-    """Returns the first gateway once a read that begins now has ended."""
+    """Returns the first gateway after a read that has begun after this call."""
     before = gateways(console)[0]["reads"]
-    # The next read may have begun already.
+    # The next read to end may have begun before.
     poll.until(lambda: gateways(console)[0]["reads"] >= before + 2, "the gateway is read again")
     return gateways(console)[0]
 
 
 def problems(console: Console) -> list[tuple[str, str, str, bool]]:
-    """Returns level, node, state and banner of each problem, from the worst on."""
+    """Returns level, node, state and banner of each problem, the worst first."""
     found = console("/api/state").json["problems"]
     return [(row["level"], row["node"], row["state"], row["banner"]) for row in found]
 
@@ -46,7 +46,7 @@ def test_counts_and_latencies_are_those_of_the_gateway(
     server: Server, start: Start, policy: Callable[..., int]
 ) -> None:
     policy("http|client", "FIXED 2 1d")
-    # The format of envoyproxy/ratelimit has the own metrics as well.
+    # With this format, the page also has the metrics that the console reads.
     with GatewayProcess(server.port, "--metrics-format", "envoyproxy") as gateway:
         console = Console(start(server.port, "--gateway", f"{gateway.url}/metrics"), None)
         found = read_again(console)
@@ -76,7 +76,7 @@ def test_outage_is_reported_by_the_first_read_that_shows_it(
     fake.page = HEALTHY.replace("outage 0", "outage 1").replace("seconds 0", "seconds 1.5")
     before = gateways(console)[0]["reads"]
     poll.until(lambda: problems(console), "the outage is reported")
-    # A read that had begun, and the next one: a second each, and the page asks each second.
+    # One read may have begun before the outage. The next one must show it.
     assert gateways(console)[0]["reads"] <= before + 2
     assert problems(console) == [("bad", fake.name, "outage, open", True)]
     assert console("/api/state").json["problems"][0]["since"] == 1500
@@ -85,11 +85,11 @@ def test_outage_is_reported_by_the_first_read_that_shows_it(
 
 
 def test_gateway_that_cannot_be_read_is_away(console: Console, fake: FakeGateway) -> None:
-    known = "its metrics are not those of ratelimit-gateway"
+    wrong_program = "its metrics are not those of ratelimit-gateway"
     for page, status, why in [
         (HEALTHY, 404, "its metrics are answered with 404 Not Found"),
-        ("go_goroutines 7\n", 200, known),
-        ("", 200, known),
+        ("go_goroutines 7\n", 200, wrong_program),
+        ("", 200, wrong_program),
         ("x" * (17 << 20), 200, "length limit exceeded"),
     ]:
         fake.page, fake.status = page, status
@@ -169,4 +169,4 @@ def test_server_that_is_away_is_the_worst_problem(binary: Binary, start: Start) 
             ("bad", address, "away", True),
             ("warn", fake.name, "refused limits", False),
         ]
-        poll.until(lambda: problems(console) == expected, "both are reported")
+        poll.until(lambda: problems(console) == expected, "both problems are reported")

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from asking import TOKENS, Console
+from api_client import TOKENS, Console
 from console_fixtures import Start
+from console_process import run_console
 from prometheus_stub import PrometheusStub, prometheus_stub
 from redis import Redis
-from running import run_console
 
 from support import poll
 from support.certificates import certificates
@@ -37,7 +37,7 @@ def stub() -> Iterator[PrometheusStub]:
 
 @pytest.fixture
 def ask(server: Server, clock: Clock, start: Start) -> Callable[..., Callable[[int], dict]]:
-    """Start a console with these options, and return a function that gets its history."""
+    """Starts a console with options, and returns a function that gets its history."""
 
     def start_console(*options: str | Path, **environment: str) -> Callable[[int], dict]:
         process = start(server.port, *options, environment=TOKENS | clock.environment | environment)
@@ -54,7 +54,7 @@ def test_history_comes_from_prometheus(
     ask: Callable[..., Callable[[int], dict]], stub: PrometheusStub
 ) -> None:
     end = NOW - 3600 - NOW % 600
-    stub.all = [
+    stub.all_calls = [
         ({"key": "ratelimit:admitted"}, {end: 20, end + 60: 19.456}),
         ({"key": "ratelimit:denied"}, {end: 0, end + 60: 7}),
         ({"key": "shadow_denied"}, {end + 60: 1}),
@@ -139,12 +139,14 @@ def test_samples_of_the_console_fill_what_prometheus_lacks(
     poll.until(lambda: history(60)["keys"], "the keys of the minute are read")
     now = clock.now // 1_000_000
     last = now - now % 10
-    stub.all = [({"key": "ratelimit:admitted"}, dict.fromkeys(range(last - 600, last - 20, 10), 9))]
+    stub.all_calls = [
+        ({"key": "ratelimit:admitted"}, dict.fromkeys(range(last - 600, last - 20, 10), 9))
+    ]
     clock.advance("10s")
     found = history(60)
     assert (found["source"], found["why"]) == ("both", None)
     rates = {point["at"] // 1000: point["all"][0] for point in found["points"]}
-    assert rates[NOW - NOW % 10] == 9, "Prometheus has this one"
+    assert rates[NOW - NOW % 10] == 9, "Prometheus has this interval"
     assert rates[last - 610] == 9
     assert max(rates) >= last
     ((minute, [key]),) = found["keys"]
@@ -183,7 +185,7 @@ def test_failure_of_prometheus_is_named_and_samples_are_shown(
 def test_silent_prometheus_blocks_only_its_own_requests(
     ask: Callable[..., Callable[[int], dict]], stub: PrometheusStub
 ) -> None:
-    stub.answering.clear()
+    stub.may_answer.clear()
     history = ask("--prometheus", stub.url)
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(history, 15)

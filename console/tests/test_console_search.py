@@ -1,6 +1,6 @@
 """Searches of the console: denials by minute, and keys by their prefix."""
 
-from asking import Console
+from api_client import Console
 from console_fixtures import console, process
 from redis import Redis
 

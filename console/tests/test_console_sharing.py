@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from asking import READS, TOKENS, Console
+from api_client import READS, TOKENS, Console
 from console_fixtures import Start, console
+from console_process import ConsoleProcess
 from redis import Redis
-from running import ConsoleProcess
 
 from support import poll
 from support.clock import Clock
@@ -30,7 +30,7 @@ def viewers(process: ConsoleProcess) -> list[Console]:
 
 @pytest.fixture
 def calls(redis: Redis) -> Callable[[str], int]:
-    """Calls of a command that have reached the server since the last time."""
+    """Returns a function for the number of calls of a command on the server since its last call."""
     last: dict[str, int] = {}
 
     def since_last_time(command: str) -> int:
@@ -54,8 +54,8 @@ def test_viewers_share_denied_keys_and_complete_minutes(
     policy("login", "FIXED 1 1d")
     calls("rl.top")
 
-    def look(denied: int) -> list[int]:
-        """Denies so many calls, and returns the series that both viewers get several times."""
+    def deny_and_read(denied: int) -> list[int]:
+        """Makes denied calls, and returns the series that both viewers get several times."""
         for _ in range(denied):
             redis.execute_command("RL.LIMIT", "user:1", "login", "FORCE")
             redis.execute_command("RL.LIMIT", "user:1", "login")
@@ -64,20 +64,20 @@ def test_viewers_share_denied_keys_and_complete_minutes(
         return answers[0][0]["minutes"]
 
     poll.until(lambda: viewers[0]("/api/history?minutes=15").json["points"], "the sampler runs")
-    assert look(3)[-2:] == [0, 3]
+    assert deny_and_read(3)[-2:] == [0, 3]
     assert calls("rl.top") == 1 + 15, "the list, and all minutes once"
-    assert look(2)[-2:] == [0, 3]
+    assert deny_and_read(2)[-2:] == [0, 3]
     assert calls("rl.top") == 0, "shared for two seconds"
     clock.advance("2s")
-    assert look(1)[-2:] == [0, 6]
+    assert deny_and_read(1)[-2:] == [0, 6]
     assert calls("rl.top") == 2, "the list, and the running minute"
     clock.advance("1m")
-    assert look(4)[-3:] == [0, 6, 4]
+    assert deny_and_read(4)[-3:] == [0, 6, 4]
     poll.until(lambda: viewers[0]("/api/history?minutes=15").json["keys"], "the minute is kept")
     # The history reads its list and the running minute too.
     assert calls("rl.top") == 2 + 2 + 2, "the minute that is over is read once"
     clock.advance("3s")
-    assert look(0)[-3:] == [0, 6, 4]
+    assert deny_and_read(0)[-3:] == [0, 6, 4]
     assert calls("rl.top") == 2
 
 

@@ -8,9 +8,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from asking import Console
+from api_client import Console
 from console_fixtures import Start
-from running import run_console
+from console_process import run_console
 
 from support import poll
 from support.binaries import Binary
@@ -69,15 +69,15 @@ def test_renewed_certificate_is_used_without_a_restart(
     words = [word for name, path in own.items() for word in (f"--{name}", path)]
     process = start(server.port, *words, scheme="https")
 
-    def shown() -> str:
+    def served_certificate() -> str:
         return ssl.get_server_certificate(("127.0.0.1", process.port)).strip()
 
-    assert shown() == own["cert"].read_text().strip()
+    assert served_certificate() == own["cert"].read_text().strip()
     make_certificate(folder, "renewed")
     shutil.copy(folder / "renewed.key", own["key"])
     shutil.copy(folder / "renewed.crt", own["cert"])
     renewed = own["cert"].read_text().strip()
-    poll.until(lambda: shown() == renewed, "the renewed certificate is used")
+    poll.until(lambda: served_certificate() == renewed, "the renewed certificate is used")
     process.end()
     assert "the certificate of a listener" in process.log
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from running import BINARY
+from console_process import BINARY
 
 from support.debian_package import build_and_unpack, verify_unit
 

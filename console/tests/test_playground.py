@@ -9,14 +9,14 @@ import urllib.error
 from collections.abc import Iterator
 
 import pytest
-from playing import Playground
+from console_process import BINARY
+from playground_process import Playground
 from redis import Redis
-from running import BINARY
 
 from support import poll
 from support.clock import Clock
 
-# Begin of every scene.
+# Start of the clock of each scene, in microseconds since the Unix epoch.
 START_US = 1_767_225_600_000_000
 LIMITS = [
     "FIXED 4 2s",
@@ -147,7 +147,7 @@ def test_scenes_above_the_maximum_are_refused() -> None:
     opened = []
     try:
         scene = {"limits": ["FIXED 1 1s"], "speed": 0}
-        opened += [playground.opened("api/playground", scene) for _ in range(64)]
+        opened += [playground.open("api/playground", scene) for _ in range(64)]
         assert playground.ask("api/playground", scene).status == 503
     finally:
         for response in opened:
@@ -193,7 +193,7 @@ def test_running_replay_does_not_delay_the_shutdown() -> None:
                 b"POST /api/replay?limit=FIXED+99+1h HTTP/1.1\r\nHost: localhost\r\n"
             )
             connection.sendall(b"Content-Length: %d\r\n\r\n" % len(log) + log)
-            poll.until(lambda: playground.seconds() > 0.5, "the replay is running", timeout=60)
+            poll.until(lambda: playground.cpu_seconds() > 0.5, "the replay is running", timeout=60)
     finally:
         status = playground.end()
     assert status == 0

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from console_process import BINARY
 from redis import Redis
-from running import BINARY
 
 from support.clock import START_US, Clock
 
@@ -33,7 +33,7 @@ LIMITS = [
 
 
 def replay(*words: str | Path, log: str | None = None, status: int = 0) -> str:
-    """Return the report that the command prints, or its error if it fails."""
+    """Returns the report that the command prints, or its error if it fails."""
     done = subprocess.run(
         [BINARY, "replay", *words],
         input=log,
@@ -50,48 +50,48 @@ def replay(*words: str | Path, log: str | None = None, status: int = 0) -> str:
 def calls(seed: int) -> list[tuple[int, str, str]]:
     """Returns random calls in bursts: microseconds since the epoch, key and cost."""
     chance = random.Random(seed)
-    now, made = START_US, []
+    now, logged_calls = START_US, []
     for _ in range(600):
         gap = chance.choice([0, 0, 1, 1000, 20_000, 300_000, 1_000_000])
         now += gap + chance.choice([0, 0, chance.randrange(1000)])
         if chance.random() < 0.01:
             now += chance.randrange(20_000_000)
         cost = chance.choice(["1", "1", "1", "2", "0.5", "0", "3.25"])
-        made.append((now, f"user:{chance.randrange(4)}", cost))
-    return made
+        logged_calls.append((now, f"user:{chance.randrange(4)}", cost))
+    return logged_calls
 
 
 @pytest.mark.parametrize("limits", LIMITS)
 def test_replay_equals_the_decisions_of_a_server(limits: str, redis: Redis, clock: Clock) -> None:
-    made = calls(LIMITS.index(limits))
+    logged_calls = calls(LIMITS.index(limits))
     redis.execute_command("RL.POLICYSET", "replayed", *limits.split())
     outcomes, denied = Counter(), Counter()
-    for now, key, cost in made:
+    for now, key, cost in logged_calls:
         clock.set(now)
         allowed = redis.execute_command("RL.LIMIT", key, "replayed", "COST", cost)[0]
         outcomes[allowed] += 1
         denied[key] += 1 - allowed
     # Both outcomes must be frequent for a useful comparison.
     assert min(outcomes[0], outcomes[1]) > 20
-    log = "".join(f"{now} {key} {cost}\n" for now, key, cost in made)
+    log = "".join(f"{now} {key} {cost}\n" for now, key, cost in logged_calls)
     report = json.loads(replay("-", "--limit", limits, "--json", log=log))
     assert (report["admitted"], report["denied"]) == (outcomes[1], outcomes[0])
     assert dict(report["denied_keys"]) == {key: count for key, count in denied.items() if count}
-    assert (report["calls"], report["keys"], report["skipped"]) == (len(made), 4, 0)
+    assert (report["calls"], report["keys"], report["skipped"]) == (len(logged_calls), 4, 0)
 
 
 def test_smallest_limit_keeps_to_the_goal_on_a_server(redis: Redis, clock: Clock) -> None:
-    made = calls(7)
-    log = "".join(f"{now} {key}\n" for now, key, _ in made)
+    logged_calls = calls(7)
+    log = "".join(f"{now} {key}\n" for now, key, _ in logged_calls)
     report = json.loads(
         replay("-", "--limit", "TOKENBUCKET 3 2 1s", "--goal", "5%", "--json", log=log)
     )
     redis.execute_command("RL.POLICYSET", "smallest", *report["smallest"].split())
     denied = 0
-    for now, key, _ in made:
+    for now, key, _ in logged_calls:
         clock.set(now)
         denied += 1 - redis.execute_command("RL.LIMIT", key, "smallest")[0]
-    assert denied == report["smallest_denied"] <= len(made) * 0.05
+    assert denied == report["smallest_denied"] <= len(logged_calls) * 0.05
 
 
 def test_access_log_is_reported_as_text(tmp_path: Path) -> None:

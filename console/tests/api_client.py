@@ -2,7 +2,7 @@
 
 from urllib.parse import quote
 
-from running import Answer, ConsoleProcess
+from console_process import Answer, ConsoleProcess
 
 READS, WRITES = "reads-only-0123456789", "may-change-0123456789"
 TOKENS = {

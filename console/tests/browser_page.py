@@ -7,23 +7,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from running import ConsoleProcess
+from console_process import ConsoleProcess
 
 from support.server import Server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-NEEDED = pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt install chromium)")
-WRITES = {"RATELIMIT_CONSOLE_WRITE_TOKEN": "may-change-0123456789"}
-# Long, for busy machines.
-MILLISECONDS = 60_000
-# Folder to which pictures of the documents are written, if any.
+NEEDS_CHROMIUM = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium (Debian: apt install chromium)"
+)
+WRITE_ENVIRONMENT = {"RATELIMIT_CONSOLE_WRITE_TOKEN": "may-change-0123456789"}
+# Timeout of the page, long enough for busy machines.
+TIMEOUT_MS = 60_000
+# Folder for the pictures of the documents. Without it, no pictures are written.
 PICTURES = os.environ.get("PICTURES") or None
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
     playwright = pytest.importorskip("playwright.sync_api", reason="make console-test installs it")
-    playwright.expect.set_options(timeout=MILLISECONDS)
+    playwright.expect.set_options(timeout=TIMEOUT_MS)
     with playwright.sync_playwright() as running:
         options = ["--no-sandbox", "--disable-gpu"]
         browser = running.chromium.launch(executable_path=CHROMIUM, args=options)
@@ -33,7 +35,7 @@ def browser() -> Iterator[object]:
 
 @pytest.fixture
 def process(server: Server, start: Callable[..., ConsoleProcess]) -> ConsoleProcess:
-    return start(server.port, environment=WRITES)
+    return start(server.port, environment=WRITE_ENVIRONMENT)
 
 
 class Visit:
@@ -44,14 +46,14 @@ class Visit:
         browser: object,
         process: ConsoleProcess,
         *,
-        signed: bool = True,
-        token: str = WRITES["RATELIMIT_CONSOLE_WRITE_TOKEN"],
+        signed_in: bool = True,
+        token: str = WRITE_ENVIRONMENT["RATELIMIT_CONSOLE_WRITE_TOKEN"],
         **options: object,
     ):
         self.errors: list[str] = []
         self.context = browser.new_context(reduced_motion="reduce", **options)
-        self.context.set_default_timeout(MILLISECONDS)
-        if signed:
+        self.context.set_default_timeout(TIMEOUT_MS)
+        if signed_in:
             self.context.add_init_script(f"sessionStorage.setItem('token', '{token}')")
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -83,7 +85,7 @@ class Visit:
         self.page.keyboard.type(text)
 
     def assert_accessible(self) -> None:
-        """Check the page by the rules of axe-core, and that nothing is wider than the screen."""
+        """Checks the page by the rules of axe-core, and that nothing is wider than the screen."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright")
         found = axe.Axe().run(self.page).response["violations"]
         assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
@@ -99,15 +101,15 @@ def visit(browser: object, process: ConsoleProcess) -> Iterator[Callable[..., Vi
 
 @contextmanager
 def visits(browser: object) -> Iterator[Callable[..., Visit]]:
-    """Yields a function that opens pages. They must not have reported errors at the end."""
-    made: list[Visit] = []
+    """Yields a function that opens pages. At the end, no page may have reported an error."""
+    opened: list[Visit] = []
 
     def make(process: ConsoleProcess, **options: object) -> Visit:
-        made.append(Visit(browser, process, **options))
-        return made[-1]
+        opened.append(Visit(browser, process, **options))
+        return opened[-1]
 
     yield make
-    for visit in made:
+    for visit in opened:
         assert visit.errors == []
         visit.context.close()
 

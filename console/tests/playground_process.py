@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from running import BINARY, Answer
+from console_process import BINARY, Answer
 
 
 class Playground:
@@ -26,8 +26,8 @@ class Playground:
         self.url = self.first_line.split("at ")[1].split()[0]
         self.port = int(self.url.strip("/").rpartition(":")[2])
 
-    def seconds(self) -> float:
-        """Return the CPU seconds that a process has used."""
+    def cpu_seconds(self) -> float:
+        """Returns the CPU seconds that the process has used."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -41,20 +41,20 @@ class Playground:
 
     def ask(self, path: str, body: object = None, **headers: str) -> Answer:
         try:
-            with self.opened(path, body, **headers) as response:
+            with self.open(path, body, **headers) as response:
                 return Answer(response.status, response.headers, response.read().decode())
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, error.headers, error.read().decode())
 
-    def opened(self, path: str, body: object = None, **headers: str):
+    def open(self, path: str, body: object = None, **headers: str):
         data = body.encode() if isinstance(body, str) else body and json.dumps(body).encode()
-        sent = {"Content-Type": "application/json"} | headers
-        request = urllib.request.Request(self.url + path, data=data, headers=sent)
+        headers = {"Content-Type": "application/json"} | headers
+        request = urllib.request.Request(self.url + path, data=data, headers=headers)
         return urllib.request.urlopen(request, timeout=30)
 
     @contextmanager
     def scene(self, **scene: object) -> Iterator[Iterator[dict]]:
         """Opens a scene. Yields its events: the first has its id, the others are ticks."""
-        with self.opened("api/playground", scene) as response:
+        with self.open("api/playground", scene) as response:
             yield (json.loads(line[5:]) for line in response if line.startswith(b"data:"))
