@@ -184,7 +184,7 @@ class _Run:
 
     def request(self, process: _Process, now: float) -> None:
         process.is_requesting = True
-        wanted = process.batching.wanted(len(process.waiting), now)
+        wanted = process.batching.plan_request(len(process.waiting), now)
         self.call(now, "request", process, (wanted, now))
 
     def spend(self, requested_at: float, now: float) -> None:
@@ -210,7 +210,7 @@ class _Run:
         self.figures.takes += now >= WARM_UP
         self.figures.ideal += self.ideal.take(1, now)[0]
         batching = process.batching
-        batching.demand(1, now)
+        batching.record_demand(1, now)
         if batching.spend(1, now):
             self.spend(now, now)
             if not process.is_requesting and batching.is_due(now):
@@ -225,8 +225,8 @@ class _Run:
     ) -> None:
         batching = process.batching
         if isinstance(data, Grant):
-            self.server.settle(data.left, self.charged_at[int(data.id)], now)
-            self.charged -= data.left
+            self.server.settle(data.unspent, self.charged_at[int(data.id)], now)
+            self.charged -= data.unspent
         elif kind == "request":
             wanted, sent_at = data
             reply = self.server.take(int(wanted), now)
@@ -239,7 +239,7 @@ class _Run:
             read = Reply(
                 str(int(number)), int(granted), self.fleet.limit, int(remaining), wait, reset
             )
-            batching.received(read, int(wanted), sent_at, now, self.rng.random())
+            batching.record_reply(read, int(wanted), sent_at, now, self.rng.random())
             process.is_requesting = False
             if granted:
                 self.schedule(sent_at + KEEP, "expiry", process)
@@ -248,8 +248,8 @@ class _Run:
                 self.request(process, now)
         else:
             batching.in_hand(now)
-            for grant in batching.expired():
-                if grant.left:
+            for grant in batching.take_expired():
+                if grant.unspent:
                     self.call(now, "settle", process, grant)
 
     def answer(self, process: _Process, now: float) -> None:

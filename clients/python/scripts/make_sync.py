@@ -1,7 +1,7 @@
 """Generates the code for threads from the code for asyncio: `make sync`.
 
 Code that differs only by `await` is written once, in the files for asyncio. tests/test_sync.py
-fails if the generated files are out of date. Code that differs otherwise is written twice:
+fails if the generated files are out of date. Code that differs in other ways is written twice:
 transports (tasks.py, threads.py), the renewal of leases, and the locking of units.
 """
 
@@ -15,8 +15,9 @@ import unasync
 SOURCE = Path(__file__).parents[1] / "src/redis_ratelimit"
 
 # Generated files by their source files.
-MADE = {"aio.py": "limiter.py", "aio_bound.py": "bound.py", "aio_gate.py": "sync_gate.py"}
+TARGETS = {"aio.py": "limiter.py", "aio_bound.py": "bound.py", "aio_gate.py": "sync_gate.py"}
 
+# Replacements of names.
 NAMES = {
     "aclose": "close",
     "aio_bound": "bound",
@@ -27,7 +28,7 @@ NAMES = {
     "tasks": "threads",
 }
 
-# Texts that are not names, or that must be replaced only in one place.
+# Replacements of texts that are not names, or that must be replaced only in one place.
 TEXTS = {
     '"""The limiter for asyncio. Its calls are those of `redis_ratelimit.Limiter`, awaited."""': (
         '"""The limiter, for programs with threads or none. `redis_ratelimit.aio` has the one for '
@@ -45,11 +46,11 @@ TEXTS = {
 HEAD = "# Made of {} by scripts/make_sync.py: edit that file, and run `make sync`.\n\n"
 
 
-def made(name: str) -> str:
-    """Returns the code for threads that is generated from a file for asyncio."""
+def sync_code(name: str) -> str:
+    """Generates the code for threads from a file for asyncio."""
     code = (SOURCE / name).read_text()
-    for text, other in TEXTS.items():
-        code = code.replace(text, other)
+    for text, replacement in TEXTS.items():
+        code = code.replace(text, replacement)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "async" / name
         path.parent.mkdir()
@@ -57,9 +58,18 @@ def made(name: str) -> str:
         rule = unasync.Rule(str(path.parent), f"{folder}/sync", additional_replacements=NAMES)
         unasync.unasync_files([str(path)], [rule])
         code = (Path(folder) / "sync" / name).read_text()
-    for tidied in (["check", "--select", "I", "--fix-only"], ["format"]):
+    target = SOURCE / TARGETS[name]
+    for command in (["check", "--select", "I", "--fix-only"], ["format"]):
         code = subprocess.run(
-            [sys.executable, "-m", "ruff", *tidied, "--stdin-filename", SOURCE / MADE[name], "-"],
+            [
+                sys.executable,
+                "-m",
+                "ruff",
+                *command,
+                "--stdin-filename",
+                target,
+                "-",
+            ],
             input=code,
             capture_output=True,
             check=True,
@@ -70,5 +80,5 @@ def made(name: str) -> str:
 
 
 if __name__ == "__main__":
-    for source, target in MADE.items():
-        (SOURCE / target).write_text(made(source))
+    for source, target in TARGETS.items():
+        (SOURCE / target).write_text(sync_code(source))

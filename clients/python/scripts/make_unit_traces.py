@@ -54,7 +54,7 @@ def trace(options: dict[str, float], numbers: tuple[float, ...], seed: int) -> l
         pause = chance.random() < 0.02
         now = round(now + (1.3 if pause else chance.expovariate(rate)), 6)
         cost = chance.choice([1, 1, 1, 1, 1, 1, 2, 3])
-        batching.demand(cost, now)
+        batching.record_demand(cost, now)
         waiting = 0
         if batching.spend(cost, now):
             step("take", cost, "spent", batching.in_hand(now))
@@ -65,16 +65,16 @@ def trace(options: dict[str, float], numbers: tuple[float, ...], seed: int) -> l
             waiting = cost
             step("take", cost, "asked", batching.in_hand(now))
         if batching.has_expired:
-            step("expired", [[str(one.id), one.spent] for one in batching.expired()])
+            step("expired", [[str(one.id), one.spent] for one in batching.take_expired()])
         due = batching.is_due(now)
         step("due", due)
         if not waiting and not due:
             continue
-        wanted = batching.wanted(waiting, now)
+        wanted = batching.plan_request(waiting, now)
         step("wanted", waiting, wanted)
         sent_at, now = now, round(now + trip * chance.uniform(0.8, 1.5), 6)
         if chance.random() < 0.05:
-            batching.failed(now)
+            batching.record_failure(now)
             step("failed")
             continue
         used, used_at = max(used - (now - used_at) * recovery, 0.0), now
@@ -90,7 +90,7 @@ def trace(options: dict[str, float], numbers: tuple[float, ...], seed: int) -> l
             round(used / recovery, 3),
         )
         jitter = round(chance.random(), 3)
-        batching.received(reply, wanted, sent_at, now, jitter)
+        batching.record_reply(reply, wanted, sent_at, now, jitter)
         terms = (reply.id, granted, reply.limit, reply.remaining, wait, reply.reset)
         step("received", *terms, wanted, sent_at, jitter, batching.in_hand(now))
         if waiting and batching.spend(waiting, now):

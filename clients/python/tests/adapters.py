@@ -28,8 +28,9 @@ class Answer:
     body: bytes
 
 
-# Sends a request to an application: the limit, the options of the adapter, an address and the value
-# of X-Who. The application responds with the status of X-Status, or raises an error.
+# Sends one request to an application behind an adapter. The arguments are the URL of the server,
+# the limit, the client's address, the value of X-Who, the value of X-Status, and options of the
+# adapter. The application responds with the status of X-Status, or raises an error.
 Send = Callable[..., Answer]
 
 
@@ -40,11 +41,11 @@ def _status(text: str | None) -> int:
 
 
 def _headers(caller: str | None, status: int | str | None) -> dict[str, str]:
-    found = {} if caller is None else {"X-Who": caller}
-    return found if status is None else {**found, "X-Status": str(status)}
+    headers = {} if caller is None else {"X-Who": caller}
+    return headers if status is None else {**headers, "X-Status": str(status)}
 
 
-def of_wsgi(
+def send_to_wsgi(
     url: str,
     limit: Any,
     address: str | None,
@@ -68,7 +69,7 @@ def of_wsgi(
     return Answer(int(started[0][0].split()[0]), started[0][1], b"".join(body))
 
 
-def of_flask(
+def send_to_flask(
     url: str,
     limit: Any,
     address: str | None,
@@ -93,7 +94,7 @@ def of_flask(
     return Answer(response.status_code, response.headers, response.data)
 
 
-def of_django(
+def send_to_django(
     url: str,
     limit: Any,
     address: str | None,
@@ -115,7 +116,7 @@ def of_django(
     return Answer(response.status_code, response.headers, response.content)
 
 
-def of_asgi(
+def send_to_asgi(
     url: str,
     limit: Any,
     address: str | None,
@@ -128,17 +129,17 @@ def of_asgi(
         await send({"type": "http.response.start", "status": code, "headers": []})
         await send({"type": "http.response.body", "body": b"served"})
 
-    def who_of(scope: Any) -> str | None:
-        found = dict(scope["headers"]).get(b"x-who")
-        return None if found is None else found.decode()
+    def caller_of(scope: Any) -> str | None:
+        caller = dict(scope["headers"]).get(b"x-who")
+        return None if caller is None else caller.decode()
 
-    def limited(limiter: Any, options: dict[str, Any]) -> Any:
-        return asgi.RateLimitMiddleware(app, **_options(options, who_of, limiter, limit))
+    def make_app(limiter: Any, options: dict[str, Any]) -> Any:
+        return asgi.RateLimitMiddleware(app, **_options(options, caller_of, limiter, limit))
 
-    return asyncio.run(_send(url, address, _headers(caller, status), options, limited))
+    return asyncio.run(_send(url, address, _headers(caller, status), options, make_app))
 
 
-def of_fastapi(
+def send_to_fastapi(
     url: str,
     limit: Any,
     address: str | None,
@@ -146,7 +147,7 @@ def of_fastapi(
     status: Any = None,
     **options: Any,
 ) -> Answer:
-    def limited(limiter: Any, options: dict[str, Any]) -> Any:
+    def make_app(limiter: Any, options: dict[str, Any]) -> Any:
         app = fastapi.FastAPI()
         options = _options(options, lambda request: request.headers.get("x-who"), limiter, limit)
         dependency = for_fastapi.RateLimit(**options)
@@ -157,16 +158,16 @@ def of_fastapi(
 
         return app
 
-    return asyncio.run(_send(url, address, _headers(caller, status), options, limited))
+    return asyncio.run(_send(url, address, _headers(caller, status), options, make_app))
 
 
 async def _send(
-    url: str, address: str | None, headers: dict[str, str], options: dict[str, Any], limited: Any
+    url: str, address: str | None, headers: dict[str, str], options: dict[str, Any], make_app: Any
 ) -> Answer:
     prefix = options.pop("prefix", "")
     async with aio.Limiter.from_url(url, timeout=10, prefix=prefix) as limiter:
         client: Any = None if address is None else (address, 4711)
-        transport = httpx.ASGITransport(app=limited(limiter, options), client=client)
+        transport = httpx.ASGITransport(app=make_app(limiter, options), client=client)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             response = await client.get("/", headers=headers)
     return Answer(response.status_code, response.headers, response.content)
@@ -177,7 +178,9 @@ def _limiter(url: str, options: dict[str, Any]) -> Limiter:
 
 
 def _options(options: dict[str, Any], key: Any, limiter: Any, limit: Any) -> dict[str, Any]:
-    """Fills in the key, if `by_header`, and calls a limit that is a function of the limiter."""
+    """Returns the options of an adapter. With `by_header`, `key` is its key function; with `bound`,
+    the limit is bound to the limiter.
+    """
     options = {**options}
     if options.pop("by_header", False):
         options["key"] = key
@@ -189,9 +192,9 @@ def _options(options: dict[str, Any], key: Any, limiter: Any, limit: Any) -> dic
 
 
 ADAPTERS: dict[str, Send] = {
-    "ASGI": of_asgi,
-    "WSGI": of_wsgi,
-    "FastAPI": of_fastapi,
-    "Flask": of_flask,
-    "Django": of_django,
+    "ASGI": send_to_asgi,
+    "WSGI": send_to_wsgi,
+    "FastAPI": send_to_fastapi,
+    "Flask": send_to_flask,
+    "Django": send_to_django,
 }

@@ -38,9 +38,9 @@ def admin(server: Server) -> Iterator[redis.Redis]:
 def shared_cluster(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("cluster-clock")
     # The clock runs, as the nodes' heartbeats depend on it.
-    running = Clock(build_library(directory), directory / "clock")
-    running.run()
-    with Cluster(binary, running) as cluster:
+    running_clock = Clock(build_library(directory), directory / "clock")
+    running_clock.run()
+    with Cluster(binary, running_clock) as cluster:
         yield cluster
 
 

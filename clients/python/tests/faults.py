@@ -1,4 +1,4 @@
-"""Proxy before a server that is slow, silent, or loses replies."""
+"""Proxy that delays data, drops replies, or closes the connection in place of a reply."""
 
 import socket
 import threading
@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+# Start of the reply to a take or a peek.
+DECISION = b"*5"
+
 
 class Faults:
     """Proxy with a `delay` in seconds for each direction, and for connecting."""
@@ -14,10 +17,10 @@ class Faults:
     def __init__(self, port: int, delay: float = 0.0) -> None:
         self._target = port
         self.delay = delay
-        # `silent` drops replies and keeps the connection; `losing` closes it instead.
-        self.silent = self.losing = False
-        # Drops only the next reply.
-        self.loses_one = False
+        # Drops all replies.
+        self.is_silent = False
+        # Closes the connection in place of each decision, or in place of the next decision only.
+        self.is_losing = self.loses_next = False
         # While it is not set, connections hang.
         self.is_open = threading.Event()
         self.is_open.set()
@@ -33,10 +36,10 @@ class Faults:
             yield self
         finally:
             self.is_open.set()
-            for one in [self._listener, *self._open]:
+            for connection in [self._listener, *self._open]:
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-                one.close()
+                    connection.shutdown(socket.SHUT_RDWR)
+                connection.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -46,15 +49,15 @@ class Faults:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        # The duration of a TCP handshake.
+        # A TCP handshake takes one delay in each direction.
         time.sleep(2 * self.delay)
         self.is_open.wait()
         server = socket.create_connection(("127.0.0.1", self._target))
         self._open += [client, server]
-        threading.Thread(target=self._copy, args=(client, server, False), daemon=True).start()
-        self._copy(server, client, True)
+        threading.Thread(target=self._copy, args=(client, server), daemon=True).start()
+        self._copy(server, client, is_reply=True)
 
-    def _copy(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket, *, is_reply: bool = False) -> None:
         delayed: deque[tuple[float, bytes]] = deque()
         arrived = threading.Condition()
 
@@ -67,20 +70,21 @@ class Faults:
                     time.sleep(max(due - time.monotonic(), 0))
                     if not data:
                         break
-                    if not (replies and self.silent):
+                    if not (is_reply and self.is_silent):
                         sink.sendall(data)
-            for one in (source, sink):
+            for connection in (source, sink):
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-                one.close()
+                    connection.shutdown(socket.SHUT_RDWR)
+                connection.close()
 
         threading.Thread(target=write, daemon=True).start()
         while True:
             data = b""
             with suppress(OSError):
                 data = source.recv(65536)
-            if replies and data and data.startswith(b"*5") and (self.losing or self.loses_one):
-                self.loses_one = False
+            is_decision = is_reply and data.startswith(DECISION)
+            if is_decision and (self.is_losing or self.loses_next):
+                self.loses_next = False
                 data = b""
             with arrived:
                 delayed.append((time.monotonic() + self.delay, data))

@@ -8,7 +8,7 @@ from typing import Any
 from redis_ratelimit import Limiter, aio
 
 
-class Now:
+class FrozenClock:
     """Clock of a limiter, which stands still until a test moves it."""
 
     def __init__(self) -> None:
@@ -18,56 +18,58 @@ class Now:
         return self.seconds
 
 
-class InLoop:
+class BlockingLimiter:
     """Limiter for asyncio with blocking calls, which it awaits in an event loop of its own."""
 
-    def __init__(self, awaited: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._awaited = awaited
+    def __init__(self, wrapped: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._wrapped = wrapped
         self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._awaited, name)
+        attribute = getattr(self._wrapped, name)
         if name == "policies":
-            return InLoop(found, self._loop)
-        if not callable(found):
-            return found
+            return BlockingLimiter(attribute, self._loop)
+        if not callable(attribute):
+            return attribute
 
-        def called(*args: Any, **options: Any) -> Any:
-            made = found(*args, **options)
-            if inspect.isawaitable(made):
-                return self._loop.run_until_complete(made)
-            return InLoop(made, self._loop) if name in {"units", "lease", "limit"} else made
+        def blocking_call(*args: Any, **options: Any) -> Any:
+            result = attribute(*args, **options)
+            if inspect.isawaitable(result):
+                return self._loop.run_until_complete(result)
+            is_wrapped = name in {"units", "lease", "limit"}
+            return BlockingLimiter(result, self._loop) if is_wrapped else result
 
-        return called
+        return blocking_call
 
-    def __enter__(self) -> "InLoop":
-        self._loop.run_until_complete(self._awaited.__aenter__())
+    def __enter__(self) -> "BlockingLimiter":
+        self._loop.run_until_complete(self._wrapped.__aenter__())
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._loop.run_until_complete(self._awaited.__aexit__(*error))
+        self._loop.run_until_complete(self._wrapped.__aexit__(*error))
 
 
 Make = Callable[..., Any]
 
 
 def limiters_of(kind: str, url: str) -> Iterator[Make]:
-    """Makes limiters: `make(on_outage="closed")` with the arguments of `from_url`. They are closed
-    at the end. The default timeouts are long, as the machine may be busy.
+    """Yields a function that creates limiters from the arguments of `from_url`, such as
+    `make(on_outage="closed")`. The limiters are closed at the end. Their default timeout is long,
+    as the machine may be busy.
     """
-    made: list[Any] = []
+    limiters: list[Any] = []
     loop = asyncio.new_event_loop()
 
     def make(at: str = url, **options: Any) -> Any:
         options = {"timeout": 10.0, **options}
         if kind == "sync":
-            made.append(Limiter.from_url(at, **options))
+            limiters.append(Limiter.from_url(at, **options))
         else:
-            made.append(InLoop(aio.Limiter.from_url(at, **options), loop))
-        return made[-1]
+            limiters.append(BlockingLimiter(aio.Limiter.from_url(at, **options), loop))
+        return limiters[-1]
 
     yield make
-    for limiter in made:
+    for limiter in limiters:
         limiter.close()
     loop.run_until_complete(_cancel_tasks())
     loop.close()

@@ -30,7 +30,7 @@ def uvicorn_serves(app: Any) -> Iterator[str]:
 @contextmanager
 def werkzeug_serves(app: Any) -> Iterator[str]:
     """Serves a WSGI application and yields its URL."""
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_QuietHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -41,6 +41,6 @@ def werkzeug_serves(app: Any) -> Iterator[str]:
         server.server_close()
 
 
-class _Quiet(WSGIRequestHandler):
+class _QuietHandler(WSGIRequestHandler):
     def log(self, *_: object) -> None:
         pass

@@ -15,7 +15,7 @@ from support.server import Server
 STRATEGIES = list(limits.strategies.STRATEGIES)
 TEN = limits.parse("10/minute")
 # Timeouts in seconds, long enough for a busy machine.
-PATIENT = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
+LONG_TIMEOUTS = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
 # Result of `time.time()` in the tests. The server has another clock.
 NOW = 5_000_000.0
 
@@ -23,11 +23,11 @@ NOW = 5_000_000.0
 class Blocking:
     """Object of limits.aio with blocking methods, like those of limits."""
 
-    def __init__(self, of: Any, runner: asyncio.Runner) -> None:
-        self._of, self._runner = of, runner
+    def __init__(self, wrapped: Any, runner: asyncio.Runner) -> None:
+        self._wrapped, self._runner = wrapped, runner
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._of, name)
+        method = getattr(self._wrapped, name)
 
         async def called(*args: Any, **options: Any) -> Any:
             return await method(*args, **options)
@@ -35,7 +35,7 @@ class Blocking:
         return lambda *args, **options: self._runner.run(called(*args, **options))
 
 
-class Kit:
+class StorageFactory:
     """Factory of storages and strategies, for threads or asyncio."""
 
     def __init__(self, kind: str, runner: asyncio.Runner) -> None:
@@ -45,7 +45,7 @@ class Kit:
 
     def storage(self, uri: str, **options: Any) -> Any:
         if uri.startswith("ratelimit://") and "connection_pool" not in options:
-            options = PATIENT | options
+            options = LONG_TIMEOUTS | options
         if uri.startswith("ratelimit"):
             # Other tests load Flask-Limiter, which changes the default.
             options = {"whole_seconds": False, **options}
@@ -56,7 +56,7 @@ class Kit:
     def strategy(self, name: str, storage: Any) -> Any:
         if not self.is_async:
             return limits.strategies.STRATEGIES[name](storage)
-        return Blocking(limits.aio.strategies.STRATEGIES[name](storage._of), self._runner)
+        return Blocking(limits.aio.strategies.STRATEGIES[name](storage._wrapped), self._runner)
 
     def close(self) -> None:
         for storage in self._opened:
@@ -67,11 +67,11 @@ class Kit:
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
+def factory(request: pytest.FixtureRequest) -> Iterator[StorageFactory]:
     with asyncio.Runner() as runner:
-        kit = Kit(request.param, runner)
-        yield kit
-        kit.close()
+        factory = StorageFactory(request.param, runner)
+        yield factory
+        factory.close()
 
 
 @pytest.fixture
@@ -80,13 +80,13 @@ def uri(server: Server) -> str:
 
 
 @pytest.fixture
-def storage(kit: Kit, uri: str) -> Any:
-    return kit.storage(uri)
+def storage(factory: StorageFactory, uri: str) -> Any:
+    return factory.storage(uri)
 
 
 @pytest.fixture(params=STRATEGIES)
-def strategy(request: pytest.FixtureRequest, kit: Kit, storage: Any) -> Any:
-    return kit.strategy(request.param, storage)
+def strategy(request: pytest.FixtureRequest, factory: StorageFactory, storage: Any) -> Any:
+    return factory.strategy(request.param, storage)
 
 
 @pytest.fixture

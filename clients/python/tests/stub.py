@@ -1,5 +1,5 @@
-"""Stub of a server, which replies with one decision to every call of the module, and OK to all
-else, to measure the cost of the client alone. `python stub.py` prints its port.
+"""Stub of a server, which measures the cost of the client alone: it replies with the same decision
+to every call of the module, and with OK to other commands. `python stub.py` prints its port.
 """
 
 import asyncio

@@ -38,9 +38,9 @@ KEYS, RATES = table("keys"), table("rates")
 
 def limit_of(words: list[Any]) -> Limit:
     """Returns a limit from its form in the tables."""
-    kind, *terms = words
-    options = terms.pop() if isinstance(terms[-1], dict) else {}
-    limit: Limit = KINDS[kind](*terms, **options)
+    kind, *arguments = words
+    options = arguments.pop() if isinstance(arguments[-1], dict) else {}
+    limit: Limit = KINDS[kind](*arguments, **options)
     return limit
 
 

@@ -18,34 +18,34 @@ def test_choices_are_those_of_the_table(case: Any) -> None:
     options = {"keep": 1.0, **case["options"]}
     batching = Batching(**options)
     for number, (now, name, *terms) in enumerate(case["steps"]):
-        where = f"step {number} at {now}"
+        step_label = f"step {number} at {now}"
         *arguments, expected = [None, *terms] if name == "failed" else terms
         if name == "take":
             cost, outcome = arguments
-            batching.demand(cost, now)
+            batching.record_demand(cost, now)
             if batching.spend(cost, now):
-                assert (outcome, batching.in_hand(now)) == ("spent", expected), where
+                assert (outcome, batching.in_hand(now)) == ("spent", expected), step_label
             elif batching.denies(cost, now):
-                assert outcome == "denied", where
-                assert batching.wait(cost, now) == pytest.approx(expected, abs=2e-6), where
+                assert outcome == "denied", step_label
+                assert batching.wait(cost, now) == pytest.approx(expected, abs=2e-6), step_label
             else:
-                assert (outcome, batching.in_hand(now)) == ("asked", expected), where
+                assert (outcome, batching.in_hand(now)) == ("asked", expected), step_label
         elif name == "spend":
-            assert batching.spend(arguments[0], now), where
-            assert batching.in_hand(now) == expected, where
+            assert batching.spend(arguments[0], now), step_label
+            assert batching.in_hand(now) == expected, step_label
         elif name == "due":
-            assert batching.is_due(now) is expected, where
+            assert batching.is_due(now) is expected, step_label
         elif name == "wanted":
-            assert batching.wanted(arguments[0], now) == expected, where
+            assert batching.plan_request(arguments[0], now) == expected, step_label
         elif name == "received":
             *reply, wanted, sent_at, random = arguments
-            batching.received(Reply(*reply), wanted, sent_at, now, random)
-            assert batching.in_hand(now) == expected, where
+            batching.record_reply(Reply(*reply), wanted, sent_at, now, random)
+            assert batching.in_hand(now) == expected, step_label
         elif name == "failed":
-            batching.failed(now)
+            batching.record_failure(now)
         else:
             assert name == "expired"
-            assert [[one.id, one.spent] for one in batching.expired()] == expected, where
+            assert [[one.id, one.spent] for one in batching.take_expired()] == expected, step_label
 
 
 def test_table_is_up_to_date() -> None:
@@ -54,6 +54,6 @@ def test_table_is_up_to_date() -> None:
     )
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    assert json.loads(made.text()) == TABLE
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert json.loads(script.text()) == TABLE

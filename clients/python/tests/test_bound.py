@@ -31,7 +31,7 @@ from redis_ratelimit import (
 LIMIT = Fixed(3, "1h")
 
 
-def test_bound_limit(url: str, admin: redis.Redis) -> None:
+def test_calls_of_a_bound_limit_use_its_keys(url: str, admin: redis.Redis) -> None:
     with Limiter.from_url(url, timeout=10, prefix="app:") as limiter:
         api = limiter.limit("api", LIMIT)
         assert [api.take("user").allowed for _ in range(4)] == [True] * 3 + [False]
@@ -86,7 +86,7 @@ def test_leases_and_units_of_a_bound_limit_with_asyncio(url: str) -> None:
     asyncio.run(main())
 
 
-def test_bound_limit_with_asyncio(url: str) -> None:
+def test_calls_of_a_bound_limit_with_asyncio(url: str) -> None:
     async def main() -> None:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             api = limiter.limit("api", LIMIT, cost=2)
@@ -136,14 +136,14 @@ def test_denied_call_with_wait_passes_later(limiter: Any, clock: Any) -> None:
     assert limiter.take("key", bucket)
     assert limiter.take("key", bucket, wait=20)
     assert time.monotonic() - began > 0.19
-    # A wait that is too long, or endless, is not started: it would take longer than a test may.
+    # A wait that is endless, or longer than allowed, does not begin: the test would time out.
     bucket = TokenBucket(1, 1, "1h")
     assert limiter.take("slow", bucket)
     assert not limiter.take("slow", bucket, wait=1000)
     assert not limiter.take("slow", bucket, cost=2, wait=1000)
 
 
-def counted(admin: redis.Redis) -> int:
+def take_calls(admin: redis.Redis) -> int:
     return int(admin.info("commandstats").get("cmdstat_rl.take", {"calls": 0})["calls"])
 
 
@@ -165,7 +165,7 @@ class SimulatedTime:
     async def run(self, tasks: list[asyncio.Task[Any]]) -> None:
         """Advances time until all tasks are done."""
         while not all(task.done() for task in tasks):
-            # Wait until all running tasks sleep: none waits for the server.
+            # Wait until all running tasks sleep, so that no task waits for the server.
             waiting = sum(not task.done() for task in tasks)
             while len(self._due) < waiting:
                 await asyncio.sleep(0.001)
@@ -183,8 +183,8 @@ class SimulatedTime:
 def wait_together(
     url: str, admin: redis.Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch, limit: Any
 ) -> tuple[list[Any], SimulatedTime, int]:
-    """Lets 50 callers wait for up to two minutes. Returns their decisions, the time, and the number
-    of calls.
+    """Takes from 50 callers that wait for up to two minutes. Returns their decisions, the simulated
+    time, and the number of calls.
     """
     simulated = SimulatedTime(clock)
 
@@ -193,13 +193,13 @@ def wait_together(
             await limiter.take("warm", LIMIT)
             monkeypatch.setattr(tasks.Transport, "sleep", staticmethod(simulated.sleep))
             takes = [limiter.take("key", limit, wait=120) for _ in range(50)]
-            waiting = [asyncio.ensure_future(one) for one in takes]
+            waiting = [asyncio.ensure_future(take) for take in takes]
             await simulated.run(waiting)
             return [task.result() for task in waiting]
 
-    before = counted(admin)
+    before = take_calls(admin)
     decisions = asyncio.run(main())
-    return decisions, simulated, counted(admin) - before - 1
+    return decisions, simulated, take_calls(admin) - before - 1
 
 
 def test_waiting_callers_of_a_bucket_reserve_units(
@@ -220,7 +220,7 @@ def test_waiting_callers_of_other_limits_retry_spread(
     limit = SlidingLog(1, "1s")
     decisions, simulated, calls = wait_together(url, admin, clock, monkeypatch, limit)
     assert sum(map(bool, decisions)) >= 45
-    # Without spreading, all would call whenever one may pass: 1,275 calls.
+    # Without a random part, all callers would call whenever one may pass: 1,275 calls.
     assert calls < 400
     assert len(set(simulated.slept)) > len(simulated.slept) / 2
 
@@ -270,12 +270,12 @@ def test_denial_after_a_wait_reports_the_whole_wait(limiter: Any) -> None:
 
 
 def test_decision_of_a_refundable_charge_is_settled(limiter: Any) -> None:
-    """Small limits have an id by default, large ones do not."""
+    """A charge of one unit under a large limit has an id only if it is refundable."""
     for limit in (Fixed(50, "1h"), Fixed(1000, "1h", name="a"), Fixed(1000, "2h", cost=3)):
         decision = limiter.take("key", limit, refundable=True)
-        assert settled(limiter, decision, 0).remaining == limit.quota
-    both = limiter.take_all({"{a}:1": "5/hour", "{a}:2": "5000/hour"}, refundable=True)
-    assert [one.remaining for one in settled(limiter, both, 0).each] == [5, 5000]
+        assert settle(limiter, decision, 0).remaining == limit.quota
+    decision = limiter.take_all({"{a}:1": "5/hour", "{a}:2": "5000/hour"}, refundable=True)
+    assert [one.remaining for one in settle(limiter, decision, 0).each] == [5, 5000]
     assert limiter.limit("api", "5000/hour").take("you", refundable=True).id
     with pytest.raises(ValueError, match="once must not be False"):
         limiter.take("key", LIMIT, refundable=True, once=False)
@@ -286,10 +286,10 @@ def test_decision_of_a_refundable_charge_is_settled(limiter: Any) -> None:
         limiter.take("denied", "1/hour").settle(0)
 
 
-def settled(limiter: Any, decision: Any, cost: int) -> Any:
+def settle(limiter: Any, decision: Any, cost: int) -> Any:
     loop = getattr(limiter, "_loop", None)
-    found = decision.settle(cost)
-    return found if loop is None else loop.run_until_complete(found)
+    result = decision.settle(cost)
+    return result if loop is None else loop.run_until_complete(result)
 
 
 def test_refundable_charge_on_a_key_full_of_ids_is_given_back(
@@ -300,7 +300,7 @@ def test_refundable_charge_on_a_key_full_of_ids_is_given_back(
         assert limiter.take("key", LIMIT, once="theirs")
         decision = limiter.take("key", LIMIT, refundable=True)
         assert (decision.allowed, decision.id, decision.remaining) == (True, None, 1)
-        settled(limiter, decision, 0)
+        settle(limiter, decision, 0)
         assert limiter.peek("key", LIMIT).remaining == 2
     finally:
         admin.config_set("ratelimit.max-ids", 100_000)
@@ -310,9 +310,9 @@ def test_refund_of_an_undecided_charge_changes_nothing(make: Make) -> None:
     limiter = make("redis://127.0.0.1:1", on_outage="open")
     for limits in ({"key": LIMIT}, {"key": "5/hour", "other": "5000/hour"}):
         decision = limiter.take_all(limits)
-        assert settled(limiter, decision, 0) is decision
+        assert settle(limiter, decision, 0) is decision
     decision = limiter.take("key", "5000/hour")
-    assert settled(limiter, decision, 0) is decision
+    assert settle(limiter, decision, 0) is decision
 
 
 def test_call_that_is_not_awaited_has_no_truth_value(url: str) -> None:
@@ -348,7 +348,7 @@ def test_lease_without_a_wait_does_not_wait(limiter: Any) -> None:
     with limiter.lease("pool", pool):
         for lease in (limiter.lease("pool", pool), limiter.lease("pool", pool, wait=0)):
             with pytest.raises(DeniedError), lease:
-                pytest.fail("there is no room")
+                pytest.fail("a lease above the limit was granted")
 
 
 def test_denied_error_is_a_response(limiter: Any) -> None:

@@ -19,7 +19,7 @@ from support.binaries import Binary
 from support.sentinel import NAME, TIMEOUT, Sentinels
 from support.server import Server
 
-from limiters import InLoop
+from limiters import BlockingLimiter
 from redis_ratelimit import (
     CallError,
     Concurrency,
@@ -53,19 +53,19 @@ def test_existing_client_is_accepted(
     options = {"port": server.port, "protocol": protocol, "decode_responses": decodes}
     if kind == "sync":
         with getattr(library, name)(**options) as client, Limiter(client, timeout=10) as limiter:
-            _decides(limiter)
+            assert_decides(limiter)
             # The client keeps working.
             assert client.ping()
         return
     loop = asyncio.new_event_loop()
     client = getattr(library.asyncio, name)(**options)
-    with InLoop(aio.Limiter(client, timeout=10), loop) as limiter:
-        _decides(limiter)
+    with BlockingLimiter(aio.Limiter(client, timeout=10), loop) as limiter:
+        assert_decides(limiter)
     loop.run_until_complete(client.aclose())
     loop.close()
 
 
-def _decides(limiter: Any) -> None:
+def assert_decides(limiter: Any) -> None:
     limiter.check()
     assert limiter.take("key", LIMIT).remaining == 4
     assert (
@@ -103,7 +103,7 @@ def test_unix_socket(binary: Binary, kind: str) -> None:
                 assert limiter.take("key", LIMIT).source == "server"
             return
         loop = asyncio.new_event_loop()
-        with InLoop(aio.Limiter.from_url(f"unix://{path}", timeout=10), loop) as limiter:
+        with BlockingLimiter(aio.Limiter.from_url(f"unix://{path}", timeout=10), loop) as limiter:
             assert limiter.take("key", LIMIT).source == "server"
         loop.close()
 
@@ -149,29 +149,35 @@ def test_sentinel_failover_is_followed(kind: str, binary: Binary) -> None:
         with Sentinels(primary) as sentinels:
             ports = [("127.0.0.1", port) for port in sentinels._ports]
             if kind == "sync":
-                watched = redis.sentinel.Sentinel(ports)
-                with Limiter(watched.master_for(NAME), on_outage="closed", pause=0.1) as limiter:
-                    _is_found(limiter, primary, replica)
-                    _close(watched.sentinels)
+                sentinel = redis.sentinel.Sentinel(ports)
+                with Limiter(sentinel.master_for(NAME), on_outage="closed", pause=0.1) as limiter:
+                    assert_failover_is_followed(limiter, primary, replica)
+                    _close(sentinel.sentinels)
                 return
             loop = asyncio.new_event_loop()
-            awaited = redis.asyncio.sentinel.Sentinel(ports)
-            limiter = aio.Limiter(awaited.master_for(NAME), on_outage="closed", pause=0.1)
-            with InLoop(limiter, loop) as found:
-                _is_found(found, primary, replica)
-            for one in awaited.sentinels:
+            async_sentinel = redis.asyncio.sentinel.Sentinel(ports)
+            limiter = aio.Limiter(async_sentinel.master_for(NAME), on_outage="closed", pause=0.1)
+            with BlockingLimiter(limiter, loop) as blocking_limiter:
+                assert_failover_is_followed(blocking_limiter, primary, replica)
+            for one in async_sentinel.sentinels:
                 loop.run_until_complete(one.aclose())
             loop.close()
 
 
-def _is_found(limiter: Any, primary: Server, replica: Server) -> None:
+def assert_failover_is_followed(limiter: Any, primary: Server, replica: Server) -> None:
     poll.until(
-        lambda: limiter.take("key", LIMIT, cost=0).source == "server", "it is there", TIMEOUT
+        lambda: limiter.take("key", LIMIT, cost=0).source == "server",
+        "the primary decides",
+        TIMEOUT,
     )
     assert limiter.take("key", LIMIT, cost=2).remaining == 3
     replica.wait_for_sync()
     primary.stop("kill")
-    poll.until(lambda: limiter.take("key", LIMIT, cost=0).source == "server", "again", TIMEOUT)
+    poll.until(
+        lambda: limiter.take("key", LIMIT, cost=0).source == "server",
+        "the new primary decides",
+        TIMEOUT,
+    )
     assert limiter.take("key", LIMIT).remaining == 2
     with replica.client() as admin:
         assert admin.info("replication")["role"] == "master"
@@ -182,13 +188,13 @@ def _close(clients: list[redis.Redis]) -> None:
         client.close()
 
 
-def connections(server: Server) -> int:
+def connection_count(server: Server) -> int:
     with server.client() as client:
         return int(client.info("clients")["connected_clients"])
 
 
 def test_close_leaves_no_connection_or_thread(make: Any, kind: str, server: Server) -> None:
-    before, threads = connections(server), threading.active_count()
+    before, threads = connection_count(server), threading.active_count()
     limiters = [make() for _ in range(12)]
     for one in limiters:
         one.take("key", LIMIT)
@@ -196,11 +202,11 @@ def test_close_leaves_no_connection_or_thread(make: Any, kind: str, server: Serv
             pass
         with one.lease("pool", Concurrency(20, 30), wait=10):
             pass
-    assert connections(server) > before
+    assert connection_count(server) > before
     for one in limiters:
         one.close()
         one.close()
-    poll.until(lambda: connections(server) == before, "all connections are closed")
+    poll.until(lambda: connection_count(server) == before, "all connections are closed")
     assert threading.active_count() == threads
     # A limiter is usable again after `close`.
     if kind == "sync":

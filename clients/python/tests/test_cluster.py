@@ -1,5 +1,5 @@
-"""In a cluster every call goes directly to the right node. An outage of one node is not an outage
-of all.
+"""In a cluster every call goes directly to the right node, and an outage of one node is not an
+outage of the others.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from support.cluster import Cluster
 from support.server import Server
 from support.slot_moves import SlotMove
 
-from limiters import InLoop, Make, limiters_of
+from limiters import BlockingLimiter, Make, limiters_of
 from redis_ratelimit import Concurrency, Fixed, Limiter, Policy, TokenBucket, aio
 
 LIMIT = TokenBucket(1000, 1)
@@ -38,14 +38,16 @@ def limiter(make: Make) -> Any:
     return limiter
 
 
-def reset(cluster: Cluster) -> None:
+def reset_stats(cluster: Cluster) -> None:
     for server in cluster.servers:
         with server.client() as admin:
             admin.config_resetstat()
 
 
 def calls_and_redirects(cluster: Cluster) -> tuple[Counter[str], Counter[str]]:
-    """Counts calls, and errors except for those of handshakes, which older servers do not know."""
+    """Counts calls and errors by name, without the errors of handshakes, which older servers do not
+    know.
+    """
     calls: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     for server in cluster.servers:
@@ -59,13 +61,18 @@ def calls_and_redirects(cluster: Cluster) -> tuple[Counter[str], Counter[str]]:
 
 
 def module_calls(calls: Counter[str]) -> Counter[str]:
-    """Returns the calls without those of replication."""
-    of_the_module = {name: count for name, count in calls.items() if name.startswith("rl.")}
-    return Counter({name: n for name, n in of_the_module.items() if name != "rl.effect"})
+    """Returns the calls of the module, without those of replication."""
+    return Counter(
+        {
+            name: count
+            for name, count in calls.items()
+            if name.startswith("rl.") and name != "rl.effect"
+        }
+    )
 
 
 def test_calls_go_to_the_right_node_without_getkeys(limiter: Any, cluster: Cluster) -> None:
-    reset(cluster)
+    reset_stats(cluster)
     for key in KEYS:
         assert limiter.take(key, LIMIT)
         assert limiter.peek(key, LIMIT, Fixed(5, 60))
@@ -98,9 +105,9 @@ def test_policy_is_set_on_all_nodes(limiter: Any, cluster: Cluster) -> None:
             server.client(decode_responses=True).execute_command("RL.POLICYLIST", "MATCH", "plan")
             for server in cluster.primaries()
         ),
-        "all primaries know it",
+        "all primaries have the policy",
     )
-    reset(cluster)
+    reset_stats(cluster)
     assert [limiter.take(key, Policy("plan")).limit for key in KEYS] == [5] * len(KEYS)
     calls, errors = calls_and_redirects(cluster)
     assert module_calls(calls) == {"rl.limit": len(KEYS)}
@@ -114,20 +121,20 @@ def test_custom_cluster_client_is_routed(library: Any, kind: str, cluster: Clust
     address = {"host": "127.0.0.1", "port": cluster.servers[0].port}
     if kind == "sync":
         with getattr(library, name)(**address) as client:
-            _is_routed(Limiter(client, timeout=10), cluster)
+            assert_routed(Limiter(client, timeout=10), cluster)
     else:
         import asyncio  # noqa: PLC0415
 
         loop = asyncio.new_event_loop()
         client = getattr(library.asyncio, name)(**address)
-        _is_routed(InLoop(aio.Limiter(client, timeout=10), loop), cluster)
+        assert_routed(BlockingLimiter(aio.Limiter(client, timeout=10), loop), cluster)
         loop.run_until_complete(client.aclose())
         loop.close()
 
 
-def _is_routed(limiter: Any, cluster: Cluster) -> None:
+def assert_routed(limiter: Any, cluster: Cluster) -> None:
     limiter.take("first", LIMIT)
-    reset(cluster)
+    reset_stats(cluster)
     assert {limiter.take(key, LIMIT).source for key in KEYS} == {"server"}
     calls, errors = calls_and_redirects(cluster)
     assert not [name for name in calls if "getkeys" in name]
@@ -146,7 +153,7 @@ def test_peeks_go_to_replicas_if_allowed(kind: str, cluster: Cluster) -> None:
                 lambda admin=admin: all(
                     len(slots) == 4 for slots in admin.execute_command("CLUSTER SLOTS")
                 ),
-                "every replica is told of",
+                "every replica is announced",
             )
     port = cluster.servers[0].port
     strategy = LoadBalancingStrategy.ROUND_ROBIN_REPLICAS
@@ -154,21 +161,21 @@ def test_peeks_go_to_replicas_if_allowed(kind: str, cluster: Cluster) -> None:
     replicas = [cluster.replica_of(primary) for primary in cluster.primaries()]
     if kind == "sync":
         with redis.RedisCluster(**options) as client:
-            _peeks_at_replicas(Limiter(client, peeks=client, timeout=10), cluster, replicas)
+            assert_peeks_at_replicas(Limiter(client, peeks=client, timeout=10), cluster, replicas)
     else:
         import asyncio  # noqa: PLC0415
 
         loop = asyncio.new_event_loop()
         client = redis.asyncio.RedisCluster(**options)
-        limiter = InLoop(aio.Limiter(client, peeks=client, timeout=10), loop)
-        _peeks_at_replicas(limiter, cluster, replicas)
+        limiter = BlockingLimiter(aio.Limiter(client, peeks=client, timeout=10), loop)
+        assert_peeks_at_replicas(limiter, cluster, replicas)
         loop.run_until_complete(client.aclose())
         loop.close()
 
 
-def _peeks_at_replicas(limiter: Any, cluster: Cluster, replicas: list[Any]) -> None:
+def assert_peeks_at_replicas(limiter: Any, cluster: Cluster, replicas: list[Any]) -> None:
     limiter.take("first", LIMIT)
-    reset(cluster)
+    reset_stats(cluster)
     for key in KEYS:
         assert limiter.take(key, LIMIT).source == "server"
         assert limiter.peek(key, LIMIT).source == "server"
@@ -199,7 +206,7 @@ def test_outage_of_one_node_leaves_the_others_in_use(make: Make, cluster: Cluste
     dead_keys = [key for key in KEYS if owners[key] is dead]
     replica = cluster.replica_of(dead)
     dead.stop("kill")
-    # Its calls fail until the breaker opens; those for other nodes are always decided.
+    # Calls to the dead node fail until its breaker opens; calls to other nodes are decided.
     for _ in range(3):
         assert {limiter.take(dead_keys[0], LIMIT).source for _ in range(5)} == {"none"}
         assert {limiter.take(key, LIMIT).source for key in KEYS if key not in dead_keys} == {
@@ -218,14 +225,14 @@ def test_outage_of_one_node_leaves_the_others_in_use(make: Make, cluster: Cluste
 # Waiting callers
 
 
-def waiting(server: Server) -> int:
+def blocked_clients(server: Server) -> int:
     with server.client() as admin:
         return int(admin.info("clients")["blocked_clients"])
 
 
 @pytest.fixture
-def holds(limiter: Any) -> Iterator[Callable[[Server], "Future[str]"]]:
-    """Starts work that waits at a node until another holder's lease is released."""
+def start_waiting(limiter: Any) -> Iterator[Callable[[Server], "Future[str]"]]:
+    """Returns a function that starts a call, which waits at a node for another holder's lease."""
 
     def work() -> str:
         with limiter.lease("pool", Concurrency(1, 30), "me", wait=None):
@@ -233,15 +240,15 @@ def holds(limiter: Any) -> Iterator[Callable[[Server], "Future[str]"]]:
 
     with ThreadPoolExecutor(1) as pool:
 
-        def begin(at: Server) -> "Future[str]":
+        def begin(node: Server) -> "Future[str]":
             future = pool.submit(work)
-            poll.until(lambda: waiting(at) == 1, "it waits there")
+            poll.until(lambda: blocked_clients(node) == 1, "the call waits at this node")
             return future
 
         yield begin
 
 
-def take_the_lease(cluster: Cluster) -> Server:
+def acquire_as_another_holder(cluster: Cluster) -> Server:
     owner = cluster.owner("pool")
     with owner.client() as admin:
         admin.execute_command("RL.ACQUIRE", "pool", 1, 300, "another")
@@ -249,11 +256,11 @@ def take_the_lease(cluster: Cluster) -> Server:
 
 
 def test_blocking_call_waits_at_the_node_of_the_key(
-    cluster: Cluster, holds: Callable[[Server], "Future[str]"]
+    cluster: Cluster, start_waiting: Callable[[Server], "Future[str]"]
 ) -> None:
-    owner = take_the_lease(cluster)
-    reset(cluster)
-    done = holds(owner)
+    owner = acquire_as_another_holder(cluster)
+    reset_stats(cluster)
+    done = start_waiting(owner)
     with owner.client() as admin:
         admin.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"
@@ -263,26 +270,26 @@ def test_blocking_call_waits_at_the_node_of_the_key(
 
 
 def test_blocking_call_follows_a_moving_key(
-    cluster: Cluster, holds: Callable[[Server], "Future[str]"]
+    cluster: Cluster, start_waiting: Callable[[Server], "Future[str]"]
 ) -> None:
-    owner = take_the_lease(cluster)
+    owner = acquire_as_another_holder(cluster)
     target = next(server for server in cluster.primaries() if server is not owner)
-    done = holds(owner)
+    done = start_waiting(owner)
     with SlotMove(cluster, "pool", target) as move:
         move.move_keys("pool")
-    poll.until(lambda: waiting(target) == 1, "it waits there", timeout=30)
+    poll.until(lambda: blocked_clients(target) == 1, "the call waits at this node", timeout=30)
     with target.client() as admin:
         admin.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"
 
 
 def test_blocking_call_follows_a_failover(
-    cluster: Cluster, holds: Callable[[Server], "Future[str]"]
+    cluster: Cluster, start_waiting: Callable[[Server], "Future[str]"]
 ) -> None:
-    owner = take_the_lease(cluster)
-    done = holds(owner)
+    owner = acquire_as_another_holder(cluster)
+    done = start_waiting(owner)
     successor = cluster.fail_over(owner)
-    poll.until(lambda: waiting(successor) == 1, "it waits there", timeout=30)
+    poll.until(lambda: blocked_clients(successor) == 1, "the call waits at this node", timeout=30)
     with successor.client() as admin:
         admin.execute_command("RL.RELEASE", "pool", "another")
     assert done.result(10) == "done"

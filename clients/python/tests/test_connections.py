@@ -16,20 +16,20 @@ from redis_ratelimit.connections import Connections
 LIMIT = Fixed(1000, "1h")
 
 # `select` accepts no descriptor above 1023.
-MANY = 1100
+MIN_DESCRIPTOR = 1100
 
 
 @pytest.fixture
 def many_descriptors() -> Iterator[None]:
-    """Occupies all descriptors below MANY."""
+    """Opens all descriptors below MIN_DESCRIPTOR."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = max(soft, MANY + 100)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    needed_limit = max(soft, MIN_DESCRIPTOR + 100)
+    if hard != resource.RLIM_INFINITY and hard < needed_limit:
         pytest.skip(f"a process may have {hard} descriptors here")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed_limit, hard))
     descriptors = [os.open(os.devnull, os.O_RDONLY)]
     try:
-        while descriptors[-1] < MANY:
+        while descriptors[-1] < MIN_DESCRIPTOR:
             descriptors.append(os.dup(descriptors[0]))
         yield
     finally:
@@ -39,13 +39,15 @@ def many_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0.1}, {"connect_timeout": 0.1}], ids=str)
-def test_tls_to_a_port_without_it_says_so(make: Make, url: str, options: dict[str, float]) -> None:
+def test_tls_to_a_port_without_tls_is_explained(
+    make: Make, url: str, options: dict[str, float]
+) -> None:
     limiter = make(url.replace("redis:", "rediss:"), on_outage="raise", resends=0, **options)
     with pytest.raises(UnavailableError, match="does the server speak TLS at this port"):
         limiter.take("key", LIMIT)
 
 
-def connected(admin: redis.Redis) -> int:
+def connection_count(admin: redis.Redis) -> int:
     return int(admin.info("stats")["total_connections_received"])
 
 
@@ -53,11 +55,11 @@ def connected(admin: redis.Redis) -> int:
 def test_connection_is_reused_with_descriptors_above_1023(url: str, admin: redis.Redis) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
         assert limiter.take("key", LIMIT).source == "server"
-        before = connected(admin)
+        before = connection_count(admin)
         for _ in range(20):
             # give_back is not resent, so its connection is checked first.
             assert limiter.give_back("key", LIMIT).source == "server"
-        assert connected(admin) == before
+        assert connection_count(admin) == before
 
 
 def test_closed_connection_is_not_used_for_a_call_without_resends(
@@ -71,8 +73,8 @@ def test_closed_connection_is_not_used_for_a_call_without_resends(
 
 
 class TlsSocket:
-    """Socket like one of TLS in a process that was not scheduled: the timeout expires before it
-    reads.
+    """Socket like a TLS socket in a process that was not scheduled: its first read times out, even
+    if input has arrived.
     """
 
     def __init__(self, wrapped: socket.socket) -> None:
@@ -94,7 +96,7 @@ def test_received_reply_is_read_before_the_timeout(has_arrived: bool) -> None:
     own, peer = socket.socketpair()
     with own, peer:
 
-        class Made:
+        class FakeConnection:
             _sock = TlsSocket(own)
 
             def connect(self) -> None:
@@ -103,7 +105,7 @@ def test_received_reply_is_read_before_the_timeout(has_arrived: bool) -> None:
 
             def disconnect(self) -> None: ...
 
-        connections = Connections(Made, 10, 1)
+        connections = Connections(FakeConnection, 10, 1)
         if has_arrived:
             assert connections.send(["RL.PEEK"]) == 7
         else:

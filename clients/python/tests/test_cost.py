@@ -42,18 +42,22 @@ def python_parser(monkeypatch: pytest.MonkeyPatch) -> None:
         (redis.asyncio.connection.AbstractConnection, _AsyncRESP2Parser),
     ):
         set_parser = connection.set_parser
-        monkeypatch.setattr(connection, "set_parser", partialmethod(replaced, set_parser, parser))
+        monkeypatch.setattr(
+            connection, "set_parser", partialmethod(set_python_parser, set_parser, parser)
+        )
 
 
-def replaced(connection: Any, set_parser: Callable[..., None], parser: type, _: type) -> None:
+def set_python_parser(
+    connection: Any, set_parser: Callable[..., None], parser: type, _: type
+) -> None:
     set_parser(connection, parser)
 
 
 class Instructions:
-    """Counts the instructions of every function that this thread enters."""
+    """Counter of the instructions of every function that this thread enters."""
 
     def __init__(self) -> None:
-        self.run = 0
+        self.count = 0
 
     def __enter__(self) -> "Instructions":
         self._before = sys.gettrace()
@@ -70,16 +74,16 @@ class Instructions:
         if event == "call":
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
         elif event == "opcode":
-            self.run += 1
+            self.count += 1
         return self._trace
 
 
-def shares(raw: int, *packaged: int) -> list[float]:
-    """Returns the instructions of a take relative to a raw call. `pytest -s` shows both."""
+def shares(raw: int, *limiter_counts: int) -> list[float]:
+    """Returns the instructions of takes relative to those of a raw call. `pytest -s` shows all."""
     print(f"\nraw: {raw / CALLS:.0f} instructions")
-    for one in packaged:
+    for one in limiter_counts:
         print(f"{one / CALLS:.0f} instructions, {one / raw:.2f} x raw")
-    return [one / raw for one in packaged]
+    return [one / raw for one in limiter_counts]
 
 
 def test_take_for_threads_stays_within_its_budget(stub: str) -> None:
@@ -89,7 +93,7 @@ def test_take_for_threads_stays_within_its_budget(stub: str) -> None:
         with Instructions() as instructions:
             for _ in range(CALLS):
                 call()
-        return instructions.run
+        return instructions.count
 
     with redis.Redis.from_url(stub) as raw, Limiter.from_url(stub, timeout=10) as limiter:
         api = limiter.limit("api", LIMIT)
@@ -113,9 +117,9 @@ def test_take_for_asyncio_stays_within_its_budget(stub: str) -> None:
         with Instructions() as instructions:
             # Instructions of a function that already runs are not counted.
             await asyncio.create_task(calls())
-        return instructions.run
+        return instructions.count
 
-    async def measured() -> list[float]:
+    async def measure() -> list[float]:
         async with redis.asyncio.Redis.from_url(stub) as raw, aio.Limiter.from_url(stub) as limiter:
             api = limiter.limit("api", LIMIT)
             return shares(
@@ -124,7 +128,7 @@ def test_take_for_asyncio_stays_within_its_budget(stub: str) -> None:
                 await cost(lambda: api.take("user")),
             )
 
-    take, bound = asyncio.run(measured())
+    take, bound = asyncio.run(measure())
     # 0.49 to 0.53 and 0.50 to 0.54 on Python 3.11, as replies arrive in chunks of varying size.
     assert take < 0.6
     assert bound < 0.61

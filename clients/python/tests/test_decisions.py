@@ -78,14 +78,14 @@ def test_combined_decision_shows_the_same_limit_as_the_server(limiter: Any, cost
         SlidingLog(200, "1m"),
     )
     for _ in range(6):
-        shown = limiter.peek("key", *limits, cost=cost)
+        peeked = limiter.peek("key", *limits, cost=cost)
         taken = limiter.take("key", *limits, cost=cost, each=True)
-        assert taken.allowed == shown.allowed
-        again = limiter.peek("key", *limits, cost=cost, each=True)
-        plain = limiter.peek("key", *limits, cost=cost)
+        assert taken.allowed == peeked.allowed
+        combined_here = limiter.peek("key", *limits, cost=cost, each=True)
+        combined_by_server = limiter.peek("key", *limits, cost=cost)
         fields = ("allowed", "limit", "remaining", "wait_ms", "reset_ms")
-        assert [getattr(again, name) for name in fields] == [
-            getattr(plain, name) for name in fields
+        assert [getattr(combined_here, name) for name in fields] == [
+            getattr(combined_by_server, name) for name in fields
         ]
 
 
@@ -184,10 +184,10 @@ def test_key_stays_plain_without_ids(make: Any, admin: redis.Redis) -> None:
 def test_generated_id_expires_soon(limiter: Any, admin: redis.Redis, clock: Clock) -> None:
     limiter.take("key", Fixed(5, "1d"))
     assert admin.execute_command("RL.INFO", "key")
-    told = dict(zip(*[iter(admin.execute_command("RL.INFO", "key"))] * 2, strict=True))
-    assert told["ids"] == 1
-    # `make` has long timeouts: this is the ttl for two attempts of ten seconds each.
+    info = dict(zip(*[iter(admin.execute_command("RL.INFO", "key"))] * 2, strict=True))
+    assert info["ids"] == 1
+    # `make` has long timeouts: the ttl is that of two attempts, of twice ten seconds each.
     clock.advance("42s")
     limiter.take("key", Fixed(5, "1d"))
-    told = dict(zip(*[iter(admin.execute_command("RL.INFO", "key"))] * 2, strict=True))
-    assert told["ids"] == 1
+    info = dict(zip(*[iter(admin.execute_command("RL.INFO", "key"))] * 2, strict=True))
+    assert info["ids"] == 1

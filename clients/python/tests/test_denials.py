@@ -16,15 +16,15 @@ from support.cluster import Cluster
 from support.server import Server
 from support.slot_moves import SlotMove
 
-from limiters import Make, Now, limiters_of
+from limiters import FrozenClock, Make, limiters_of
 from redis_ratelimit import Ban, CallError, Concurrency, Fixed, Limit, Policy, TokenBucket
 
 LIMIT = Fixed(2, "1h")
 
 
 @pytest.fixture
-def now() -> Now:
-    return Now()
+def now() -> FrozenClock:
+    return FrozenClock()
 
 
 def exhaust(limiter: Any, key: Any = "key", limit: Any = LIMIT, **options: Any) -> Any:
@@ -34,40 +34,42 @@ def exhaust(limiter: Any, key: Any = "key", limit: Any = LIMIT, **options: Any) 
     return decision
 
 
-def takes(admin: redis.Redis) -> int:
+def take_calls(admin: redis.Redis) -> int:
     stats = admin.info("commandstats")
     return sum(stats.get(f"cmdstat_rl.{name}", {"calls": 0})["calls"] for name in ("take", "limit"))
 
 
-def wait_until_tracked(limiter: Any, now: Now, key: Any = "key", limit: Limit = LIMIT) -> None:
+def wait_until_tracked(
+    limiter: Any, now: FrozenClock, key: Any = "key", limit: Limit = LIMIT
+) -> None:
     """Waits until a denial is tracked, so that it is remembered for more than a second."""
     arguments = (limit,), 1, None, None, None, False
     # A key is tracked from its second denial on.
     assert not limiter.take(key, limit)
-    denials = getattr(limiter, "_awaited", limiter)._denials
+    denials = getattr(limiter, "_wrapped", limiter)._denials
 
-    def is_known() -> bool:
+    def is_tracked() -> bool:
         limiter.peek("other", LIMIT)
         denied = denials._by_key.get(key, ())
         return any(one.arguments == arguments and now() + 2 < one.until for one in denied)
 
-    poll.until(is_known, "the denial is known to stand", timeout=20)
+    poll.until(is_tracked, "the denial is tracked", timeout=20)
 
 
 def test_repeated_denial_is_answered_without_the_server(
-    make: Make, admin: redis.Redis, now: Now
+    make: Make, admin: redis.Redis, now: FrozenClock
 ) -> None:
     limiter = make(prefix="app:", clock=now)
     first = exhaust(limiter)
     assert (first.remembered, first.degraded) == (False, False)
     wait_until_tracked(limiter, now)
     now.seconds += 2
-    before = takes(admin)
+    before = take_calls(admin)
     for _ in range(1000):
         decision = limiter.take("key", LIMIT)
         assert not decision
         assert decision.remembered
-    assert takes(admin) == before
+    assert take_calls(admin) == before
     assert (decision.limit, decision.remaining, decision.source) == (2, 0, "server")
     # The decision contains the remaining wait.
     assert decision.wait_ms == first.wait_ms - 2000
@@ -81,7 +83,7 @@ def test_repeated_denial_is_answered_without_the_server(
 @pytest.mark.parametrize("key", ["key", b"\xff\x00key"])
 @pytest.mark.parametrize("change", ["give_back", "reset", "DEL", "FLUSHALL"])
 def test_give_back_and_reset_invalidate_a_denial(
-    make: Make, admin: redis.Redis, now: Now, key: str | bytes, change: str
+    make: Make, admin: redis.Redis, now: FrozenClock, key: str | bytes, change: str
 ) -> None:
     limiter, other = make(prefix="app:", clock=now), make(prefix="app:")
     exhaust(limiter, key)
@@ -96,20 +98,20 @@ def test_give_back_and_reset_invalidate_a_denial(
         admin.delete(b"app:" + (key if isinstance(key, bytes) else key.encode()))
     else:
         admin.flushall()
-    poll.until(lambda: limiter.take(key, LIMIT).allowed, "it is heard", timeout=20)
+    poll.until(lambda: limiter.take(key, LIMIT).allowed, "the change is reported", timeout=20)
 
 
-def test_lifted_ban_invalidates_a_denial(make: Make, now: Now) -> None:
+def test_lifted_ban_invalidates_a_denial(make: Make, now: FrozenClock) -> None:
     limiter, other = make(clock=now), make()
     other.ban("key", "1h")
     assert not limiter.take("key", LIMIT)
     wait_until_tracked(limiter, now)
     now.seconds += 2
     other.ban("key", 0)
-    poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
+    poll.until(lambda: limiter.take("key", LIMIT).allowed, "the change is reported", timeout=20)
 
 
-def test_released_lease_invalidates_a_denial(make: Make, now: Now) -> None:
+def test_released_lease_invalidates_a_denial(make: Make, now: FrozenClock) -> None:
     limiter, other = make(clock=now), make()
     pool = Concurrency(1, "1h")
     assert other.take("pool", pool, holder="theirs")
@@ -119,7 +121,11 @@ def test_released_lease_invalidates_a_denial(make: Make, now: Now) -> None:
     assert limiter.take("pool", pool, holder="theirs")
     other.release("pool", "theirs")
     now.seconds += 2
-    poll.until(lambda: limiter.take("pool", pool, holder="ours").allowed, "heard", timeout=20)
+    poll.until(
+        lambda: limiter.take("pool", pool, holder="ours").allowed,
+        "the change is reported",
+        timeout=20,
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +146,7 @@ def test_own_change_invalidates_a_denial_at_once(make: Make, change: Callable[..
 
 
 def test_denial_is_never_remembered_longer_than_its_wait(
-    make: Make, clock: Clock, now: Now
+    make: Make, clock: Clock, now: FrozenClock
 ) -> None:
     limiter = make(clock=now)
     bucket = TokenBucket(1, 1, "10s")
@@ -148,7 +154,7 @@ def test_denial_is_never_remembered_longer_than_its_wait(
     wait_until_tracked(limiter, now, limit=bucket)
     waited = 0
     while not (decision := limiter.take("key", bucket)):
-        # In steps of a prime number, up to the last millisecond.
+        # In steps of a prime number of milliseconds, up to the last millisecond.
         step = min(373, decision.wait_ms)
         waited += step
         clock.advance(f"{step}ms")
@@ -163,7 +169,7 @@ def make_for_cluster(kind: str, cluster: Cluster) -> Iterator[Make]:
 
 
 def test_each_node_of_a_cluster_is_tracked(
-    make_for_cluster: Make, cluster: Cluster, now: Now
+    make_for_cluster: Make, cluster: Cluster, now: FrozenClock
 ) -> None:
     limiter, other = make_for_cluster(clock=now), make_for_cluster()
     keys = {owner: f"{{{tag}}}" for owner, (tag, _) in cluster.tags().items()}
@@ -179,11 +185,11 @@ def test_each_node_of_a_cluster_is_tracked(
             with owner.client() as admin:
                 admin.delete(key)
         passes = partial(limiter.take, key, LIMIT)
-        poll.until(lambda passes=passes: passes().allowed, "it is heard", timeout=20)
+        poll.until(lambda passes=passes: passes().allowed, "the change is reported", timeout=20)
 
 
 def test_denial_of_a_moved_key_is_tracked_at_the_new_node(
-    make_for_cluster: Make, cluster: Cluster, now: Now
+    make_for_cluster: Make, cluster: Cluster, now: FrozenClock
 ) -> None:
     limiter, other = make_for_cluster(clock=now), make_for_cluster()
     exhaust(limiter)
@@ -192,17 +198,19 @@ def test_denial_of_a_moved_key_is_tracked_at_the_new_node(
     target = next(one for one in cluster.primaries() if one is not cluster.owner("key"))
     with SlotMove(cluster, "key", target) as move:
         move.move_keys("key")
-    # The denial is forgotten in any case; then the new node is asked and tracked.
-    poll.until(lambda: not limiter.take("key", LIMIT).remembered, "it is forgotten", timeout=20)
+    # The move invalidates the denial; then the new node is asked and tracked.
+    poll.until(
+        lambda: not limiter.take("key", LIMIT).remembered, "the denial is forgotten", timeout=20
+    )
     wait_until_tracked(limiter, now)
     now.seconds += 2
     assert limiter.take("key", LIMIT).remembered
     assert other.reset("key")
-    poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
+    poll.until(lambda: limiter.take("key", LIMIT).allowed, "the change is reported", timeout=20)
 
 
 def test_failover_of_a_node_invalidates_denials(
-    make_for_cluster: Make, cluster: Cluster, now: Now
+    make_for_cluster: Make, cluster: Cluster, now: FrozenClock
 ) -> None:
     limiter, other = make_for_cluster(clock=now), make_for_cluster()
     exhaust(limiter)
@@ -211,10 +219,10 @@ def test_failover_of_a_node_invalidates_denials(
     assert limiter.take("key", LIMIT).remembered
     cluster.fail_over(cluster.owner("key"))
     assert other.reset("key")
-    poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
+    poll.until(lambda: limiter.take("key", LIMIT).allowed, "the change is reported", timeout=20)
 
 
-def test_policy_change_applies_within_a_second(make: Make, now: Now) -> None:
+def test_policy_change_applies_within_a_second(make: Make, now: FrozenClock) -> None:
     limiter = make(clock=now)
     limiter.policies.set("plan", Fixed(1, "1h"))
     exhaust(limiter, limit=Policy("plan"))
@@ -224,48 +232,51 @@ def test_policy_change_applies_within_a_second(make: Make, now: Now) -> None:
     assert limiter.take("key", Policy("plan"))
 
 
-def calls(admin: redis.Redis) -> int:
+def module_calls(admin: redis.Redis) -> int:
     stats = admin.info("commandstats")
-    return sum(of["calls"] for name, of in stats.items() if name.startswith("cmdstat_rl."))
+    return sum(counts["calls"] for name, counts in stats.items() if name.startswith("cmdstat_rl."))
 
 
 def test_more_denied_keys_than_are_remembered_cost_a_call_each(
-    make: Make, admin: redis.Redis, now: Now, monkeypatch: pytest.MonkeyPatch
+    make: Make, admin: redis.Redis, now: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redis_ratelimit.denials.KEYS", 50)
+    monkeypatch.setattr("redis_ratelimit.denials.MAX_KEYS", 50)
     limiter = make(clock=now)
     admin.config_resetstat()
     counted = []
     for _ in range(4):
-        before = calls(admin)
+        before = module_calls(admin)
         remembered = sum(limiter.take(f"key:{one}", Fixed(0, "1h")).remembered for one in range(60))
-        if getattr(limiter, "_awaited", limiter)._transport._trackers:
+        if getattr(limiter, "_wrapped", limiter)._transport._trackers:
             limiter.peek("other", LIMIT)
-        counted.append((remembered, calls(admin) - before))
-    # The first denial of each; the second, from which on 50 keys are tracked; then the other 10.
+        counted.append((remembered, module_calls(admin) - before))
+    # First each key is denied once. From the second denial on, 50 keys are remembered and tracked,
+    # and the other 10 keys cost a call each.
     assert [one for one, _ in counted] == [0, 50, 50, 50]
     assert counted[0][1] == 60
     assert sum(count for _, count in counted[1:]) <= 50 + 3 * (10 + 1)
 
 
-def test_expired_denial_makes_room(make: Make, now: Now, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redis_ratelimit.denials.KEYS", 2)
+def test_expired_denial_makes_room(
+    make: Make, now: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redis_ratelimit.denials.MAX_KEYS", 2)
     limiter = make(clock=now)
     for key in ("a", "b", "c", "c"):
         assert not limiter.take(key, Fixed(0, "1h")).remembered
     now.seconds += 1
     assert not limiter.take("c", Fixed(0, "1h")).remembered
     assert limiter.take("c", Fixed(0, "1h")).remembered
-    # So does a denial that is invalidated.
+    # Both denials had expired, so there is room for a second key.
     assert not limiter.take("d", Fixed(0, "1h")).remembered
     assert limiter.take("d", Fixed(0, "1h")).remembered
 
 
-def test_key_is_tracked_from_its_second_denial_on(make: Make, now: Now) -> None:
+def test_key_is_tracked_from_its_second_denial_on(make: Make, now: FrozenClock) -> None:
     limiter = make(clock=now)
     for key in range(20):
         exhaust(limiter, f"key:{key}")
-    assert not getattr(limiter, "_awaited", limiter)._transport._trackers
+    assert not getattr(limiter, "_wrapped", limiter)._transport._trackers
     wait_until_tracked(limiter, now, "key:7")
 
 
@@ -287,14 +298,16 @@ def test_strikes_ids_and_forced_charges_reach_the_server(
     assert not limiter.take("key", LIMIT, **options).remembered
 
 
-def test_lost_tracking_connection_is_reopened(make: Make, admin: redis.Redis, now: Now) -> None:
+def test_lost_tracking_connection_is_reopened(
+    make: Make, admin: redis.Redis, now: FrozenClock
+) -> None:
     """Invalidations may be lost meanwhile, so no denial is remembered longer than a second."""
     limiter, other = make(clock=now), make()
     exhaust(limiter)
     wait_until_tracked(limiter, now)
     admin.client_kill_filter(_type="normal", skipme=True)
-    poll.until(lambda: other.reset("key") or True, "it is reset", timeout=20)
-    poll.until(lambda: limiter.take("key", LIMIT).allowed, "it passes", timeout=20)
+    poll.until(lambda: other.reset("key") or True, "the key is reset", timeout=20)
+    poll.until(lambda: limiter.take("key", LIMIT).allowed, "the call passes", timeout=20)
     # After a pause it tracks again.
     began = time.monotonic()
     poll.until(lambda: time.monotonic() > began + 1.1, "the pause is over", timeout=20)
@@ -303,7 +316,7 @@ def test_lost_tracking_connection_is_reopened(make: Make, admin: redis.Redis, no
 
 
 def test_account_without_client_tracking_remembers_for_a_second(
-    make: Make, server: Server, admin: redis.Redis, now: Now
+    make: Make, server: Server, admin: redis.Redis, now: FrozenClock
 ) -> None:
     admin.execute_command(
         "ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-client|tracking"
@@ -325,7 +338,7 @@ def set_forced(admin: redis.Redis) -> None:
 
 
 def test_denial_of_a_policy_with_force_is_never_remembered(
-    make: Make, admin: redis.Redis, now: Now
+    make: Make, admin: redis.Redis, now: FrozenClock
 ) -> None:
     limiter = make(clock=now)
     set_forced(admin)
@@ -333,14 +346,14 @@ def test_denial_of_a_policy_with_force_is_never_remembered(
     for options in ({}, {"each": True}, {"cost": 300}, {}):
         assert not limiter.take("key", Policy("plan"), **options).remembered
     assert limiter.take("key", Policy("plan"), each=True).forced
-    # Every call was charged: more than two hours' worth, which a give-back undoes.
+    # Every call was charged, 306 units in total.
     used = admin.execute_command("RL.LIMIT", "key", "plan", "COST", -304)
     assert used[2] == 0
     assert admin.execute_command("RL.LIMIT", "key", "plan", "COST", -2)[2] == 1
 
 
 def test_policy_that_gets_force_applies_within_two_seconds(
-    make: Make, admin: redis.Redis, now: Now
+    make: Make, admin: redis.Redis, now: FrozenClock
 ) -> None:
     limiter = make(clock=now)
     limiter.policies.set("plan", Fixed(1, "1h"))
@@ -353,7 +366,7 @@ def test_policy_that_gets_force_applies_within_two_seconds(
 
 
 def test_policy_is_checked_for_force_once_a_second(
-    make: Make, admin: redis.Redis, now: Now
+    make: Make, admin: redis.Redis, now: FrozenClock
 ) -> None:
     limiter = make(clock=now)
     limiter.policies.set("plan", Fixed(0, "1h"))
@@ -361,12 +374,12 @@ def test_policy_is_checked_for_force_once_a_second(
     for key in range(10):
         assert not limiter.take(f"key:{key}", Policy("plan")).remembered
         assert limiter.take(f"key:{key}", Policy("plan")).remembered
-    assert takes(admin) == 10 + 1
+    assert take_calls(admin) == 10 + 1
 
 
 @pytest.mark.parametrize("options", [{}, {"cost": 5}, {"each": True}])
 def test_wait_and_units_refuse_a_policy_with_force(
-    make: Make, admin: redis.Redis, now: Now, options: dict[str, Any]
+    make: Make, admin: redis.Redis, now: FrozenClock, options: dict[str, Any]
 ) -> None:
     limiter = make(clock=now)
     set_forced(admin)
@@ -378,7 +391,7 @@ def test_wait_and_units_refuse_a_policy_with_force(
     ):
         units.take()
     assert not admin.exists("key"), "nothing was charged"
-    # Without FORCE they work with policies, too.
+    # Without FORCE, `wait` and units work with policies.
     limiter.policies.set("plan", Fixed(3, "1h"))
     now.seconds += 1
     assert limiter.take("other", Policy("plan"), wait=1.0)

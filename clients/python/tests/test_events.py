@@ -21,7 +21,7 @@ from faults import Faults
 from limiters import Make
 from redis_ratelimit import Concurrency, Fixed, Limiter, Policy, aio
 from redis_ratelimit import errors as ours
-from test_replies import Refusing
+from test_replies import RejectingProxy
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "events.json").read_text())
 EVENTS: list[dict[str, Any]] = TABLE["events"]
@@ -30,7 +30,7 @@ LIMIT = Fixed(1000, "1h")
 SMALL = Fixed(50, "1h")
 
 
-def brought_by(cause: str) -> Any:
+def rows_caused_by(cause: str) -> Any:
     rows = [row for row in EVENTS if cause in row["by"]]
     return pytest.mark.parametrize("row", rows, ids=[row["event"] for row in rows])
 
@@ -41,8 +41,8 @@ def error_of(row: dict[str, Any]) -> type[Exception]:
 
 
 @pytest.fixture
-def refusing(server: Server) -> Iterator[Refusing]:
-    with Refusing(server.port, 0).running() as proxy:
+def proxy(server: Server) -> Iterator[RejectingProxy]:
+    with RejectingProxy(server.port, 0).running() as proxy:
         yield proxy  # type: ignore[misc]
 
 
@@ -55,26 +55,26 @@ def test_every_event_has_every_field() -> None:
 
 
 @pytest.mark.parametrize("limiter", [Limiter, aio.Limiter])
-def test_the_packages_have_the_same_defaults(limiter: Any) -> None:
+def test_defaults_match_the_table(limiter: Any) -> None:
     parameters = inspect.signature(limiter).parameters
     assert {name: parameters[name].default for name in TABLE["defaults"]} == TABLE["defaults"]
 
 
-@brought_by("reply")
+@rows_caused_by("reply")
 def test_error_reply_leads_to_its_outcome(
-    make: Make, refusing: Refusing, row: dict[str, Any], caplog: pytest.LogCaptureFixture
+    make: Make, proxy: RejectingProxy, row: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="redis_ratelimit")
-    limiter = make(f"redis://127.0.0.1:{refusing.port}", on_outage="closed", failures=1, pause=60)
-    refusing.error = row["by"]["reply"]
-    refusing.spares_unnamed = row["does"] == "server, without an id"
+    limiter = make(f"redis://127.0.0.1:{proxy.port}", on_outage="closed", failures=1, pause=60)
+    proxy.error = row["by"]["reply"]
+    proxy.spares_calls_without_id = row["does"] == "server, without an id"
     if row["does"] == "raises":
         with pytest.raises(error_of(row)) as raised:
             limiter.take("key", LIMIT)
         text = str(raised.value)
     else:
         decision = limiter.take("key", SMALL)
-        assert decision.allowed == refusing.spares_unnamed
+        assert decision.allowed == proxy.spares_calls_without_id
         assert row["error"] is None or isinstance(decision.error, error_of(row))
         text = str(decision.error)
     lines = [record.getMessage() for record in caplog.records]
@@ -85,21 +85,21 @@ def test_error_reply_leads_to_its_outcome(
     for word in row["says"]:
         assert word in " ".join([text, *lines])
     # The error does not affect other calls.
-    refusing.error = None
+    proxy.error = None
     assert limiter.take("other", LIMIT).source == "server"
 
 
-@brought_by("call")
+@rows_caused_by("call")
 def test_call_leads_to_its_outcome(make: Make, row: dict[str, Any]) -> None:
     limiter = make(failures=1, pause=60)
-    wanted = {"key": "key", "limits": [LIMIT], **row["by"]["call"]}
-    if wanted.get("cost") == "NaN":
-        wanted["cost"] = float("nan")
-    key, limits = wanted.pop("key"), wanted.pop("limits")
+    arguments = {"key": "key", "limits": [LIMIT], **row["by"]["call"]}
+    if arguments.get("cost") == "NaN":
+        arguments["cost"] = float("nan")
+    key, limits = arguments.pop("key"), arguments.pop("limits")
     for _ in range(3):
         for call in (limiter.take, limiter.peek):
             with pytest.raises(error_of(row), match=row["says"][0]):
-                call(key, *limits, **wanted)
+                call(key, *limits, **arguments)
     assert limiter.take("key", LIMIT).source == "server"
 
 
@@ -131,13 +131,13 @@ def test_outage_leads_to_its_outcome(
     assert limiter.take("key", LIMIT).source == "server"
     if event == "refused":
         server.stop("kill")
-    faults.silent, faults.losing = event == "no-reply", event == "lost-replies"
+    faults.is_silent, faults.is_losing = event == "no-reply", event == "lost-replies"
     decisions = [limiter.take("key", LIMIT) for _ in range(100)]
     assert {one.source for one in decisions} == {"none"}
     assert {type(one.error) for one in decisions} == {error_of(ROWS[event])}
     (line,) = lines_of(caplog)
     assert line.startswith(f"Redis is away: 127.0.0.1:{port}: ")
-    faults.silent = faults.losing = False
+    faults.is_silent = faults.is_losing = False
     if event == "refused":
         server.start()
     until = time.monotonic() + 10
@@ -153,10 +153,10 @@ def test_lost_reply_is_resent_and_charged_once(
 ) -> None:
     limiter = make(f"redis://127.0.0.1:{faults.port}", failures=1)
     assert limiter.take("key", SMALL).remaining == 49
-    faults.loses_one = True
+    faults.loses_next = True
     decision = limiter.take("key", SMALL)
     # Charged once.
-    assert (decision.source, decision.remaining, faults.loses_one) == ("server", 48, False)
+    assert (decision.source, decision.remaining, faults.loses_next) == ("server", 48, False)
     assert lines_of(caplog) == []
 
 
@@ -173,7 +173,7 @@ def test_slow_connect_continues_after_the_call_timed_out(make: Make, server: Ser
         assert [limiter.take("key", LIMIT).source for _ in range(10)] == ["server"] * 10
 
 
-def allowed_of_a_limit_of_5(decisions: list[Any]) -> tuple[int, set[str]]:
+def allowed_and_sources(decisions: list[Any]) -> tuple[int, set[str]]:
     return sum(one.allowed for one in decisions), {one.source for one in decisions}
 
 
@@ -192,7 +192,7 @@ def test_killed_connection_of_asyncio_grants_exactly_the_limit(
                     await asyncio.sleep(0)
             return await asyncio.gather(*tasks)
 
-    assert allowed_of_a_limit_of_5(asyncio.run(flood())) == (5, {"server"})
+    assert allowed_and_sources(asyncio.run(flood())) == (5, {"server"})
 
 
 def test_killed_connections_of_threads_grant_exactly_the_limit(
@@ -205,7 +205,7 @@ def test_killed_connections_of_threads_grant_exactly_the_limit(
                 admin.client_kill_filter(_type="normal", skipme=True)
             tasks.append(pool.submit(limiter.take, "key", Fixed(5, "1h")))
         decisions = [task.result() for task in tasks]
-    assert allowed_of_a_limit_of_5(decisions) == (5, {"server"})
+    assert allowed_and_sources(decisions) == (5, {"server"})
 
 
 class BlockedLoop(asyncio.SelectorEventLoop):
@@ -236,7 +236,7 @@ def test_blocked_event_loop_times_out_no_call(url: str, connected: bool) -> None
             return await asyncio.gather(*tasks)
 
     try:
-        assert allowed_of_a_limit_of_5(loop.run_until_complete(flood())) == (5, {"server"})
+        assert allowed_and_sources(loop.run_until_complete(flood())) == (5, {"server"})
     finally:
         loop.close()
 
@@ -256,7 +256,7 @@ def test_busy_thread_times_out_no_call_of_others(url: str) -> None:
     finally:
         done.set()
         worker.join()
-    assert allowed_of_a_limit_of_5(decisions) == (5, {"server"})
+    assert allowed_and_sources(decisions) == (5, {"server"})
 
 
 # Functions of a PyDLL hold the interpreter lock, unlike other functions in C.
@@ -264,7 +264,7 @@ hold_interpreter = ctypes.PyDLL(None).usleep
 
 
 def test_late_wake_up_times_out_no_call(url: str) -> None:
-    """The connecting thread was not scheduled either, so the time does not count as a wait."""
+    """The thread that connects was not scheduled, so its delay does not count as a wait."""
     done = threading.Event()
 
     def busy() -> None:
@@ -287,19 +287,19 @@ def test_late_wake_up_times_out_no_call(url: str) -> None:
         finally:
             done.set()
             worker.join()
-    assert allowed_of_a_limit_of_5(decisions) == (5, {"server"})
+    assert allowed_and_sources(decisions) == (5, {"server"})
 
 
 @pytest.mark.parametrize("on_outage", ["open", "closed"])
 def test_setup_errors_are_outages_if_chosen(
-    make: Make, refusing: Refusing, on_outage: str, caplog: pytest.LogCaptureFixture
+    make: Make, proxy: RejectingProxy, on_outage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     limiter = make(
-        f"redis://127.0.0.1:{refusing.port}", on_outage=on_outage, setup_errors="outage", failures=1
+        f"redis://127.0.0.1:{proxy.port}", on_outage=on_outage, setup_errors="outage", failures=1
     )
     for row in EVENTS:
         if row["class"] == "operator":
-            refusing.error = row["by"]["reply"]
+            proxy.error = row["by"]["reply"]
             decision = limiter.take("key", LIMIT)
             assert (decision.allowed, decision.source) == (on_outage == "open", "none")
             assert isinstance(decision.error, error_of(row))
@@ -319,7 +319,7 @@ def test_call_has_an_id_where_the_table_says(make: Make, case: dict[str, Any]) -
 def test_call_by_a_policy_with_a_concurrency_limit_has_an_id(
     make: Make, admin: redis.Redis
 ) -> None:
-    """The server reports it to the first call."""
+    """The server rejects the first call without an id, which the limiter then sends with one."""
     # After a denial by a policy, a limiter that remembers denials sends an extra call.
     limiter = make(remember_denials=False)
     limiter.policies.set("leased", Fixed(1000, "1h"), Concurrency(2, "1h"))

@@ -14,13 +14,13 @@ from support import poll
 from support.cluster import Cluster
 
 from redis_ratelimit import Concurrency, Fixed, Limiter, Local, TokenBucket, aio
-from redis_ratelimit.clients import ClusterOfLoop
+from redis_ratelimit.clients import AsyncLazyCluster
 
 LIMIT = Fixed(2, "1h")
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """Returns `True` if `work` returns `True` in a child, within seconds."""
+    """Returns `True` if `work` returns `True` in a child, within 30 seconds."""
     with warnings.catch_warnings():
         # Python 3.12 warns about threads in a process that forks.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -42,10 +42,10 @@ def exhaust(limiter: Limiter) -> None:
     limiter.take("key", LIMIT)
     ((denial,),) = limiter._denials._by_key.values()
 
-    def is_known() -> bool:
+    def is_tracked() -> bool:
         return limiter._denials._by_key["key"][0].until > denial.received_at + 60
 
-    poll.until(is_known, "the denial is known to stand", timeout=20)
+    poll.until(is_tracked, "the denial is tracked", timeout=20)
 
 
 def test_forked_child_opens_its_own_connections(url: str, admin: redis.Redis) -> None:
@@ -58,11 +58,14 @@ def test_forked_child_opens_its_own_connections(url: str, admin: redis.Redis) ->
 
 
 def test_forked_child_has_no_connection_before_its_first_call(url: str) -> None:
-    """Otherwise several threads that call first would forget the connections of each other."""
+    """Otherwise concurrent first calls of several threads would forget each other's connections."""
     with Limiter.from_url(url, timeout=10) as limiter:
         assert limiter.take("mine", Fixed(9, "1h"))
         connections = limiter._transport._connections
-        free, used = connections._one(careful=False), connections._one(careful=False)
+        free, used = (
+            connections._check_out(must_check=False),
+            connections._check_out(must_check=False),
+        )
         connections._give_back(free)
         try:
             assert in_child(lambda: not connections._free and connections._used == 0)
@@ -112,20 +115,20 @@ def test_forked_child_ignores_locks_of_the_parents_threads(url: str) -> None:
         for lock in locks:
             lock.acquire()
 
-        def goes_on() -> bool:
+        def calls_succeed() -> bool:
             while limiter.take("key", LIMIT):
                 pass
             unreachable = Limiter.from_url("redis://127.0.0.1:1", on_outage=local)
             return bool(units.take() and unreachable.take("key", LIMIT))
 
         try:
-            assert in_child(goes_on)
+            assert in_child(calls_succeed)
         finally:
             for lock in locks:
                 lock.release()
 
 
-# Python closes connections that are left in the first loop, and warns about them.
+# Python closes the connections of the first loop, which has ended, and warns about them.
 unclosed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -190,21 +193,23 @@ def in_two_loops_with(cluster: Cluster) -> None:
 
 
 def test_concurrent_event_loops_have_a_client_each() -> None:
-    class Made:
+    class FakeCluster:
         @staticmethod
         def from_url(url: str) -> object:
             return [url]
 
-    cluster = ClusterOfLoop(Made, "redis://localhost", {})
+    cluster = AsyncLazyCluster(FakeCluster, "redis://localhost", {})
 
-    async def made() -> Any:
-        return cluster.made()
+    async def client_of_loop() -> Any:
+        return cluster.ensure_client()
 
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
-    one, other, again = (loop.run_until_complete(made()) for loop in (first, second, first))
+    one, other, again = (
+        loop.run_until_complete(client_of_loop()) for loop in (first, second, first)
+    )
     first.close()
     second.close()
     assert one is again
     assert one is not other
-    asyncio.run(made())
-    assert len(cluster._by_loop) == 1, "nothing is kept of loops that have ended"
+    asyncio.run(client_of_loop())
+    assert len(cluster._by_loop) == 1, "clients of ended loops are dropped"

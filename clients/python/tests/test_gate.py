@@ -26,11 +26,10 @@ def send(adapter: str) -> Send:
     return ADAPTERS[adapter]
 
 
-@pytest.mark.parametrize("bound", [False, True], ids=["given", "bound"])
+@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
 def test_keys_match_the_table(send: Send, url: str, admin: redis.Redis, bound: bool) -> None:
     with Limiter.from_url(url, timeout=10) as operator:
-        for names in (["user:42", "default"],):
-            operator.policies.set(names[-1], Fixed(100, "1h"))
+        operator.policies.set("default", Fixed(100, "1h"))
     for case in KEYS["keys"]:
         admin.flushall()
         limits = limits_of(case)
@@ -54,16 +53,16 @@ def test_keys_match_the_table(send: Send, url: str, admin: redis.Redis, bound: b
 def test_key_of_matches_the_table(url: str) -> None:
     for case in KEYS["keys"]:
         with Limiter.from_url(url) as limiter:
-            named = [case["name"]] if "name" in case else []
-            bound = limiter.limit(*named, *limits_of(case))
+            name = [case["name"]] if "name" in case else []
+            bound = limiter.limit(*name, *limits_of(case))
             prefix = "" if isinstance(bound.limits[0], Sketch) else case.get("prefix", "")
             if case.get("who"):
-                found = bound.key_of(case["who"])
+                key = bound.key_of(case["who"])
             elif "who" in case or case["address"] is None:
-                found = bound.key_of_address(case["address"])
+                key = bound.key_of_address(case["address"])
             else:
-                found = bound.key_of(case["address"])
-            assert prefix + str(found) == case["key"], case
+                key = bound.key_of(case["address"])
+            assert prefix + str(key) == case["key"], case
 
 
 @pytest.mark.parametrize("name", KEYS["refused_names"])
@@ -108,7 +107,7 @@ def test_unlimited_must_be_explicit(send: Send, adapter: str, url: str, admin: r
 def test_request_without_an_address_is_logged(
     send: Send, url: str, admin: redis.Redis, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("redis_ratelimit.addresses._unknown._logged_at", -1e9)
+    monkeypatch.setattr("redis_ratelimit.addresses._unknown_clients._logged_at", -1e9)
     with caplog.at_level(logging.WARNING, "redis_ratelimit"):
         for address in (None, "unix:", "testclient"):
             assert send(url, "5/hour", address, None, name="api").status == 200
@@ -136,7 +135,7 @@ def test_address_helpers_name_clients_alike() -> None:
     assert wsgi.address({}) is None
 
 
-def by_plan(caller: str | None) -> Any:
+def limits_of_plan(caller: str | None) -> Any:
     plans: dict[str | None, Any] = {
         "free": "1/hour",
         "pro": TokenBucket(3, 3, "1h"),
@@ -146,8 +145,8 @@ def by_plan(caller: str | None) -> Any:
     return plans[caller]
 
 
-def _of_request(adapter: str, function: Any) -> Any:
-    """Returns a function of the adapter's request, made from a function of X-Who."""
+def function_of_request(adapter: str, function: Any) -> Any:
+    """Returns `function`, a function of X-Who, as a function of the adapter's request."""
     import flask  # noqa: PLC0415
 
     if adapter == "Flask":
@@ -160,8 +159,8 @@ def _of_request(adapter: str, function: Any) -> Any:
 
 
 def test_limit_is_a_function_of_the_request(send: Send, adapter: str, url: str) -> None:
-    limit = _of_request(adapter, by_plan)
-    key = _of_request(adapter, lambda caller: caller)
+    limit = function_of_request(adapter, limits_of_plan)
+    key = function_of_request(adapter, lambda caller: caller)
 
     def passed(caller: str) -> int:
         answers = [send(url, limit, "192.0.2.1", caller, key=key, name="api") for _ in range(5)]
@@ -173,16 +172,16 @@ def test_limit_is_a_function_of_the_request(send: Send, adapter: str, url: str) 
 
 
 def test_function_returns_limits_by_their_keys(send: Send, adapter: str, url: str) -> None:
-    def of(caller: str | None) -> Any:
+    def limits_by_key(caller: str | None) -> Any:
         return {f"{{acme}}:user:{caller}": "2/hour", "{acme}:all": Fixed(3, "1h")}
 
-    limit = _of_request(adapter, of)
+    limit = function_of_request(adapter, limits_by_key)
     statuses = [
         send(url, limit, "192.0.2.1", caller).status for caller in ("a", "a", "a", "b", "b")
     ]
     assert statuses == [200, 200, 429, 200, 429]
     with pytest.raises(TypeError, match="text or bytes"):
-        send(url, _of_request(adapter, lambda _: {"": "2/hour"}), "192.0.2.1", "a")
+        send(url, function_of_request(adapter, lambda _: {"": "2/hour"}), "192.0.2.1", "a")
     with pytest.raises(TypeError, match="need no key function"):
         send(url, limit, "192.0.2.1", "a", by_header=True)
 
@@ -202,8 +201,8 @@ def test_charge_of_a_failed_request_is_refunded(adapter: str, send: Send, url: s
         second = send(url, limit, "192.0.2.1", None, 200, **options)
         remaining = [int(one.headers["X-RateLimit-Remaining"]) for one in (first, second)]
         assert remaining[0] > remaining[1]
-        of = int(first.headers["X-RateLimit-Limit"])
-        assert remaining[0] == of - (5 if of == 10 else 1)
+        limit_units = int(first.headers["X-RateLimit-Limit"])
+        assert remaining[0] == limit_units - (5 if limit_units == 10 else 1)
 
 
 @pytest.mark.parametrize("adapter", ["ASGI", "WSGI", "Django"])
@@ -218,7 +217,7 @@ def test_charge_of_a_request_that_raises_is_refunded(send: Send, url: str) -> No
 
 
 def test_refund_needs_no_server(send: Send, adapter: str) -> None:
-    """During an outage nothing was charged."""
+    """During an outage nothing is charged, so nothing is refunded."""
     if adapter == "FastAPI":
         pytest.skip("a dependency does not see the response")
     for limit in ("2/hour", "2000/hour"):
@@ -227,17 +226,17 @@ def test_refund_needs_no_server(send: Send, adapter: str) -> None:
             assert answer.status == 500
 
 
-def _own_answer(adapter: str) -> Any:
+def denied_hook(adapter: str) -> Any:
     """Returns a hook that creates a response of the framework."""
 
-    async def answered(denial: Any, scope: Any, receive: Any, send: Any) -> None:
+    async def send_json(denial: Any, scope: Any, receive: Any, send: Any) -> None:
         from starlette.responses import JSONResponse  # noqa: PLC0415
 
         await JSONResponse({"slow": denial.status}, 420, denial.headers)(scope, receive, send)
 
     body = json.dumps({"slow": 429}).encode()
     if adapter == "ASGI":
-        return lambda _, denial: lambda *terms: answered(denial, *terms)
+        return lambda _, denial: lambda *arguments: send_json(denial, *arguments)
     if adapter == "WSGI":
 
         def app(_: Any, start_response: Any) -> list[bytes]:
@@ -255,7 +254,7 @@ def _own_answer(adapter: str) -> Any:
 
 
 def test_denied_hook_creates_the_response(send: Send, adapter: str, url: str) -> None:
-    options = {"denied": _own_answer(adapter)}
+    options = {"denied": denied_hook(adapter)}
     assert send(url, "1/hour", "192.0.2.1", None, **options).body.strip(b'"') == b"served"
     answer = send(url, "1/hour", "192.0.2.1", None, **options)
     assert answer.status == 420

@@ -24,8 +24,8 @@ from redis_ratelimit.wsgi import RateLimitMiddleware
 
 limiter = Limiter.from_url(os.environ["LIMITER_URL"], timeout=20, on_outage=Local())
 units = limiter.units("hot", Fixed(1000, "1h"))
-if os.environ["ASKS_BEFORE_FORK"]:
-    # Makes connections, locks and a tracking thread in the master.
+if os.environ["CALLS_BEFORE_FORK"]:
+    # Creates connections, locks and a tracking thread in the master.
     for _ in range(3):
         limiter.take("master", Fixed(1, "1h"))
     units.take()
@@ -55,7 +55,7 @@ app = RateLimitMiddleware(serve, limiter=limiter, limit=Fixed(1000, "1h"), key=l
 
 
 @contextmanager
-def gunicorn_serves(tmp_path: Path, url: str, *, asks_before_fork: bool) -> Iterator[httpx.Client]:
+def gunicorn_serves(tmp_path: Path, url: str, *, calls_before_fork: bool) -> Iterator[httpx.Client]:
     """Serves the application by one worker."""
     (tmp_path / "served.py").write_text(APPLICATION)
     path = tmp_path / "socket"
@@ -63,7 +63,7 @@ def gunicorn_serves(tmp_path: Path, url: str, *, asks_before_fork: bool) -> Iter
     environment = {
         **os.environ,
         "LIMITER_URL": url,
-        "ASKS_BEFORE_FORK": "yes" if asks_before_fork else "",
+        "CALLS_BEFORE_FORK": "yes" if calls_before_fork else "",
         "PYTHONWARNINGS": "ignore",
     }
     log = tmp_path / "log"
@@ -78,7 +78,9 @@ def gunicorn_serves(tmp_path: Path, url: str, *, asks_before_fork: bool) -> Iter
         ) as process,
     ):
         try:
-            poll.until(lambda: "Booting worker" in log.read_text(), "it serves", timeout=30)
+            poll.until(
+                lambda: "Booting worker" in log.read_text(), "the worker has started", timeout=30
+            )
             transport = httpx.HTTPTransport(uds=str(path))
             with httpx.Client(transport=transport, base_url="http://test", timeout=40) as client:
                 yield client
@@ -88,31 +90,31 @@ def gunicorn_serves(tmp_path: Path, url: str, *, asks_before_fork: bool) -> Iter
             print(log.read_text())
 
 
-@pytest.mark.parametrize("asks_before_fork", [False, True], ids=["first-call", "after-calls"])
+@pytest.mark.parametrize("calls_before_fork", [False, True], ids=["first-call", "after-calls"])
 def test_greenlets_of_a_preloaded_application_use_the_limiter(
-    server: Server, admin: redis.Redis, tmp_path: Path, asks_before_fork: bool
+    server: Server, admin: redis.Redis, tmp_path: Path, calls_before_fork: bool
 ) -> None:
-    # Connecting takes a while, so that several greenlets wait for it.
+    # The proxy delays connecting, so that several greenlets wait for a connection.
     with (
         Faults(server.port, delay=0.02).running() as proxy,
         gunicorn_serves(
-            tmp_path, f"redis://127.0.0.1:{proxy.port}", asks_before_fork=asks_before_fork
+            tmp_path, f"redis://127.0.0.1:{proxy.port}", calls_before_fork=calls_before_fork
         ) as client,
         ThreadPoolExecutor(20) as pool,
     ):
 
-        def answers(path: str, count: int) -> list[httpx.Response]:
+        def get_all(path: str, count: int) -> list[httpx.Response]:
             return list(pool.map(lambda _: client.get(path), range(count)))
 
         for path in ("/", "/units", "/denied", "/lease"):
-            found = answers(path, 20)
-            assert [one.status_code for one in found] == [200] * 20, path
+            responses = get_all(path, 20)
+            assert [one.status_code for one in responses] == [200] * 20, path
             # The server decided each request.
-            remaining = [int(one.headers["X-RateLimit-Remaining"]) for one in found]
+            remaining = [int(one.headers["X-RateLimit-Remaining"]) for one in responses]
             assert len(set(remaining)) == 20
         # A waiting greenlet lets others run.
         waiting = pool.submit(client.get, "/wait")
-        poll.until(lambda: admin.exists("wait"), "it waits", timeout=20)
-        assert answers("/", 3)[0].status_code == 200
+        poll.until(lambda: admin.exists("wait"), "the call waits", timeout=20)
+        assert get_all("/", 3)[0].status_code == 200
         assert not waiting.done()
         assert waiting.result().status_code == 200

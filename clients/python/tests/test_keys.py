@@ -6,14 +6,14 @@ import pytest
 import redis
 
 from redis_ratelimit import Fixed, Limiter, Local, Policy, TokenBucket
-from redis_ratelimit.named import spec
+from redis_ratelimit.named import canonical_words
 from redis_ratelimit.rates import is_rate, rate
 from tables import KEYS, RATES, limit_of, limits_of
 
 
 @pytest.mark.parametrize("case", KEYS["specs"], ids=lambda case: case["spec"])
 def test_words_of_limits_are_canonical(case: dict[str, Any]) -> None:
-    assert spec(limits_of(case)) == case["spec"]
+    assert canonical_words(limits_of(case)) == case["spec"]
 
 
 @pytest.mark.parametrize("case", RATES["rates"], ids=lambda case: case["text"])
@@ -50,7 +50,7 @@ def test_rate_string_is_accepted_as_a_limit_everywhere(limiter: Any, admin: redi
 def test_name_is_bound_to_one_algorithm_and_window(url: str) -> None:
     with Limiter.from_url(url) as limiter, Limiter.from_url(url) as other:
         hour = limiter.limit("api", Fixed(100, "1h"))
-        # The same shape with other amounts, as of another plan.
+        # The same algorithm and window with another amount, as for another plan.
         more = limiter.limit("api", "200/60min")
         for limits in ([Fixed(100, "1d")], [TokenBucket(100, 100)], ["100/hour", "200/day"]):
             with pytest.raises(
@@ -77,7 +77,7 @@ def test_limit_without_a_name_has_canonical_keys(limiter: Any, admin: redis.Redi
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "names"),
+    ("call", "error", "message"),
     [
         (
             lambda one: one.take("key", [Fixed(1, 60)]),
@@ -103,10 +103,10 @@ def test_limit_without_a_name_has_canonical_keys(limiter: Any, admin: redis.Redi
         (lambda one: one.lease("pool", "1/hour"), TypeError, "Concurrency"),
     ],
 )
-def test_wrong_argument_names_the_right_form(
-    limiter: Any, call: Any, error: type[Exception], names: str
+def test_error_for_a_wrong_argument_names_the_right_form(
+    limiter: Any, call: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=names):
+    with pytest.raises(error, match=message):
         call(limiter)
 
 

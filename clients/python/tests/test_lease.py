@@ -31,11 +31,11 @@ def holders(admin: redis.Redis, key: str = "pool") -> set[str]:
     info = admin.execute_command("RL.INFO", key)
     if info is None:
         return set()
-    facts = dict(zip(info[::2], info[1::2], strict=True))
-    return {holder for holder, *_ in facts["leases"]}
+    fields = dict(zip(info[::2], info[1::2], strict=True))
+    return {holder for holder, *_ in fields["leases"]}
 
 
-def renewals(admin: redis.Redis) -> int:
+def acquire_calls(admin: redis.Redis) -> int:
     return int(admin.info("commandstats").get("cmdstat_rl.acquire", {"calls": 0})["calls"])
 
 
@@ -47,7 +47,7 @@ def test_lease_is_held_for_the_block(limiter: Any, admin: redis.Redis) -> None:
         with limiter.lease("pool", LEASES) as second:
             assert holders(admin) == {"me", second.holder}
             with pytest.raises(DeniedError) as denied, limiter.lease("pool", LEASES, wait=0):
-                pytest.fail("there is no room")
+                pytest.fail("a lease above the limit was granted")
             assert denied.value.decision.limit == 2
         assert holders(admin) == {"me"}
     assert holders(admin) == set()
@@ -73,7 +73,7 @@ def test_lease_is_renewed_while_the_work_runs(kind: str, url: str, admin: redis.
     admin.config_resetstat()
     if kind == "sync":
         with Limiter.from_url(url, timeout=10) as limiter, limiter.lease("pool", SHORT) as lease:
-            poll.until(lambda: renewals(admin) >= 3, "it is renewed", timeout=20)
+            poll.until(lambda: acquire_calls(admin) >= 3, "the lease is renewed", timeout=20)
             lease.check()
         return
 
@@ -82,17 +82,17 @@ def test_lease_is_renewed_while_the_work_runs(kind: str, url: str, admin: redis.
             aio.Limiter.from_url(url, timeout=10) as limiter,
             limiter.lease("pool", SHORT) as lease,
         ):
-            beats = 0
+            renewals = 0
 
-            async def beat() -> None:
-                nonlocal beats
-                beats += 1
+            async def count_renewal() -> None:
+                nonlocal renewals
+                renewals += 1
 
-            lease.on_renewal = beat
-            while renewals(admin) < 3:
+            lease.on_renewal = count_renewal
+            while acquire_calls(admin) < 3:
                 await asyncio.sleep(0.01)
             lease.check()
-            assert beats >= 1
+            assert renewals >= 1
 
     asyncio.run(work())
 
@@ -108,7 +108,7 @@ def test_lease_of_a_thread_is_lost_in_an_outage(url: str, server: Server) -> Non
     ):
         assert not lease.lost
         server.stop("kill")
-        poll.until(lambda: lease.lost, "it is lost")
+        poll.until(lambda: lease.lost, "the lease is lost")
         with pytest.raises(LeaseLostError):
             lease.check()
 
@@ -122,7 +122,7 @@ def test_lease_is_lost_if_its_renewal_has_another_token(url: str, admin: redis.R
         limiter.lease("lock", SHORT, fence=True) as lease,
     ):
         admin.delete("lock")
-        poll.until(lambda: lease.lost, "it is lost")
+        poll.until(lambda: lease.lost, "the lease is lost")
     assert holders(admin, "lock") == set()
 
 
@@ -135,7 +135,7 @@ def test_lease_of_a_thread_is_lost_to_another_holder(url: str, admin: redis.Redi
     ):
         admin.delete("pool")
         admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
-        poll.until(lambda: lease.lost, "it is lost")
+        poll.until(lambda: lease.lost, "the lease is lost")
     # The lease of the other holder is not released.
     assert holders(admin) == {"another"}
 
@@ -148,7 +148,7 @@ def test_lease_of_a_suspended_process_is_lost(url: str) -> None:
         limiter.lease("pool", LEASES) as lease,
     ):
         assert not lease.lost
-        # The rest of the ttl is for stopping the work.
+        # The last fifth of the ttl is for stopping the work.
         now += 0.8 * 30 - 0.1
         assert not lease.lost
         now += 0.2
@@ -163,16 +163,16 @@ def test_late_renewal_does_not_count(url: str) -> None:
         pytest.raises(LeaseLostError),
         limiter.lease("pool", SHORT) as lease,
     ):
-        do = lease._do
+        execute = lease._execute
 
         def delayed(call: Any) -> Any:
             nonlocal now
-            reply = do(call)
+            reply = execute(call)
             now += 0.3
             return reply
 
-        lease._do = delayed
-        # Requested while the lease is held, and granted for longer; but the reply is late.
+        lease._execute = delayed
+        # The renewal is requested while the lease is held, but the reply is late.
         now += 1.5
         lease._thread.join(20)
         assert now == 1001.8
@@ -186,7 +186,7 @@ def test_error_of_the_work_is_raised_before_the_loss(url: str, server: Server) -
         limiter.lease("pool", SHORT) as lease,
     ):
         server.stop("kill")
-        poll.until(lambda: lease.lost, "it is lost")
+        poll.until(lambda: lease.lost, "the lease is lost")
         raise ZeroDivisionError
 
 
@@ -194,7 +194,7 @@ def test_error_of_the_work_is_raised_before_the_loss(url: str, server: Server) -
 
 
 @asynccontextmanager
-async def place(url: str, **options: Any) -> AsyncIterator[aio.AsyncLease]:
+async def held_lease(url: str, **options: Any) -> AsyncIterator[aio.AsyncLease]:
     async with (
         aio.Limiter.from_url(url, **{"timeout": 10, **options}) as limiter,
         limiter.lease("pool", SHORT, "me") as lease,
@@ -204,7 +204,7 @@ async def place(url: str, **options: Any) -> AsyncIterator[aio.AsyncLease]:
 
 def test_work_is_cancelled_in_an_outage(url: str, server: Server) -> None:
     async def work() -> None:
-        async with place(url, timeout=0.1):
+        async with held_lease(url, timeout=0.1):
             server.stop("kill")
             await asyncio.sleep(3600)
 
@@ -214,7 +214,7 @@ def test_work_is_cancelled_in_an_outage(url: str, server: Server) -> None:
 
 def test_work_is_cancelled_when_another_holder_has_the_lease(url: str, admin: redis.Redis) -> None:
     async def work() -> None:
-        async with place(url):
+        async with held_lease(url):
             admin.delete("pool")
             admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
             await asyncio.sleep(3600)
@@ -229,7 +229,7 @@ def test_work_continues_after_catching_the_loss(url: str, server: Server) -> Non
 
     async def work() -> str:
         try:
-            async with place(url, timeout=0.1):
+            async with held_lease(url, timeout=0.1):
                 server.stop("kill")
                 await asyncio.sleep(3600)
         except LeaseLostError:
@@ -241,7 +241,7 @@ def test_work_continues_after_catching_the_loss(url: str, server: Server) -> Non
 
 def test_cancellation_by_other_code_is_passed_on(url: str, admin: redis.Redis) -> None:
     async def work() -> None:
-        async with place(url):
+        async with held_lease(url):
             await asyncio.sleep(3600)
 
     async def cancel() -> None:
@@ -257,19 +257,19 @@ def test_cancellation_by_other_code_is_passed_on(url: str, admin: redis.Redis) -
     assert holders(admin) == set()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="nobody counts who has cancelled")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio does not count cancellations")
 def test_cancellation_at_the_loss_is_passed_on(url: str) -> None:
     async def work() -> None:
-        async with place(url) as lease:
+        async with held_lease(url) as lease:
             task = asyncio.current_task()
             assert task
 
-            def both() -> None:
+            def lose_and_cancel() -> None:
                 lease._held_until = 0.0
                 lease._expire()
                 task.cancel()
 
-            asyncio.get_running_loop().call_soon(both)
+            asyncio.get_running_loop().call_soon(lose_and_cancel)
             await asyncio.sleep(3600)
 
     with pytest.raises(asyncio.CancelledError):
@@ -277,7 +277,7 @@ def test_cancellation_at_the_loss_is_passed_on(url: str) -> None:
 
 
 def test_cancelled_acquire_holds_no_lease(url: str, admin: redis.Redis) -> None:
-    def is_asking(command: str) -> bool:
+    def is_in_flight(command: str) -> bool:
         return command in {client["cmd"].partition("|")[0] for client in admin.client_list()}
 
     async def work() -> None:
@@ -285,10 +285,10 @@ def test_cancelled_acquire_holds_no_lease(url: str, admin: redis.Redis) -> None:
             await limiter.check()
             admin.execute_command("CLIENT PAUSE", 10_000, "WRITE")
             task = asyncio.create_task(limiter.lease("pool", LEASES, wait=None).__aenter__())
-            while not is_asking("rl.acquire"):
+            while not is_in_flight("rl.acquire"):
                 await asyncio.sleep(0.01)
             task.cancel()
-            while not is_asking("rl.release"):
+            while not is_in_flight("rl.release"):
                 await asyncio.sleep(0.01)
             admin.execute_command("CLIENT UNPAUSE")
             with pytest.raises(asyncio.CancelledError):
@@ -300,7 +300,7 @@ def test_cancelled_acquire_holds_no_lease(url: str, admin: redis.Redis) -> None:
 
 def test_timeout_of_the_work_is_passed_on(url: str, admin: redis.Redis) -> None:
     async def work() -> None:
-        async with place(url):
+        async with held_lease(url):
             await asyncio.wait_for(asyncio.sleep(3600), 0.01)
 
     with pytest.raises(asyncio.TimeoutError):
@@ -312,4 +312,4 @@ def test_lease_needs_the_server(make: Any, server: Server) -> None:
     limiter = make(on_outage="open")
     server.stop("kill")
     with pytest.raises(UnavailableError), limiter.lease("pool", LEASES):
-        pytest.fail("nobody has given it")
+        pytest.fail("a lease was granted without a server")

@@ -43,9 +43,9 @@ def test_words_are_accepted_by_the_server(
 ) -> None:
     if words is not None:
         assert " ".join(map(str, limit.spec())) == words
-    allowed, of, *_ = admin.execute_command("RL.PEEK", "key", "COST", 0, *limit.spec())
+    allowed, reported_limit, *_ = admin.execute_command("RL.PEEK", "key", "COST", 0, *limit.spec())
     assert allowed == 1
-    assert of == int(limit.quota)
+    assert reported_limit == int(limit.quota)
 
 
 def test_concurrency_spec_needs_a_holder() -> None:

@@ -25,8 +25,8 @@ def test_local_bucket_decides_like_the_server(server: Server, clock: Clock, seed
     # The server rejects a refill slower than a hundred years.
     refill = refill if capacity / refill < 10**5 else capacity
     limit = TokenBucket(capacity, refill, pick.choice([1, 60, "1h"]))
-    # Floats of this size have no fractions, nor the amount that drains in a millisecond, so time
-    # stands still.
+    # Floats of this size have no fractions, and the units that drain in a millisecond are not
+    # exact, so time stands still.
     is_huge = capacity >= 10**9 or refill >= 10**9
     seconds = 0.0
     local = Local(clock=lambda: seconds)
@@ -36,7 +36,7 @@ def test_local_bucket_decides_like_the_server(server: Server, clock: Clock, seed
             options: dict[str, Any] = {}
             cost = pick.choice([*COSTS, capacity, capacity / 2])
             cost = int(cost) if is_huge else cost
-            operation = pick.choice(["take", "take", "take", "force", "upto", "look", "give back"])
+            operation = pick.choice(["take", "take", "take", "force", "upto", "peek", "give back"])
             if operation in {"force", "upto"}:
                 options[operation] = True
             if operation == "force" and not is_huge:
@@ -48,25 +48,25 @@ def test_local_bucket_decides_like_the_server(server: Server, clock: Clock, seed
             if operation == "give back":
                 cost = cost or 1
                 expected = limiter.give_back("key", limit, cost=cost)
-                (found,) = local.give_back([Charge("key", limit, float(cost))])
-            elif operation == "look":
+                (decided_here,) = local.give_back([Charge("key", limit, float(cost))])
+            elif operation == "peek":
                 expected = limiter.peek("key", limit, cost=cost)
-                (found,) = local.take(charges, look=True)
+                (decided_here,) = local.take(charges, is_peek=True)
             else:
                 expected = limiter.take("key", limit, cost=cost, once=False, **options)
-                (found,) = local.take(charges, **options)
+                (decided_here,) = local.take(charges, **options)
             decisions = [
                 (one.allowed, one.limit, one.remaining, one.granted, one.wait_ms < 0)
-                for one in (expected, found)
+                for one in (expected, decided_here)
             ]
             assert decisions[0] == decisions[1], (seed, step, limit, operation, cost)
             for one, other in (
-                (expected.wait_ms, found.wait_ms),
-                (expected.reset_ms, found.reset_ms),
+                (expected.wait_ms, decided_here.wait_ms),
+                (expected.reset_ms, decided_here.reset_ms),
             ):
                 assert abs(one - other) <= max(1, one * 1e-6), (seed, step, limit, operation, cost)
             if pick.random() < 0.5 and not is_huge:
-                milliseconds = pick.choice([1, 10, 1000, 60_000, max(found.wait_ms, 0)])
+                milliseconds = pick.choice([1, 10, 1000, 60_000, max(decided_here.wait_ms, 0)])
                 milliseconds = min(milliseconds, 10**9)
                 clock.advance(f"{milliseconds}ms")
                 seconds += milliseconds / 1000
@@ -85,7 +85,7 @@ def test_zero_limit_denies_every_call(limit: Limit, share: float) -> None:
         assert denied.wait is None
         seconds += 3600
     assert local.take([Charge("key", limit, 0)])[0].allowed
-    # A forced charge is forgotten again.
+    # A forced charge drains.
     assert not local.take([Charge("key", limit, 5)], force=True)[0].allowed
     assert not local.take([Charge("key", limit, 0)])[0].allowed
     seconds += 3600
@@ -106,7 +106,8 @@ def test_fractions_add_up() -> None:
     limit = Fixed(0.3, 60)
     admitted = [local.take([Charge("key", limit, 0.1)])[0].allowed for _ in range(4)]
     assert admitted == [True] * 3 + [False]
-    # An amount below the server's resolution costs a millionth, and a limit has no such part.
+    # A cost below the server's resolution is rounded up to a millionth, and a limit is rounded
+    # down.
     tiny = Fixed(float(Decimal("0.0000019")), 60)
     admitted = [local.take([Charge("tiny", tiny, 1e-7)])[0].allowed for _ in range(3)]
     assert admitted == [True, False, False]
@@ -127,8 +128,12 @@ def test_limits_with_two_periods_have_separate_usage(server: Server, admin: redi
         limits = TokenBucket(10, 10, 1), TokenBucket(10, 10, 60)
         decision = limiter.take("key", *limits, each=True)
     local = Local(clock=lambda: 0.0)
-    found = local.take([Charge("key", limit, 1) for limit in limits])
-    assert [one.remaining for one in decision.each] == [one.remaining for one in found] == [9, 9]
+    decided_here = local.take([Charge("key", limit, 1) for limit in limits])
+    assert (
+        [one.remaining for one in decision.each]
+        == [one.remaining for one in decided_here]
+        == [9, 9]
+    )
     assert admin.exists("key")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from limiters import InLoop
+from limiters import BlockingLimiter
 from redis_ratelimit import (
     Ban,
     CallError,
@@ -38,8 +38,8 @@ def clock() -> ManualClock:
 @pytest.fixture
 def local(kind: str, clock: ManualClock) -> Iterator[Any]:
     loop = asyncio.new_event_loop()
-    made = Limiter.local(clock=clock) if kind == "sync" else None
-    yield made or InLoop(aio.Limiter.local(clock=clock), loop)
+    limiter = Limiter.local(clock=clock) if kind == "sync" else None
+    yield limiter or BlockingLimiter(aio.Limiter.local(clock=clock), loop)
     loop.close()
 
 
@@ -79,7 +79,7 @@ def test_all_limits_are_charged_or_none(local: Any) -> None:
     assert local.peek("a", Fixed(5, "1m")).remaining == 4
 
 
-def test_options_of_a_call(local: Any) -> None:
+def test_options_of_a_call_apply(local: Any) -> None:
     limit = TokenBucket(10, 10, "1m")
     assert local.take("k", limit, cost=0.5).remaining == 9
     assert local.take("k", limit, cost=20, upto=True).granted == 9
@@ -99,7 +99,7 @@ def test_charge_counts_once_and_is_settled(local: Any) -> None:
     assert not local.settle("k", limit, id="nobody", cost=10)
 
 
-def test_bound_limits(local: Any, clock: ManualClock) -> None:
+def test_bound_limits_decide(local: Any, clock: ManualClock) -> None:
     api = local.limit("api", Fixed(1, "1m"))
     assert api.take("alice")
     assert api.take("bob")
@@ -148,13 +148,13 @@ def test_leases_are_given_in_order_of_arrival() -> None:
         with limiter.lease("pool", pool, wait=None):
             order.append(number)
 
-    queue = limiter._transport._memory._queues
+    queues = limiter._transport._memory._queues
     threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
     for number, thread in enumerate(threads):
         thread.start()
-        while len(queue.get(b"pool", [])) <= number:
+        while len(queues.get(b"pool", [])) <= number:
             pass
-    # Later callers do not pass before them, although there is room.
+    # The waiters are granted the lease in the order in which they arrived.
     first.__exit__(None, None, None)
     for thread in threads:
         thread.join()

@@ -97,11 +97,11 @@ def flask_application(url: str, options: dict[str, Any], middleware: dict[str, A
     )
 
     @contextmanager
-    def serves() -> Iterator[str]:
+    def serve_app() -> Iterator[str]:
         with limiter, werkzeug_serves(app) as served:
             yield served
 
-    return serves()
+    return serve_app()
 
 
 @pytest.fixture(params=["FastAPI", "Flask"])
@@ -129,7 +129,7 @@ def get(url: str, path: str = "/items", user: str | None = "alice") -> httpx.Res
     return http.get(url + path, headers={} if user is None else {"User": user})
 
 
-def burst(url: str, clients: int, requests: int, **options: Any) -> Counter[int]:
+def status_counts(url: str, clients: int, requests: int, **options: Any) -> Counter[int]:
     def request(_: int) -> list[int]:
         return [get(url, **options).status_code for _ in range(requests)]
 
@@ -145,11 +145,10 @@ def field(response: httpx.Response, name: str) -> dict[str, dict[str, int]]:
 
 def test_exactly_the_limit_passes(serve: Serve) -> None:
     url = serve(limit=Fixed(50, "1h"))
-    assert burst(url, clients=8, requests=10) == {200: 50, 429: 30}
-    # Other users have limits of their own, and a request without a key has the limit of its
-    # address.
-    assert burst(url, clients=1, requests=3, user="bob") == {200: 3}
-    assert burst(url, clients=4, requests=15, user=None) == {200: 50, 429: 10}
+    assert status_counts(url, clients=8, requests=10) == {200: 50, 429: 30}
+    # Each user has a limit, and a request without a key has the limit of its address.
+    assert status_counts(url, clients=1, requests=3, user="bob") == {200: 3}
+    assert status_counts(url, clients=4, requests=15, user=None) == {200: 50, 429: 10}
 
 
 def test_header_fields_of_responses(serve: Serve, clock: Clock) -> None:
@@ -167,7 +166,7 @@ def test_header_fields_of_responses(serve: Serve, clock: Clock) -> None:
     unix = get(serve(options, limit=Fixed(5, "1h", name="hour"), unix_reset=True))
     seconds = int(unix.headers["X-RateLimit-Reset"]) - int(time.time())
     assert 3500 < seconds <= 3601, "seconds since 1970, by the clock of this process"
-    assert burst(url, clients=1, requests=9) == {200: 9}
+    assert status_counts(url, clients=1, requests=9) == {200: 9}
     clock.advance("1s")
     denied = get(url)
     assert denied.status_code == 429
@@ -203,9 +202,9 @@ def test_header_fields_list_several_limits(serve: Serve) -> None:
 def test_one_limit_has_its_own_name_everywhere() -> None:
     limit = Fixed(1, "1h", name="burst")
     denied = Decision(False, 1, 0, 1000, 1000, limits=(limit,))
-    found = fields(denied)
-    assert found["RateLimit-Policy"] == '"burst";q=1;w=3600'
-    assert found["RateLimit"] == '"burst";r=0;t=1'
+    header_fields = fields(denied)
+    assert header_fields["RateLimit-Policy"] == '"burst";q=1;w=3600'
+    assert header_fields["RateLimit"] == '"burst";r=0;t=1'
     assert json.loads(headers.problem(denied))["violated-policies"] == ["burst"]
 
 
@@ -222,7 +221,7 @@ def test_policy_change_applies_to_a_running_application(serve: Serve, url: str) 
         operator.policies.set("api", Fixed(2, "1h"), Fixed(1, "1h", name="new", shadow=True))
         options = {"remember_denials": False}
         served = serve(options, limit=Policy("user:alice", "api"), name="api")
-        assert burst(served, clients=1, requests=3) == {200: 2, 429: 1}
+        assert status_counts(served, clients=1, requests=3) == {200: 2, 429: 1}
         operator.policies.set("user:alice", Fixed(5, "1h"))
         response = get(served)
         assert response.status_code == 200
@@ -233,7 +232,7 @@ def test_policy_change_applies_to_a_running_application(serve: Serve, url: str) 
 
 def test_bound_limit_in_middleware(serve: Serve, admin: redis.Redis) -> None:
     url = serve(bound="api", limit=Fixed(2, "1h"))
-    assert burst(url, clients=1, requests=3) == {200: 2, 429: 1}
+    assert status_counts(url, clients=1, requests=3) == {200: 2, 429: 1}
     assert admin.keys() == ["api:alice"]
 
 
@@ -251,7 +250,7 @@ def test_cost_is_a_function_of_the_request(serve: Serve, framework: str) -> None
     url = serve(limit=Fixed(7, "1h"), cost=cost)
     assert get(url, "/own").status_code == 200
     assert get(url, "/own").status_code == 429
-    assert burst(url, clients=1, requests=3) == {200: 2, 429: 1}
+    assert status_counts(url, clients=1, requests=3) == {200: 2, 429: 1}
 
 
 def test_fields_of_the_handlers_own_limits_are_kept(serve: Serve) -> None:
@@ -262,7 +261,7 @@ def test_fields_of_the_handlers_own_limits_are_kept(serve: Serve) -> None:
 
 def test_request_without_a_key_is_limited_by_address(serve: Serve, url: str) -> None:
     served = serve(limit=Fixed(2, "1h"), key=None)
-    assert burst(served, clients=1, requests=3) == {200: 2, 429: 1}
+    assert status_counts(served, clients=1, requests=3) == {200: 2, 429: 1}
     with Limiter.from_url(url, timeout=10) as limiter:
         assert not limiter.limit(Fixed(2, "1h")).peek("127.0.0.1")
 
@@ -276,24 +275,24 @@ def test_request_with_a_wait_is_delayed(serve: Serve, monkeypatch: pytest.Monkey
     url = serve(limit=LeakyBucket(3, 1, "2s"))
     monkeypatch.setattr(tasks.Transport, "sleep", staticmethod(sleep))
     monkeypatch.setattr(threads.Transport, "sleep", staticmethod(slept.append))
-    assert burst(url, clients=1, requests=4) == {200: 3, 429: 1}
+    assert status_counts(url, clients=1, requests=4) == {200: 3, 429: 1}
     assert slept == [2.0, 4.0]
 
 
 def test_outage_does_not_fail_the_application(serve: Serve, server: Server) -> None:
-    opened = serve(limit=Fixed(2, "1h"))
-    closed = serve({"on_outage": "closed"}, limit=Fixed(2, "1h"))
+    open_url = serve(limit=Fixed(2, "1h"))
+    closed_url = serve({"on_outage": "closed"}, limit=Fixed(2, "1h"))
     local = serve({"on_outage": Local(share=0.5)}, limit=Fixed(4, "1h"))
     by_policy = serve(limit=Policy("api"))
     server.stop("kill")
-    assert burst(opened, clients=1, requests=5) == {200: 5}
-    assert burst(local, clients=1, requests=5) == {200: 2, 429: 3}
-    assert burst(by_policy, clients=1, requests=2) == {200: 2}
-    denied = get(closed)
+    assert status_counts(open_url, clients=1, requests=5) == {200: 5}
+    assert status_counts(local, clients=1, requests=5) == {200: 2, 429: 3}
+    assert status_counts(by_policy, clients=1, requests=2) == {200: 2}
+    denied = get(closed_url)
     assert denied.status_code == 503
     assert denied.headers["Retry-After"] == "1"
     assert denied.json()["type"].endswith("temporary-reduced-capacity")
-    for response in (denied, get(opened), get(local)):
+    for response in (denied, get(open_url), get(local)):
         # Limits of this process are not the client's, but the policy is unchanged.
         assert not [name for name in response.headers if name.startswith("x-ratelimit")]
         assert "RateLimit" not in response.headers
@@ -331,12 +330,12 @@ def test_setup_error_is_raised_instead_of_allowing_the_request(
         client.set("FIXED 2 3600000:alice", "no limiter")
     served = serve(limit=Fixed(2, "1h"))
 
-    # Servers close the connection after such an error.
+    # Servers close the connection after a 500, so use a new connection for each request.
     def status(url: str) -> int:
         return httpx.get(url + "/items", headers={"User": "alice"}).status_code
 
     assert [status(served) for _ in range(3)] == [500] * 3
-    assert burst(served, clients=1, requests=3, user="bob") == {200: 2, 429: 1}
+    assert status_counts(served, clients=1, requests=3, user="bob") == {200: 2, 429: 1}
     by_policy = serve(limit=Policy("nowhere"))
     assert [status(by_policy) for _ in range(3)] == [500] * 3
     lines = [record.getMessage() for record in caplog.records if record.name == "redis_ratelimit"]

@@ -13,7 +13,7 @@ from limiters import Make
 from redis_ratelimit import Decision, Fixed, Limiter, aio
 
 LIMIT = Fixed(99, "1d")
-# Resends without end: after giving up, the outcome of a call would be unknown.
+# Practically endless resends: without a reply, the outcome of a call would be unknown.
 ENDLESS_RESENDS = {
     "timeout": 10.0,
     "resends": 1000,
@@ -23,7 +23,7 @@ ENDLESS_RESENDS = {
 }
 
 
-def counted(decisions: list[Decision]) -> Counter[str]:
+def outcomes(decisions: list[Decision]) -> Counter[str]:
     return Counter(
         f"{decision.source} {'admits' if decision else 'denies'}" for decision in decisions
     )
@@ -31,11 +31,11 @@ def counted(decisions: list[Decision]) -> Counter[str]:
 
 def used(admin: redis.Redis, key: str = "key") -> str:
     info = admin.execute_command("RL.INFO", key)
-    found = dict(zip(info[::2], info[1::2], strict=True))
-    if "parts" in found:
-        (part,) = found["parts"]
-        found = dict(zip(part[::2], part[1::2], strict=True))
-    return str(found["used"])
+    fields = dict(zip(info[::2], info[1::2], strict=True))
+    if "parts" in fields:
+        (part,) = fields["parts"]
+        fields = dict(zip(part[::2], part[1::2], strict=True))
+    return str(fields["used"])
 
 
 @pytest.mark.parametrize("every", [2, 3, 7])
@@ -47,7 +47,7 @@ def test_threads_charge_exactly_the_limit(server: Server, admin: redis.Redis, ev
     ):
         decisions = list(pool.map(lambda _: limiter.take("key", LIMIT), range(150)))
         assert proxy.lost >= 150 // every
-    assert counted(decisions) == {"server admits": 99, "server denies": 51}
+    assert outcomes(decisions) == {"server admits": 99, "server denies": 51}
     assert used(admin) == "99"
 
 
@@ -60,7 +60,7 @@ def test_tasks_charge_exactly_the_limit(server: Server, admin: redis.Redis, ever
     with LossyProxy(server.port, every).running() as proxy:
         decisions = asyncio.run(decide(proxy.port))
         assert proxy.lost >= 150 // every
-    assert counted(decisions) == {"server admits": 99, "server denies": 51}
+    assert outcomes(decisions) == {"server admits": 99, "server denies": 51}
     assert used(admin) == "99"
 
 
@@ -91,7 +91,7 @@ def test_call_without_an_id_is_not_resent(make: Make, server: Server) -> None:
 
 
 def test_call_is_not_resent_after_its_id_may_have_expired(make: Make, server: Server) -> None:
-    """A process that was suspended in between would charge twice."""
+    """Otherwise a process that is suspended between two attempts would charge twice."""
     now = 0.0
 
     def clock() -> float:
@@ -115,7 +115,7 @@ def test_double_charge_never_allows_too_much(
         limiter = make(f"redis://127.0.0.1:{proxy.port}", **ENDLESS_RESENDS)
         decisions = [limiter.take("key", Fixed(100, "1d")) for _ in range(100)]
         assert proxy.lost >= 33
-    counts = counted(decisions)
+    counts = outcomes(decisions)
     assert counts["server admits"] + proxy.lost >= 100 > counts["server admits"] > 50
     assert used(admin) == "100"
     assert admin.type("key") == "rl-window"

@@ -10,6 +10,7 @@ import redis
 from support.binaries import Binary
 from support.server import Server
 
+from limiters import FrozenClock
 from redis_ratelimit import (
     Concurrency,
     Fixed,
@@ -24,19 +25,9 @@ from redis_ratelimit.local import Charge
 LIMIT = TokenBucket(100, 100, "1h")
 
 
-class Time:
-    """Clock of the limiter in seconds, which stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def limiter_clock() -> FrozenClock:
+    return FrozenClock()
 
 
 def test_open_allows_every_call(make: Any, server: Server) -> None:
@@ -59,23 +50,27 @@ def test_closed_denies_every_call(make: Any, server: Server) -> None:
     assert limiter.take("key", LIMIT, upto=True).granted == 0
 
 
-def test_local_allows_the_share_of_this_process(make: Any, server: Server, time: Time) -> None:
-    limiter = make(on_outage=Local(share=0.25, clock=time), pause=2.5)
+def test_local_allows_the_share_of_this_process(
+    make: Any, server: Server, limiter_clock: FrozenClock
+) -> None:
+    limiter = make(on_outage=Local(share=0.25, clock=limiter_clock), pause=2.5)
     server.stop("kill")
     decisions = [limiter.take("key", LIMIT) for _ in range(30)]
     assert [one.allowed for one in decisions] == [True] * 25 + [False] * 5
     assert {one.source for one in decisions} == {"local"}
     assert (decisions[0].limit, decisions[0].remaining) == (25, 24)
     assert decisions[-1].wait == 2.5
-    # It recovers at the rate of the limit: all of it within the hour.
-    time.now += 3600 / 25
+    # The usage recovers at the rate of the limit: the whole share within an hour.
+    limiter_clock.seconds += 3600 / 25
     assert limiter.take("key", LIMIT)
     assert not limiter.take("key", LIMIT)
     assert limiter.take("other", LIMIT)
 
 
-def test_local_limit_supports_options(make: Any, server: Server, time: Time) -> None:
-    limiter = make(on_outage=Local(clock=time))
+def test_local_limit_supports_options(
+    make: Any, server: Server, limiter_clock: FrozenClock
+) -> None:
+    limiter = make(on_outage=Local(clock=limiter_clock))
     server.stop("kill")
     two = (Fixed(10, 60, cost=1, name="requests"), Fixed(1000, 60, name="tokens"))
     decision = limiter.take("llm", *two, cost=900, once="req-1", each=True)
@@ -86,17 +81,17 @@ def test_local_limit_supports_options(make: Any, server: Server, time: Time) -> 
     denied = limiter.take("llm", *two, cost=200, each=True)
     assert [one.allowed for one in denied.each] == [True, False]
     assert limiter.settle("llm", *two, id="req-1", cost=100).source == "local"
-    # Settled by the process that charged it, and once.
+    # The charge is settled by the process that charged it, and only once.
     assert limiter.settle("llm", *two, id="req-1", cost=100).source == "none"
     assert [one.remaining for one in limiter.peek("llm", *two, each=True).each] == [9, 900]
     assert limiter.peek("units", Fixed(10, 60), cost=70, upto=True).granted == 10
     assert limiter.take("units", Fixed(10, 60), cost=7, upto=True).granted == 7
     assert limiter.take("units", Fixed(10, 60), cost=7, upto=True).granted == 3
-    none_left = limiter.take("units", Fixed(10, 60), cost=7, upto=True)
-    assert (none_left.allowed, none_left.granted) == (False, 0)
+    exhausted = limiter.take("units", Fixed(10, 60), cost=7, upto=True)
+    assert (exhausted.allowed, exhausted.granted) == (False, 0)
     assert limiter.give_back("units", Fixed(10, 60), cost=4).remaining == 4
     assert not limiter.take("debt", Fixed(10, 60), cost=30, force=True)
-    time.now += 60
+    limiter_clock.seconds += 60
     assert not limiter.take("debt", Fixed(10, 60))
     assert not limiter.take("nothing", Fixed(0, 60))
 
@@ -111,12 +106,16 @@ def test_remaining_units_stay_whole(now: float) -> None:
 
 
 def test_local_policy_uses_otherwise(make: Any, server: Server) -> None:
-    passes = make(on_outage=Local())
-    limits = make(on_outage=Local(otherwise=Fixed(2, "1h")))
+    without_otherwise = make(on_outage=Local())
+    with_otherwise = make(on_outage=Local(otherwise=Fixed(2, "1h")))
     server.stop("kill")
-    assert passes.take("key", Policy("api")).source == "none"
-    assert [limits.take("key", Policy("api")).allowed for _ in range(3)] == [True, True, False]
-    assert limits.take("pool", Concurrency(1, 30), holder="me").source == "none"
+    assert without_otherwise.take("key", Policy("api")).source == "none"
+    assert [with_otherwise.take("key", Policy("api")).allowed for _ in range(3)] == [
+        True,
+        True,
+        False,
+    ]
+    assert with_otherwise.take("pool", Concurrency(1, 30), holder="me").source == "none"
 
 
 def test_calls_without_a_decision_raise_unavailable_error(make: Any, server: Server) -> None:
@@ -134,27 +133,29 @@ def test_calls_without_a_decision_raise_unavailable_error(make: Any, server: Ser
             call()
 
 
-def test_server_decides_again_after_the_pause(make: Any, server: Server, time: Time) -> None:
-    limiter = make(on_outage="closed", clock=time)
+def test_server_decides_again_after_the_pause(
+    make: Any, server: Server, limiter_clock: FrozenClock
+) -> None:
+    limiter = make(on_outage="closed", clock=limiter_clock)
     limiter.take("key", LIMIT)
     server.stop("kill")
     assert [limiter.take("key", LIMIT).source for _ in range(5)] == ["none"] * 5
     server.start()
     # No call is sent until the pause is over.
     assert limiter.take("key", LIMIT).source == "none"
-    time.now += 1.0
+    limiter_clock.seconds += 1.0
     assert limiter.take("key", LIMIT).source == "server"
 
 
 def test_breaker_opens_for_a_hanging_server(
-    make: Any, server: Server, admin: redis.Redis, time: Time
+    make: Any, server: Server, admin: redis.Redis, limiter_clock: FrozenClock
 ) -> None:
-    limiter = make(timeout=0.05, resends=0, failures=3, clock=time)
-    poll = make(timeout=10.0)
-    poll.take("key", LIMIT)
+    limiter = make(timeout=0.05, resends=0, failures=3, clock=limiter_clock)
+    patient_limiter = make(timeout=10.0)
+    patient_limiter.take("key", LIMIT)
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        # Three run into the timeout. If the others did, too, they would take minutes.
+        # Three calls time out. If all did, the test would take minutes.
         assert {limiter.take("key", LIMIT).source for _ in range(2000)} == {"none"}
     finally:
         os.kill(server.pid, signal.SIGCONT)
@@ -163,30 +164,36 @@ def test_breaker_opens_for_a_hanging_server(
     assert "cmdstat_rl.take" not in admin.info("commandstats")
 
 
-def test_one_call_probes_after_the_pause(make: Any, server: Server, time: Time) -> None:
-    limiter = make(clock=time, resends=0)
+def test_one_call_probes_after_the_pause(
+    make: Any, server: Server, limiter_clock: FrozenClock
+) -> None:
+    limiter = make(clock=limiter_clock, resends=0)
     server.stop("kill")
     for _ in range(3):
         limiter.take("key", LIMIT)
-    time.now += 1.0
+    limiter_clock.seconds += 1.0
     server.start()
     assert limiter.take("key", LIMIT).source == "server"
 
 
 @pytest.mark.parametrize("on_outage", ["open", "closed"])
 def test_outage_logs_its_begin_and_end_once(
-    make: Any, server: Server, time: Time, caplog: pytest.LogCaptureFixture, on_outage: str
+    make: Any,
+    server: Server,
+    limiter_clock: FrozenClock,
+    caplog: pytest.LogCaptureFixture,
+    on_outage: str,
 ) -> None:
-    limiter = make(on_outage=on_outage, clock=time)
+    limiter = make(on_outage=on_outage, clock=limiter_clock)
     server.stop("kill")
     for _ in range(50):
         limiter.take("key", LIMIT)
-        time.now += 0.3
+        limiter_clock.seconds += 0.3
     server.start()
-    time.now += 1.0
+    limiter_clock.seconds += 1.0
     for _ in range(50):
         limiter.take("key", LIMIT)
-        time.now += 0.3
+        limiter_clock.seconds += 0.3
     begins, ends = [record.message for record in caplog.records]
     assert begins.startswith("Redis is away: ")
     assert ends == "Redis is back"
@@ -221,15 +228,17 @@ def test_missing_module_is_a_setup_error(
     assert line.endswith("--loadmodule /path/to/libredis_ratelimit.so policies yes")
 
 
-def test_server_may_be_unreachable_at_the_start(make: Any, server: Server, time: Time) -> None:
+def test_server_may_be_unreachable_at_the_start(
+    make: Any, server: Server, limiter_clock: FrozenClock
+) -> None:
     server.stop("kill")
-    limiter = make(clock=time)
+    limiter = make(clock=limiter_clock)
     assert limiter.take("key", LIMIT).source == "none"
     server.start()
-    time.now += 1.0
+    limiter_clock.seconds += 1.0
     assert limiter.take("key", LIMIT).source == "server"
 
 
 @pytest.fixture(autouse=True)
-def _assert_logged(caplog: pytest.LogCaptureFixture) -> None:
+def _record_warnings(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="redis_ratelimit")

@@ -12,7 +12,7 @@ from redis_ratelimit.policies import PolicyLine, Scale
 
 @pytest.fixture
 def plan() -> str:
-    """Name that was never used: the version of a deleted policy is kept for a day."""
+    """Unused name of a policy: the server keeps the version of a deleted policy for a day."""
     return f"plan:{uuid4().hex}"
 
 
@@ -68,14 +68,14 @@ def test_shadow_limit_does_not_govern(limiter: Any) -> None:
 
 def test_version_prevents_overwriting(limiter: Any, plan: str) -> None:
     policies = limiter.policies
-    read = policies.set(plan, Fixed(50, "1m"), nx=True)
-    assert policies.set(plan, Fixed(70, "1m"), nx=True) == read
-    current = policies.set(plan, Fixed(60, "1m"), version=read)
-    assert current > read
-    with pytest.raises(CallError, match=f"has version {current}, not {read}"):
-        policies.set(plan, Fixed(80, "1m"), version=read)
+    first = policies.set(plan, Fixed(50, "1m"), nx=True)
+    assert policies.set(plan, Fixed(70, "1m"), nx=True) == first
+    current = policies.set(plan, Fixed(60, "1m"), version=first)
+    assert current > first
+    with pytest.raises(CallError, match=f"has version {current}, not {first}"):
+        policies.set(plan, Fixed(80, "1m"), version=first)
     with pytest.raises(NoPolicyError):
-        policies.set("other", Fixed(80, "1m"), version=read)
+        policies.set("other", Fixed(80, "1m"), version=first)
 
 
 def test_policy_state_and_list(limiter: Any, plan: str, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Every block of README.md is run, and its output is as shown."""
+"""Every program of README.md runs and prints the shown output."""
 
 import contextlib
 import io
@@ -86,7 +86,8 @@ def test_package_installs_from_its_folder(tmp_path: Path, url: str) -> None:
     python = tmp_path / "bin/python"
     (line,) = [block.text for block in BLOCKS if block.language == "sh"]
     activated = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    # In the folder of the repository. The package index is that of the account running the test.
+    # The command is for the repository's root. The package index is that of the account that runs
+    # the test.
     subprocess.run(["sh", "-c", line], check=True, cwd=PACKAGE.parents[1], env=activated)
     program = next(block.text for block in BLOCKS if block.language == "python")
     program = program.replace("redis://localhost:6379", url)
@@ -100,12 +101,12 @@ def test_package_installs_from_its_folder(tmp_path: Path, url: str) -> None:
         cwd=tmp_path,
     )
     assert done.stdout == "True 2\nlater\n"
-    typed = [python, "-c", "import redis_ratelimit; print(redis_ratelimit.__file__)"]
-    where = subprocess.run(
-        typed, check=True, capture_output=True, text=True, env=environment, cwd=tmp_path
-    ).stdout
-    assert (Path(where.strip()).parent / "py.typed").is_file()
-    assert tmp_path in Path(where.strip()).parents
+    print_path = [python, "-c", "import redis_ratelimit; print(redis_ratelimit.__file__)"]
+    package_file = subprocess.run(
+        print_path, check=True, capture_output=True, text=True, env=environment, cwd=tmp_path
+    ).stdout.strip()
+    assert (Path(package_file).parent / "py.typed").is_file()
+    assert tmp_path in Path(package_file).parents
 
 
 @pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])

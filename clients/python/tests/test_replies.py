@@ -47,12 +47,12 @@ LIMIT = Fixed(1000, "1h")
 SMALL = Fixed(50, "1h")
 
 
-class Refusing(LossyProxy):
+class RejectingProxy(LossyProxy):
     """Proxy that answers the module's commands with `error`, if it is set."""
 
     error: str | None = None
-    # Answers only commands with an idempotency key.
-    spares_unnamed = False
+    # `True` if `error` answers only commands with an idempotency key.
+    spares_calls_without_id = False
 
     def _pass_on(self, client: BinaryIO, answers: BinaryIO) -> None:
         with (
@@ -60,10 +60,10 @@ class Refusing(LossyProxy):
             upstream.makefile("rb") as replies,
         ):
             while command := read_value(client):
-                named = b"ONCE" in command or not self.spares_unnamed
+                is_rejected = b"ONCE" in command or not self.spares_calls_without_id
                 if self.error is not None and is_of_the_module(command):
                     self.sent += 1
-                    if named:
+                    if is_rejected:
                         answers.write(f"-{self.error}\r\n".encode())
                         continue
                 upstream.sendall(command)
@@ -71,8 +71,8 @@ class Refusing(LossyProxy):
 
 
 @pytest.fixture
-def refusing(server: Server) -> Iterator[Refusing]:
-    with Refusing(server.port, 0).running() as proxy:
+def proxy(server: Server) -> Iterator[RejectingProxy]:
+    with RejectingProxy(server.port, 0).running() as proxy:
         yield proxy  # type: ignore[misc]
 
 
@@ -84,7 +84,7 @@ def test_table_has_every_error_of_the_module() -> None:
     documented = (CLIENTS.parent / "docs/commands.md").read_text().split("\n## Errors\n")[1]
     lines = [line for line in documented.splitlines() if line.startswith("| `")]
     table = {row["reply"] for row in ROWS}
-    # The list of syntax errors is open-ended.
+    # The documentation lists syntax errors only by example.
     wording = re.compile(r"ERR (syntax error|wrong number|(a )?\w+ (must be|is missing))")
     listed = {line.split("`")[1] for line in lines}
     of_the_module = {reply for reply in listed if not wording.match(reply)}
@@ -94,13 +94,11 @@ def test_table_has_every_error_of_the_module() -> None:
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
 def test_each_reply_has_the_outcome_of_the_table(
-    make: Make, refusing: Refusing, scheme: str, caplog: pytest.LogCaptureFixture
+    make: Make, proxy: RejectingProxy, scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A single counted failure would open the breaker.
     limiters = {
-        outage: make(
-            f"{scheme}://127.0.0.1:{refusing.port}", on_outage=outage, failures=1, pause=3600
-        )
+        outage: make(f"{scheme}://127.0.0.1:{proxy.port}", on_outage=outage, failures=1, pause=3600)
         for outage in ("open", "closed", Local())
     }
     for row in ROWS:
@@ -108,7 +106,7 @@ def test_each_reply_has_the_outcome_of_the_table(
         for outage, limiter in limiters.items():
             caplog.clear()
             limiter._sending._complaint._logged_at.clear()
-            refusing.error = reply
+            proxy.error = reply
             with pytest.raises(ERRORS[kind]) as raised:
                 limiter.policies.get("plan")
             error = raised.value
@@ -131,56 +129,58 @@ def test_each_reply_has_the_outcome_of_the_table(
                     assert decision.allowed == passes, reply
                     assert decision.source == ("local" if local else "none"), reply
                     assert isinstance(decision.error, ERRORS[kind]), reply
-            # Errors that need an operator are logged, but not once a call.
-            loud = kind in {"operator", "full"}
-            assert len(records(caplog, logging.ERROR)) == loud, reply
-            refusing.error = None
+            # Errors that need an operator are logged once, not for each call.
+            is_logged = kind in {"operator", "full"}
+            assert len(records(caplog, logging.ERROR)) == is_logged, reply
+            proxy.error = None
             # The error does not affect other calls.
             assert limiter.take("other", LIMIT).source == "server", reply
 
 
-def test_key_full_of_ids_is_charged_without_a_generated_id(make: Make, refusing: Refusing) -> None:
-    limiter = make(f"redis://127.0.0.1:{refusing.port}", on_outage="open")
-    refusing.spares_unnamed = True
+def test_key_full_of_ids_is_charged_without_a_generated_id(
+    make: Make, proxy: RejectingProxy
+) -> None:
+    limiter = make(f"redis://127.0.0.1:{proxy.port}", on_outage="open")
+    proxy.spares_calls_without_id = True
     for row in ROWS:
         if row["kind"] != "full":
             continue
-        refusing.error = row["reply"]
+        proxy.error = row["reply"]
         decision = limiter.take("key", SMALL)
         assert (decision.allowed, decision.source) == (
             (True, "server") if row["passesWithoutId"] else (False, "none")
         )
         # A call without a record cannot be settled.
         assert not row["passesWithoutId"] or decision.id is None
-        both = limiter.take_all({"{a}1": SMALL, "{a}2": SMALL})
-        assert both.allowed == row["passesWithoutId"]
-        # An id of the caller's cannot be left out.
+        decision = limiter.take_all({"{a}1": SMALL, "{a}2": SMALL})
+        assert decision.allowed == row["passesWithoutId"]
+        # An id that the caller chose cannot be left out.
         assert not limiter.take("key", SMALL, once="req-1")
         assert not limiter.take("key", SMALL, cost=3, upto=True)
         with limiter.units("key", SMALL) as units:
             assert not units.take()
 
 
-def test_policy_that_needs_an_id_is_denied_without_it(make: Make, refusing: Refusing) -> None:
-    limiter = make(f"redis://127.0.0.1:{refusing.port}")
+def test_policy_that_needs_an_id_is_denied_without_it(make: Make, proxy: RejectingProxy) -> None:
+    limiter = make(f"redis://127.0.0.1:{proxy.port}")
     limiter.policies.set("jobs", Concurrency(5, "1h"), LIMIT)
-    refusing.error = "ERR the key has 3 entries, as many as ratelimit.max-ids allows"
-    refusing.spares_unnamed = True
+    proxy.error = "ERR the key has 3 entries, as many as ratelimit.max-ids allows"
+    proxy.spares_calls_without_id = True
     decision = limiter.take("key", Policy("jobs"))
     assert (decision.allowed, decision.source) == (False, "none")
     assert "max-ids" in str(decision.error)
 
 
 @pytest.fixture
-def small(binary: Binary) -> Iterator[Server]:
+def server_with_small_keys(binary: Binary) -> Iterator[Server]:
     """Server whose keys hold few entries."""
     with Server(binary, module_args="max-ids 3 max-log-entries 3 max-leases 3") as server:
         yield server
 
 
 @pytest.mark.parametrize("outage", ["open", "closed", Local()])
-def test_full_key_is_not_an_outage(make: Make, small: Server, outage: Any) -> None:
-    limiter = make(f"redis://127.0.0.1:{small.port}", on_outage=outage, failures=1)
+def test_full_key_is_not_an_outage(make: Make, server_with_small_keys: Server, outage: Any) -> None:
+    limiter = make(f"redis://127.0.0.1:{server_with_small_keys.port}", on_outage=outage, failures=1)
     # Every unit is charged although the key remembers three ids only.
     decisions = [limiter.take("ids", Fixed(10, "1h")) for _ in range(15)]
     assert [one.allowed for one in decisions] == [True] * 10 + [False] * 5
@@ -316,7 +316,7 @@ def test_all_exceptions_have_one_base_class() -> None:
 
 
 def test_lease_survives_a_rejected_renewal(server: Server) -> None:
-    with Refusing(server.port, 0).running() as proxy:
+    with RejectingProxy(server.port, 0).running() as proxy:
         url = f"redis://127.0.0.1:{proxy.port}"
         with (
             Limiter.from_url(url, timeout=10) as limiter,
@@ -334,5 +334,5 @@ def test_lease_survives_a_rejected_renewal(server: Server) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _assert_logged(caplog: pytest.LogCaptureFixture) -> None:
+def _record_warnings(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="redis_ratelimit")

@@ -154,8 +154,8 @@ def test_bound_sketch_and_middleware(url: str, admin: redis.Redis) -> None:
             for _ in range(4):
                 environ = {"REMOTE_ADDR": f"203.0.113.{len(limit)}"}
                 body = app(environ, lambda status, fields: responses.append((status, dict(fields))))
-                served_ones = body == [b"served"]
-            assert not served_ones
+                is_served = body == [b"served"]
+            assert not is_served
             status, fields = responses[-1]
             assert status.startswith("429")
             assert fields["RateLimit-Policy"] == f'"{limit}";q=3;w=3600'

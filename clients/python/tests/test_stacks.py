@@ -1,4 +1,4 @@
-"""An application of each framework gets a limit by one line."""
+"""Limits of applications in each framework, by one line."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from redis_ratelimit.asgi import RateLimitMiddleware
 
 settings.ROOT_URLCONF = __name__
 
-# These read the settings.
+# These modules read the settings when they are imported.
 from django.core.exceptions import ImproperlyConfigured  # noqa: E402
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402
 from django.http import HttpResponse  # noqa: E402
@@ -53,7 +53,7 @@ def limiter(url: str) -> Iterator[Limiter]:
         yield limiter
 
 
-def denied_well(status: int, headers: Any, name: str) -> None:
+def assert_denied(status: int, headers: Any, name: str) -> None:
     assert status == 429
     assert headers["Retry-After"] == "3600"
     assert headers["X-RateLimit-Limit"] == "2"
@@ -66,7 +66,7 @@ def test_django_middleware(limiter: Limiter, admin: redis.Redis) -> None:
         answers = [client.get("/") for _ in range(3)]
         assert [one.status_code for one in answers] == [200, 200, 429]
         assert answers[0]["X-RateLimit-Remaining"] == "1"
-        denied_well(answers[2].status_code, answers[2], "api")
+        assert_denied(answers[2].status_code, answers[2], "api")
         assert answers[2]["Content-Type"] == "application/problem+json"
         assert answers[2].json()["violated-policies"] == ["api"]
         # Another address has its own limit.
@@ -92,7 +92,7 @@ def test_django_reports_invalid_settings() -> None:
 
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
 def test_django_with_asgi(url: str, kind: str) -> None:
-    async def served() -> list[httpx.Response]:
+    async def get_responses() -> list[httpx.Response]:
         limiter = Limiter.from_url(url, timeout=10) if kind == "sync" else aio.Limiter.from_url(url)
         with override_settings(RATELIMIT=limiter.limit("api", LIMIT)):
             transport = httpx.ASGITransport(app=ASGIHandler(), client=("192.0.2.1", 4711))
@@ -103,27 +103,27 @@ def test_django_with_asgi(url: str, kind: str) -> None:
             await closing
         return answers
 
-    answers = asyncio.run(served())
+    answers = asyncio.run(get_responses())
     assert [one.status_code for one in answers] == [200, 200, 429]
-    denied_well(answers[2].status_code, answers[2].headers, "api")
+    assert_denied(answers[2].status_code, answers[2].headers, "api")
 
 
 def test_django_view_decorator(limiter: Limiter) -> None:
     view = for_django.ratelimit(limiter.limit("login", LIMIT), cost=2)(hello)
     answers = [view(RequestFactory().get("/")) for _ in range(2)]
     assert [one.status_code for one in answers] == [200, 429]
-    denied_well(answers[1].status_code, answers[1], "login")
+    assert_denied(answers[1].status_code, answers[1], "login")
     with pytest.raises(ImproperlyConfigured, match=r"aio\.Limiter"):
         for_django.ratelimit(limiter.limit("login", LIMIT))(async_hello)
 
 
 def test_django_coroutine_view_decorator(url: str) -> None:
-    async def served() -> list[int]:
+    async def get_responses() -> list[int]:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             view = for_django.ratelimit(limiter.limit("login", LIMIT))(async_hello)
             return [(await view(RequestFactory().get("/"))).status_code for _ in range(3)]
 
-    assert asyncio.run(served()) == [200, 200, 429]
+    assert asyncio.run(get_responses()) == [200, 200, 429]
 
 
 # Value of X-RateLimit-Reset with `unix_reset`: the time at which LIMIT has recovered.
@@ -181,7 +181,7 @@ def test_rest_framework_throttles_by_rate(limiter: Limiter, admin: redis.Redis) 
         assert [one.status_code for one in rest_answers(for_rest.AnonRateThrottle, None)] == (
             [200, 429, 429]
         )
-        # A logged-in user is not limited by that throttle.
+        # AnonRateThrottle does not limit logged-in users.
         assert {one.status_code for one in rest_answers(for_rest.AnonRateThrottle, User(7))} == (
             {200}
         )
@@ -212,7 +212,7 @@ def test_rest_framework_reports_a_missing_limiter() -> None:
 
 
 def test_fastapi_route_dependency(url: str) -> None:
-    async def served() -> list[httpx.Response]:
+    async def get_responses() -> list[httpx.Response]:
         async with aio.Limiter.from_url(url, timeout=10) as limiter:
             app = fastapi.FastAPI()
             search = for_fastapi.RateLimit(limiter.limit("search", LIMIT))
@@ -231,10 +231,10 @@ def test_fastapi_route_dependency(url: str) -> None:
                 assert "X-RateLimit-Limit" not in (await client.get("/free")).headers
                 return answers
 
-    answers = asyncio.run(served())
+    answers = asyncio.run(get_responses())
     assert [one.status_code for one in answers] == [200, 200, 429]
     assert answers[0].headers["X-RateLimit-Remaining"] == "1"
-    denied_well(answers[2].status_code, answers[2].headers, "search")
+    assert_denied(answers[2].status_code, answers[2].headers, "search")
     assert answers[2].headers["Content-Type"] == "application/problem+json"
     assert answers[2].json()["violated-policies"] == ["search"]
 
@@ -258,7 +258,7 @@ def test_flask_view_decorator(limiter: Limiter, admin: redis.Redis) -> None:
     answers = [client.get("/search") for _ in range(3)]
     assert [one.status_code for one in answers] == [200, 200, 429]
     assert answers[0].headers["X-RateLimit-Remaining"] == "1"
-    denied_well(answers[2].status_code, answers[2].headers, "search")
+    assert_denied(answers[2].status_code, answers[2].headers, "search")
     assert answers[2].json["violated-policies"] == ["search"]
     assert client.get("/by-user").headers["X-RateLimit-Limit"] == "2"
     assert client.get("/by-user", headers={"user": "alice"}).headers["X-RateLimit-Limit"] == "2"
@@ -271,19 +271,19 @@ def test_route_and_view_report_the_reset_as_unix_time(limiter: Limiter, url: str
     app.get("/")(for_flask.ratelimit(limiter.limit("flask", LIMIT), unix_reset=True)(lambda: "hi"))
     assert app.test_client().get("/").headers["X-RateLimit-Reset"] == RESET
 
-    async def served() -> httpx.Response:
-        async with aio.Limiter.from_url(url, timeout=10) as of_asyncio:
+    async def get_responses() -> httpx.Response:
+        async with aio.Limiter.from_url(url, timeout=10) as async_limiter:
             app = fastapi.FastAPI()
-            search = for_fastapi.RateLimit(of_asyncio.limit("fastapi", LIMIT), unix_reset=True)
+            search = for_fastapi.RateLimit(async_limiter.limit("fastapi", LIMIT), unix_reset=True)
             app.get("/", dependencies=[fastapi.Depends(search)])(lambda: "hi")
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
                 return await client.get("/")
 
-    assert asyncio.run(served()).headers["X-RateLimit-Reset"] == RESET
+    assert asyncio.run(get_responses()).headers["X-RateLimit-Reset"] == RESET
 
 
-def of_flask(url: str) -> list[int]:
+def statuses_with_flask(url: str) -> list[int]:
     app = flask.Flask(__name__)
     app.testing = True
     with Limiter.from_url(url) as limiter:
@@ -291,7 +291,7 @@ def of_flask(url: str) -> list[int]:
         return [app.test_client().get("/").status_code for _ in range(5)]
 
 
-def of_django(url: str) -> list[int]:
+def statuses_with_django(url: str) -> list[int]:
     with (
         Limiter.from_url(url) as limiter,
         override_settings(RATELIMIT=limiter.limit("django", THREE)),
@@ -299,8 +299,8 @@ def of_django(url: str) -> list[int]:
         return [Client().get("/").status_code for _ in range(5)]
 
 
-def of_fastapi(url: str) -> list[int]:
-    async def served() -> list[int]:
+def statuses_with_fastapi(url: str) -> list[int]:
+    async def get_responses() -> list[int]:
         async with aio.Limiter.from_url(url) as limiter:
             app = fastapi.FastAPI()
             app.add_middleware(RateLimitMiddleware, limit=limiter.limit("fastapi", THREE))
@@ -309,14 +309,16 @@ def of_fastapi(url: str) -> list[int]:
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
                 return [(await client.get("/")).status_code for _ in range(5)]
 
-    return asyncio.run(served())
+    return asyncio.run(get_responses())
 
 
-@pytest.mark.parametrize("statuses_of", [of_flask, of_django, of_fastapi])
+@pytest.mark.parametrize(
+    "statuses_of", [statuses_with_flask, statuses_with_django, statuses_with_fastapi]
+)
 def test_first_application_has_a_limit(
     server: Server, url: str, statuses_of: Callable[[str], list[int]]
 ) -> None:
-    """A first application, as a new user writes it. A wrong password is reported at its first
+    """An application as a new user writes it is limited, and reports a wrong password at the first
     request.
     """
     assert statuses_of(url) == [200, 200, 200, 429, 429]

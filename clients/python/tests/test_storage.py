@@ -15,7 +15,7 @@ from limits.storage import storage_from_string
 from support.clock import Clock
 
 from redis_ratelimit.storage import AsyncRateLimitStorage, RateLimitStorage
-from storages import NOW, PATIENT, STRATEGIES, TEN, Kit
+from storages import LONG_TIMEOUTS, NOW, STRATEGIES, TEN, StorageFactory
 
 # Decisions
 
@@ -61,7 +61,7 @@ def test_hit_is_one_command(strategy: Any, admin: redis.Redis) -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_threads_get_exactly_the_limit(name: str, uri: str) -> None:
-    storage = storage_from_string(uri, **PATIENT)
+    storage = storage_from_string(uri, **LONG_TIMEOUTS)
     assert isinstance(storage, RateLimitStorage)
     strategy = limits.strategies.STRATEGIES[name](storage)
     limit = limits.parse("100/hour")
@@ -75,12 +75,12 @@ def test_tasks_get_exactly_the_limit(uri: str) -> None:
     limit = limits.parse("100/hour")
 
     async def passed(name: str) -> int:
-        storage = storage_from_string(f"async+{uri}", **PATIENT)
+        storage = storage_from_string(f"async+{uri}", **LONG_TIMEOUTS)
         assert isinstance(storage, AsyncRateLimitStorage)
         strategy = limits.aio.strategies.STRATEGIES[name](storage)
-        found = await asyncio.gather(*(strategy.hit(limit, "all") for _ in range(400)))
+        passed_hits = await asyncio.gather(*(strategy.hit(limit, "all") for _ in range(400)))
         await storage.storage.aclose()
-        return sum(found)
+        return sum(passed_hits)
 
     assert [asyncio.run(passed(name)) for name in STRATEGIES] == [100, 100, 100]
 
@@ -89,9 +89,9 @@ def test_tasks_get_exactly_the_limit(uri: str) -> None:
 
 
 def test_fixed_window_opens_with_the_first_hit(
-    kit: Kit, storage: Any, clock: Clock, now: float
+    factory: StorageFactory, storage: Any, clock: Clock, now: float
 ) -> None:
-    strategy = kit.strategy("fixed-window", storage)
+    strategy = factory.strategy("fixed-window", storage)
     assert strategy.get_window_stats(TEN) == (now, 10)
     strategy.hit(TEN, cost=4)
     clock.advance("20s")
@@ -105,9 +105,9 @@ def test_fixed_window_opens_with_the_first_hit(
 
 
 def test_moving_window_drops_the_oldest_hits(
-    kit: Kit, storage: Any, clock: Clock, now: float
+    factory: StorageFactory, storage: Any, clock: Clock, now: float
 ) -> None:
-    strategy = kit.strategy("moving-window", storage)
+    strategy = factory.strategy("moving-window", storage)
     assert strategy.get_window_stats(TEN) == (now + 60, 10)
     strategy.hit(TEN, cost=4)
     clock.advance("20s")
@@ -125,9 +125,9 @@ def test_moving_window_drops_the_oldest_hits(
 
 
 def test_sliding_window_weights_the_previous_window(
-    kit: Kit, storage: Any, clock: Clock, now: float
+    factory: StorageFactory, storage: Any, clock: Clock, now: float
 ) -> None:
-    strategy = kit.strategy("sliding-window-counter", storage)
+    strategy = factory.strategy("sliding-window-counter", storage)
     assert strategy.get_window_stats(TEN) == (now, 10)
     strategy.hit(TEN, cost=10)
     assert strategy.get_window_stats(TEN) == (pytest.approx(now + 60), 0)
@@ -144,9 +144,9 @@ def test_sliding_window_weights_the_previous_window(
 
 
 def test_reset_at_the_end_of_a_sliding_window_is_not_now(
-    kit: Kit, storage: Any, now: float
+    factory: StorageFactory, storage: Any, now: float
 ) -> None:
-    strategy = kit.strategy("sliding-window-counter", storage)
+    strategy = factory.strategy("sliding-window-counter", storage)
     strategy.hit(TEN)
     assert strategy.get_window_stats(TEN).reset_time == pytest.approx(now + 60)
 
@@ -155,20 +155,20 @@ def test_reset_at_the_end_of_a_sliding_window_is_not_now(
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("part", [0.0, 0.05, 0.31, 0.5, 0.93, 0.999])
+@pytest.mark.parametrize("fraction", [0.0, 0.05, 0.31, 0.5, 0.93, 0.999])
 def test_client_passes_after_retry_after(
     name: str,
-    kit: Kit,
+    factory: StorageFactory,
     uri: str,
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
-    part: float,
+    fraction: float,
 ) -> None:
     """Computes Retry-After as Flask-Limiter does, a few milliseconds later."""
-    strategy = kit.strategy(name, kit.storage(uri, whole_seconds=True))
-    if part > 0.99 and "sliding" in name:
+    strategy = factory.strategy(name, factory.storage(uri, whole_seconds=True))
+    if fraction > 0.99 and "sliding" in name:
         pytest.skip("limits takes it modulo the window, and a second has passed meanwhile")
-    now = NOW + part
+    now = NOW + fraction
     monkeypatch.setattr(time, "time", lambda: now)
     limit = limits.parse("3/5 second")
     for pause in ("0.15s", "0.9s", "0.35s"):
@@ -190,12 +190,12 @@ def test_clear_resets_one_key_only(strategy: Any) -> None:
 
 
 def test_reset_deletes_and_counts_keys_with_the_prefix(
-    kit: Kit, storage: Any, uri: str, admin: redis.Redis
+    factory: StorageFactory, storage: Any, uri: str, admin: redis.Redis
 ) -> None:
     for number in range(1500):
         storage.acquire_entry(f"user/{number}", 10, 60)
     admin.set("LIMITS:else", 1)
-    other = kit.storage(uri, key_prefix="OTHER")
+    other = factory.storage(uri, key_prefix="OTHER")
     other.acquire_entry("user", 10, 60)
     assert storage.reset() == 1500
     assert storage.reset() == 0
@@ -203,18 +203,18 @@ def test_reset_deletes_and_counts_keys_with_the_prefix(
     assert other.reset() == 1
 
 
-def test_prefix_is_not_a_pattern(kit: Kit, uri: str) -> None:
-    all_of_them, one = kit.storage(uri, key_prefix="*"), kit.storage(uri, key_prefix="[a]")
-    for storage in (all_of_them, one, kit.storage(uri, key_prefix="a")):
+def test_prefix_is_not_a_pattern(factory: StorageFactory, uri: str) -> None:
+    star, brackets = factory.storage(uri, key_prefix="*"), factory.storage(uri, key_prefix="[a]")
+    for storage in (star, brackets, factory.storage(uri, key_prefix="a")):
         storage.acquire_entry("user", 10, 60)
-    assert (all_of_them.reset(), one.reset()) == (1, 1)
+    assert (star.reset(), brackets.reset()) == (1, 1)
 
 
-def test_changed_strategy_starts_with_no_usage(kit: Kit, storage: Any) -> None:
+def test_changed_strategy_starts_with_no_usage(factory: StorageFactory, storage: Any) -> None:
     for name in STRATEGIES:
-        assert kit.strategy(name, storage).hit(TEN, cost=10)
-    kit.strategy("fixed-window", storage).clear(TEN)
-    assert [kit.strategy(name, storage).hit(TEN) for name in STRATEGIES] == [True, True, True]
+        assert factory.strategy(name, storage).hit(TEN, cost=10)
+    factory.strategy("fixed-window", storage).clear(TEN)
+    assert [factory.strategy(name, storage).hit(TEN) for name in STRATEGIES] == [True, True, True]
 
 
 @pytest.mark.parametrize("limit", ["0/minute", "7/2 second", "3 per 5 month", "2/year"])
@@ -230,12 +230,14 @@ def test_identifiers_are_any_text(strategy: Any) -> None:
         assert not strategy.hit(TEN, name)
 
 
-def test_custom_granularity_has_a_window(kit: Kit, storage: Any, clock: Clock) -> None:
+def test_custom_granularity_has_a_window(
+    factory: StorageFactory, storage: Any, clock: Clock
+) -> None:
     class PerFortnight(limits.RateLimitItem):
         GRANULARITY = limits.limits.Granularity(14 * 86_400, "fortnight")
 
     try:
-        strategy = kit.strategy("fixed-window", storage)
+        strategy = factory.strategy("fixed-window", storage)
         assert strategy.hit(PerFortnight(1))
         clock.advance("13d")
         assert not strategy.hit(PerFortnight(1))

@@ -22,7 +22,7 @@ from serving import uvicorn_serves, werkzeug_serves
 
 LIMIT = "50/hour"
 # Timeouts in seconds, long enough for a busy machine.
-PATIENT = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
+LONG_TIMEOUTS = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
 
 
 class Site:
@@ -42,7 +42,7 @@ def flask_site(uri: str, strategy: str, **options: Any) -> Iterator[Site]:
         flask_limiter.util.get_remote_address,
         app=app,
         storage_uri=uri,
-        storage_options=PATIENT,
+        storage_options=LONG_TIMEOUTS,
         strategy=strategy,
         default_limits=[LIMIT],
         headers_enabled=True,
@@ -65,7 +65,7 @@ def fastapi_site(uri: str, strategy: str) -> Iterator[Site]:
     limiter = slowapi.Limiter(
         slowapi.util.get_remote_address,
         storage_uri=uri,
-        storage_options=PATIENT,
+        storage_options=LONG_TIMEOUTS,
         strategy=strategy,
         headers_enabled=True,
     )

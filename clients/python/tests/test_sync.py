@@ -9,7 +9,7 @@ import pytest
 SCRIPT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "scripts/make_sync.py"))
 
 
-@pytest.mark.parametrize("name", SCRIPT["MADE"])
+@pytest.mark.parametrize("name", SCRIPT["TARGETS"])
 def test_generated_code_is_up_to_date(name: str) -> None:
-    written = (SCRIPT["SOURCE"] / SCRIPT["MADE"][name]).read_text()
-    assert written == SCRIPT["made"](name), "run `make sync`"
+    written = (SCRIPT["SOURCE"] / SCRIPT["TARGETS"][name]).read_text()
+    assert written == SCRIPT["sync_code"](name), "run `make sync`"

@@ -1,4 +1,4 @@
-"""Tasks of Celery and RQ get a limit by one line."""
+"""Limits of tasks in Celery and RQ, by one line."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def limiter(url: str) -> Iterator[Limiter]:
 
 
 def test_celery_task_is_rescheduled(limiter: Limiter, clock: Clock) -> None:
-    """A task over its limit is rescheduled, and loses none of its own retries."""
+    """A task over its limit is rescheduled, which does not count as one of its retries."""
     clock.run()
     app = Celery("tests", broker="memory://", backend="cache+memory://")
     runs: list[tuple[str, int]] = []

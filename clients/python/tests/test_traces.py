@@ -13,7 +13,7 @@ from redis_ratelimit.resp import RefusedError
 TRACES = json.loads((Path(__file__).parents[2] / "traces.json").read_text())
 
 
-def replied(memory: Memory, call: str) -> Any:
+def reply_or_error_code(memory: Memory, call: str) -> Any:
     try:
         return text(memory.call(call.split()))
     except RefusedError as error:
@@ -30,6 +30,6 @@ def text(reply: Any) -> Any:
 def test_memory_replies_like_the_server(name: str) -> None:
     now = TRACES["start"]
     memory = Memory(lambda: Fraction(now, 1_000_000))  # type: ignore[arg-type]
-    for place, (advance, call, reply) in enumerate(TRACES["traces"][name]):
+    for index, (advance, call, reply) in enumerate(TRACES["traces"][name]):
         now += advance
-        assert replied(memory, call) == reply, f"call {place}: {call}"
+        assert reply_or_error_code(memory, call) == reply, f"call {index}: {call}"

@@ -12,7 +12,7 @@ from support.clock import Clock
 from support.proxy import LossyProxy
 from support.server import Server
 
-from limiters import Make, Now
+from limiters import FrozenClock, Make
 from redis_ratelimit import (
     Decision,
     Fixed,
@@ -28,20 +28,20 @@ BUCKET = TokenBucket(1000, 10)
 
 
 @pytest.fixture
-def now() -> Now:
-    return Now()
+def now() -> FrozenClock:
+    return FrozenClock()
 
 
-def calls(admin: redis.Redis) -> int:
+def take_calls(admin: redis.Redis) -> int:
     return int(admin.info("commandstats").get("cmdstat_rl.take", {"calls": 0})["calls"])
 
 
-def left(admin: redis.Redis, key: str = "hot") -> int:
+def remaining(admin: redis.Redis, key: str = "hot") -> int:
     return int(admin.execute_command("RL.PEEK", key, *BUCKET.spec(), "COST", 0)[2])
 
 
-def fill(units: Any, number: int) -> None:
-    """Spends `number` units by one call, and one of as many that are then in hand. The clock of the
+def spend_until_in_hand(units: Any, number: int) -> None:
+    """Spends `number` units, so that `number - 1` further units are in hand. The clock of the
     limiter has to stand still.
     """
     assert units.take(cost=number - 1)
@@ -49,7 +49,9 @@ def fill(units: Any, number: int) -> None:
     assert units.in_hand == number - 1
 
 
-def test_batches_grow_from_one_with_the_rate(make: Make, admin: redis.Redis, now: Now) -> None:
+def test_batches_grow_from_one_with_the_rate(
+    make: Make, admin: redis.Redis, now: FrozenClock
+) -> None:
     admin.config_resetstat()
     units = make(clock=now).units("hot", BUCKET, peers=1)
     decisions = []
@@ -58,16 +60,16 @@ def test_batches_grow_from_one_with_the_rate(make: Make, admin: redis.Redis, now
         decisions.append(units.take())
     assert all(decisions)
     # 1, 2, 4 and so on, up to half of a thousand a second.
-    assert 5 <= calls(admin) <= 20
+    assert 5 <= take_calls(admin) <= 20
     units.close()
-    assert (left(admin), units.in_hand) == (750, 0)
+    assert (remaining(admin), units.in_hand) == (750, 0)
     assert decisions[-1].limit == 1000
     units.close()
-    assert left(admin) == 750
+    assert remaining(admin) == 750
 
 
 def test_batch_is_at_most_a_hundredth_of_the_limit(
-    make: Make, admin: redis.Redis, now: Now
+    make: Make, admin: redis.Redis, now: FrozenClock
 ) -> None:
     units = make(clock=now).units("hot", BUCKET)
     for _ in range(100):
@@ -77,26 +79,28 @@ def test_batch_is_at_most_a_hundredth_of_the_limit(
     assert all(few.take() and few.in_hand <= 2 for _ in range(50))
     units.close()
     few.close()
-    assert (left(admin), left(admin, "few")) == (900, 950)
+    assert (remaining(admin), remaining(admin, "few")) == (900, 950)
 
 
-def test_unspent_units_are_given_back_at_close(make: Make, admin: redis.Redis, now: Now) -> None:
+def test_unspent_units_are_given_back_at_close(
+    make: Make, admin: redis.Redis, now: FrozenClock
+) -> None:
     with make(clock=now).units("hot", BUCKET, peers=1) as units:
-        fill(units, 30)
-        assert left(admin) == 1000 - 29 - 30
-    assert left(admin) == 970
+        spend_until_in_hand(units, 30)
+        assert remaining(admin) == 1000 - 29 - 30
+    assert remaining(admin) == 970
 
 
 def test_recovered_units_are_not_given_back_again(
-    make: Make, admin: redis.Redis, clock: Clock, now: Now
+    make: Make, admin: redis.Redis, clock: Clock, now: FrozenClock
 ) -> None:
-    """Had only 100 been charged, they would have recovered within 10 seconds: so they have."""
+    """If only 100 had been charged, they would have recovered within 10 seconds."""
     with make(clock=now).units("hot", BUCKET, peers=1) as units:
-        fill(units, 100)
+        spend_until_in_hand(units, 100)
         clock.advance("10.5s")
         admin.execute_command("RL.TAKE", "hot", "COST", 20, *BUCKET.spec())
-    # A negative cost of 99 would raise it to 1000 and forgive the 20 of the other call.
-    assert left(admin) == 980
+    # A negative cost of 99 would also give back the 20 units of the other call.
+    assert remaining(admin) == 980
 
 
 def test_threads_together_spend_exactly_the_limit(url: str) -> None:
@@ -123,7 +127,7 @@ def test_tasks_share_one_call(url: str, admin: redis.Redis) -> None:
     decisions = asyncio.run(decide())
     assert Counter(map(bool, decisions)) == {True: 80, False: 20}
     # The grant was short: waiting callers are denied without another call.
-    assert calls(admin) == 1
+    assert take_calls(admin) == 1
 
 
 def test_threads_share_calls(url: str, server: Server, admin: redis.Redis) -> None:
@@ -135,25 +139,25 @@ def test_threads_share_calls(url: str, server: Server, admin: redis.Redis) -> No
             takes = [pool.submit(units.take) for _ in range(32)]
             poll.until(lambda: len(units._waiting) == 32, "all threads wait")
         assert all(take.result() for take in takes)
-        # One for the first thread, and one for the others.
-        assert calls(admin) <= 2
+        # One call for the first thread, and one for the others.
+        assert take_calls(admin) <= 2
 
 
 def test_next_batch_is_requested_before_the_last_is_spent(
-    make: Make, admin: redis.Redis, now: Now
+    make: Make, admin: redis.Redis, now: FrozenClock
 ) -> None:
     units = make(clock=now).units("hot", BUCKET, peers=1)
-    fill(units, 31)
+    spend_until_in_hand(units, 31)
     admin.config_resetstat()
     # Down to a third of the batch; each take raises the rate a little.
     for _ in range(19):
         assert units.take()
     assert units.take()  # runs the event loop of asyncio
-    poll.until(lambda: calls(admin) == 1, "a batch is requested")
+    poll.until(lambda: take_calls(admin) == 1, "a batch is requested")
 
 
 def test_exhausted_limit_denies_at_once_and_is_retried_after_pauses(
-    make: Make, admin: redis.Redis, clock: Clock, now: Now
+    make: Make, admin: redis.Redis, clock: Clock, now: FrozenClock
 ) -> None:
     """Twice as many callers as the limit allows, for five seconds."""
     units = make(clock=now).units("hot", TokenBucket(200, 200), peers=1)
@@ -163,29 +167,30 @@ def test_exhausted_limit_denies_at_once_and_is_retried_after_pauses(
         now.seconds += 0.0025
         clock.advance("2500us")
         granted += units.take().allowed
-    # The burst, and 200 a second, except for the last pause.
+    # The burst of 200, and 200 a second, except for the last pause.
     assert 1100 <= granted <= 1200
-    # 8 until batches have their size, and one for each pause of at least a quarter of a second.
-    assert calls(admin) <= 8 + 8 + 20
+    # 8 calls until batches have their size, 8 spare, and one for each pause of at least 0.25
+    # seconds.
+    assert take_calls(admin) <= 8 + 8 + 20
 
 
 def test_denied_units_are_remembered_for_their_wait(
-    make: Make, admin: redis.Redis, clock: Clock, now: Now
+    make: Make, admin: redis.Redis, clock: Clock, now: FrozenClock
 ) -> None:
     units = make(clock=now).units("hot", TokenBucket(5, 1, "2s"))
     assert [units.take().allowed for _ in range(5)] == [True] * 5
-    # Nothing was granted, so no call is sent until there is a unit, and a random part later.
+    # Nothing was granted, so no call is sent until there is a unit, plus a random pause.
     assert 2.0 <= units.take().wait <= 2.125
     admin.config_resetstat()
     now.seconds += 1.5
     assert 0.5 <= units.take().wait <= 0.625
-    assert calls(admin) == 0
+    assert take_calls(admin) == 0
     now.seconds += 0.7
     clock.advance("2.2s")
     assert units.take()
 
 
-def test_raised_limit_is_noticed(make: Make, admin: redis.Redis, now: Now) -> None:
+def test_raised_limit_is_noticed(make: Make, admin: redis.Redis, now: FrozenClock) -> None:
     limiter = make(clock=now)
     units = limiter.units("hot", Fixed(1, "1d"))
     assert [units.take().allowed for _ in range(2)] == [True, False]
@@ -195,35 +200,37 @@ def test_raised_limit_is_noticed(make: Make, admin: redis.Redis, now: Now) -> No
     assert units.take()
 
 
-def test_cost_above_the_limit_is_denied_forever(make: Make, admin: redis.Redis, now: Now) -> None:
+def test_cost_above_the_limit_is_denied_forever(
+    make: Make, admin: redis.Redis, now: FrozenClock
+) -> None:
     units = make(clock=now).units("hot", Fixed(3, "1d"))
     assert units.take(4).wait is None
     units.close()
     assert units.take(3).allowed or units.take(3).wait is not None
     admin.config_resetstat()
     assert units.take(4).wait is None
-    assert calls(admin) == 0
+    assert take_calls(admin) == 0
 
 
-def test_unspent_units_expire(make: Make, admin: redis.Redis, now: Now) -> None:
-    """Units that are not spent in time are given back and cannot be spent any more."""
+def test_unspent_units_expire(make: Make, admin: redis.Redis, now: FrozenClock) -> None:
+    """Units that are not spent in time are given back and can no longer be spent."""
     units = make(clock=now).units("hot", BUCKET, peers=1)
-    fill(units, 50)
-    assert left(admin) == 1000 - 49 - 50
+    spend_until_in_hand(units, 50)
+    assert remaining(admin) == 1000 - 49 - 50
     now.seconds += 1.1
     assert units.in_hand == 0
     assert units.take()
 
     def are_given_back() -> bool:
         assert units.take()  # runs the event loop of asyncio
-        return left(admin) + units.in_hand <= 950 and left(admin) > 901
+        return remaining(admin) + units.in_hand <= 950 and remaining(admin) > 901
 
-    poll.until(are_given_back, "they are given back")
+    poll.until(are_given_back, "the units are given back")
 
 
 def test_idle_process_gives_units_back(url: str, admin: redis.Redis) -> None:
     def is_given_back() -> bool:
-        return left(admin) == 1000 - 20 - 1
+        return remaining(admin) == 1000 - 20 - 1
 
     with Limiter.from_url(url, timeout=10) as limiter:
         units = limiter.units("hot", BUCKET, peers=1, keep=0.05)
@@ -250,7 +257,7 @@ def test_lost_replies_charge_no_unit_twice(make: Make, server: Server, admin: re
         with limiter.units("hot", BUCKET, batch=7, keep=3600) as units:
             assert sum(bool(units.take()) for _ in range(100)) == 100
         assert proxy.lost > 10
-    assert left(admin) == 900
+    assert remaining(admin) == 900
 
 
 def test_outage_decides_single_requests(make: Make, server: Server) -> None:
@@ -267,15 +274,17 @@ def test_outage_decides_single_requests(make: Make, server: Server) -> None:
     local.close()
 
 
-def test_available_units_are_spent_in_an_outage(make: Make, server: Server, now: Now) -> None:
+def test_available_units_are_spent_in_an_outage(
+    make: Make, server: Server, now: FrozenClock
+) -> None:
     units = make(on_outage="closed", clock=now).units("hot", Fixed(100, "1h"), peers=1)
-    fill(units, 5)
+    spend_until_in_hand(units, 5)
     server.stop("kill")
     assert [units.take().allowed for _ in range(5)] == [True] * 4 + [False]
 
 
 def test_waiting_callers_share_a_failed_request() -> None:
-    """Otherwise each would wait for a timeout of its own, one after the other."""
+    """Otherwise the callers would wait for a timeout each, one after the other."""
     sent = []
 
     def send(call: Any) -> None:
@@ -288,7 +297,7 @@ def test_waiting_callers_share_a_failed_request() -> None:
     ):
         units = limiter.units("hot", Fixed(100, "1h"))
         # A first request in flight, for which the other threads wait.
-        units._do, units._requests = send, True
+        units._execute, units._is_requesting = send, True
         takes = [pool.submit(units.take) for _ in range(16)]
         poll.until(lambda: len(units._waiting) == 16, "all threads wait")
         with units._changed:
@@ -328,9 +337,9 @@ def test_option_that_is_no_number_from_1_is_rejected(
 
 
 @pytest.mark.parametrize("cost", [0, -5, 0.5, True - 1, float("nan")])
-def test_only_whole_units_are_spent(make: Any, now: Now, cost: Any) -> None:
+def test_only_whole_units_are_spent(make: Any, now: FrozenClock, cost: Any) -> None:
     with make(clock=now).units("key", Fixed(100, 60), peers=1) as units:
-        fill(units, 5)
+        spend_until_in_hand(units, 5)
         with pytest.raises(ValueError, match="whole number"):
             units.take(cost)
         assert units.in_hand == 4

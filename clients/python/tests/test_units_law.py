@@ -1,4 +1,4 @@
-"""All processes together never spend more units than the server has charged: tests that try."""
+"""All processes together never spend more units than the server has charged."""
 
 import multiprocessing
 import os
@@ -13,35 +13,35 @@ import pytest
 import redis
 from support.clock import Clock
 
-from limiters import Make
+from limiters import FrozenClock, Make
 from redis_ratelimit import Fixed, Limiter, Policy, TokenBucket
 from test_forks import in_child
-from test_units import Now
 
 PROCESSES = 8
 LIMIT = Fixed(3000, "1d")
 REFILLED = TokenBucket(200, 200)
 
 
-def spend(url: str, limit: Any, peers: int, rate: float, orders: Connection) -> None:
-    """Spends units as a process of its own, and reports each before it acts on it. Ends when told
-    to, and gives the rest back. A rate of 0 is as fast as it can.
+def spend(url: str, limit: Any, peers: int, rate: float, parent: Connection) -> None:
+    """Spends units in a process of its own, and reports each spent unit to the parent. A message of
+    the parent ends the process, which gives back the remaining units. A `rate` of 0 means as fast
+    as possible, otherwise units per second.
     """
     with (
         Limiter.from_url(url, timeout=30, on_outage="closed") as limiter,
         limiter.units("hot", limit, peers=peers) as units,
     ):
-        while not orders.poll(1 / rate if rate else 0):
+        while not parent.poll(1 / rate if rate else 0):
             decision = units.take()
             if decision:
-                orders.send_bytes(b"+")
+                parent.send_bytes(b"+")
             elif not rate:
                 time.sleep(0.001)
-    orders.send_bytes(b".")
+    parent.send_bytes(b".")
 
 
 @contextmanager
-def spenders(
+def spending_processes(
     url: str, limit: Any, *, peers: int = PROCESSES, rate: float = 0.0
 ) -> Iterator[list[tuple[Any, Connection]]]:
     """Starts processes that spend units of one key."""
@@ -49,11 +49,11 @@ def spenders(
     started = []
     try:
         for _ in range(PROCESSES):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=spend, args=(url, limit, peers, rate, theirs))
+            parent_end, child_end = context.Pipe()
+            process = context.Process(target=spend, args=(url, limit, peers, rate, child_end))
             process.start()
-            theirs.close()
-            started.append((process, ours))
+            child_end.close()
+            started.append((process, parent_end))
         yield started
     finally:
         for process, _ in started:
@@ -61,21 +61,21 @@ def spenders(
             process.join()
 
 
-def count(
+def count_spent(
     started: list[tuple[Any, Connection]], is_over: Callable[[int], bool] = lambda _: False
 ) -> int:
-    """Counts spent units until all processes have ended, or `is_over` of the number is true."""
+    """Counts spent units until all processes have ended, or until `is_over(count)` is true."""
     spent = 0
-    open_ends = [ours for _, ours in started]
+    open_ends = [parent_end for _, parent_end in started]
     while open_ends and not is_over(spent):
-        for ours in wait(open_ends):
-            assert isinstance(ours, Connection)
+        for parent_end in wait(open_ends):
+            assert isinstance(parent_end, Connection)
             try:
-                ended = ours.recv_bytes() == b"."
-            except EOFError:  # it was killed
+                ended = parent_end.recv_bytes() == b"."
+            except EOFError:  # the process was killed
                 ended = True
             if ended:
-                open_ends.remove(ours)
+                open_ends.remove(parent_end)
             else:
                 spent += 1
     return spent
@@ -87,48 +87,48 @@ def used(admin: redis.Redis, limit: Any) -> int:
 
 
 def test_killed_processes_spend_no_more_than_the_limit(url: str, admin: redis.Redis) -> None:
-    with spenders(url, LIMIT) as started:
-        spent = count(started, lambda number: number >= 500)
+    with spending_processes(url, LIMIT) as started:
+        spent = count_spent(started, lambda number: number >= 500)
         killed, others = started[:3], started[3:]
         for process, _ in killed:
             process.kill()
-        spent += count(killed)
+        spent += count_spent(killed)
         # A killed process had charged its units in hand.
         assert spent <= used(admin, LIMIT)
-        spent += count(others, lambda number: spent + number >= 2000)
-        for _, ours in others:
-            ours.send_bytes(b".")
-        spent += count(others)
+        spent += count_spent(others, lambda number: spent + number >= 2000)
+        for _, parent_end in others:
+            parent_end.send_bytes(b".")
+        spent += count_spent(others)
         lost = used(admin, LIMIT) - spent
-    # All that the killed processes had in hand: at most the batch in hand and the next.
+    # Lost are the units of the killed processes: at most the batch in hand and the next.
     assert 0 <= lost <= len(killed) * 2 * LIMIT.quota / (4 * PROCESSES)
 
 
 def test_processes_that_compete_spend_exactly_the_limit(url: str, admin: redis.Redis) -> None:
     small = Fixed(500, "1d")
-    with spenders(url, small) as started:
-        spent = count(started, lambda number: number >= 480)
+    with spending_processes(url, small) as started:
+        spent = count_spent(started, lambda number: number >= 480)
         assert spent <= 500
-        for _, ours in started:
-            ours.send_bytes(b".")
-        spent += count(started)
+        for _, parent_end in started:
+            parent_end.send_bytes(b".")
+        spent += count_spent(started)
         assert spent <= 500
         assert used(admin, small) == spent
 
 
 def test_refilled_limit_is_spent_and_never_exceeded(url: str, clock: Clock) -> None:
-    """The server's clock stands still until all that was refilled is spent, nearly."""
-    with spenders(url, REFILLED) as started:
+    """The server's clock advances whenever nearly all refilled units are spent."""
+    with spending_processes(url, REFILLED) as started:
         spent, enough = 0, float(REFILLED.capacity)
         for _ in range(5):
             expected = 0.9 * enough - spent
-            spent += count(started, expected.__le__)
+            spent += count_spent(started, expected.__le__)
             assert spent <= enough
             clock.advance("200ms")
             enough += REFILLED.refill * 0.2
-        for _, ours in started:
-            ours.send_bytes(b".")
-        spent += count(started)
+        for _, parent_end in started:
+            parent_end.send_bytes(b".")
+        spent += count_spent(started)
     assert spent <= enough
 
 
@@ -166,7 +166,7 @@ def test_jumping_clocks_and_changing_limits_charge_every_unit_first(
 ) -> None:
     """Units are spent while clocks jump, the limit changes, and the policy is scaled."""
     chance = random.Random(seed)
-    clocks = [Now() for _ in range(3)]
+    clocks = [FrozenClock() for _ in range(3)]
     policies = make().policies
     policies.set("plan", Fixed(300, "30d"))
     limiters = [make(clock=one) for one in clocks]
@@ -202,8 +202,8 @@ def test_jumping_clocks_and_changing_limits_charge_every_unit_first(
 def test_policy_that_gets_force_grants_no_more_than_its_limit(
     make: Make, admin: redis.Redis
 ) -> None:
-    """A policy with FORCE charges what it denies. Its facts are known for a second."""
-    limiter = make(clock=Now())
+    """Units notice FORCE within a second. Until then a denied request grants nothing."""
+    limiter = make(clock=FrozenClock())
     limiter.policies.set("plan", Fixed(5, "1h"))
     units = limiter.units("hot", Policy("plan"))
     spent = sum(bool(units.take()) for _ in range(3))

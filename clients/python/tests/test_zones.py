@@ -21,6 +21,6 @@ def test_offset_is_the_smallest_in_the_year(case: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("name", CASES["refused"])
-def test_unknown_zone_is_refused(name: str) -> None:
+def test_unknown_zone_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="Europe/Berlin"):
         zone_offset(name)

@@ -36,7 +36,7 @@ router_settings:
 general_settings:
   custom_auth: auth.recognize
 """
-MODEL = """
+MODEL_TEMPLATE = """
   - model_name: {name}
     litellm_params:
       model: openai/{model}
@@ -46,7 +46,7 @@ MODEL = """
       num_retries: {retries}
       timeout: {timeout}
 """
-NAMES = ("answer", "fail", "refuse", "once", "wait", "drip", "mute", "tear", "late")
+MODEL_NAMES = ("answer", "fail", "refuse", "once", "wait", "drip", "mute", "tear", "late")
 
 _callers = itertools.count()
 
@@ -60,18 +60,18 @@ class Caller:
     http: httpx.Client
     admin: redis.Redis
 
-    def body(self, model: str, **more: Any) -> dict[str, Any]:
+    def body(self, model: str, **options: Any) -> dict[str, Any]:
         message = {"role": "user", "content": "x" * 40}  # 10 tokens, and 1 of the role
-        return {"model": model, "messages": [message], "max_tokens": 100, **more}
+        return {"model": model, "messages": [message], "max_tokens": 100, **options}
 
-    def ask(self, model: str, **more: Any) -> httpx.Response:
-        return self.post("/v1/chat/completions", self.body(model, **more))
+    def ask(self, model: str, **options: Any) -> httpx.Response:
+        return self.post("/v1/chat/completions", self.body(model, **options))
 
     def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
         return self.http.post(path, json=body, headers=self.headers)
 
-    def stream(self, model: str, **more: Any) -> Any:
-        body = self.body(model, stream=True, **more)
+    def stream(self, model: str, **options: Any) -> Any:
+        body = self.body(model, stream=True, **options)
         return self.http.stream("POST", "/v1/chat/completions", json=body, headers=self.headers)
 
     @property
@@ -81,12 +81,12 @@ class Caller:
 
     def remaining(self) -> dict[str, int]:
         """Returns the remaining units of each limit by its name."""
-        key = f"llm:{self.hashed}"
+        key = f"llm:{self.key_hash}"
         reply = self.admin.execute_command("RL.PEEK", key, "EACH", "POLICY", self.policy, "COST", 0)
         return {one[5]: one[2] for one in reply[2]}
 
     @property
-    def hashed(self) -> str:
+    def key_hash(self) -> str:
         return sha256(self.key.encode()).hexdigest()
 
 
@@ -148,27 +148,29 @@ def shared_proxy(
     port: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Proxy]:
-    """With keepalives, LiteLLM handles a request in a task of its own."""
+    """Running proxy, without and with keepalives: with them, LiteLLM handles each request in a task
+    of its own.
+    """
     directory = tmp_path_factory.mktemp("proxy")
     for name in ("auth.py", "limits.py"):
         shutil.copy(HERE / name, directory)
     settings = {"plain": "", "keepalive": "  sse_keepalive_ping_interval_seconds: 1"}
-    described = [
-        MODEL.format(
+    model_entries = [
+        MODEL_TEMPLATE.format(
             name=name,
             model="wait" if name == "late" else name,
             url=models_url,
             retries=2 if name == "once" else 0,
             timeout=0.5 if name == "late" else 60,
         )
-        for name in NAMES
+        for name in MODEL_NAMES
     ]
     (directory / "config.yaml").write_text(
-        CONFIG.format(models="".join(described), settings=settings[request.param])
+        CONFIG.format(models="".join(model_entries), settings=settings[request.param])
     )
     environment = os.environ | {
         "RATELIMIT_URL": f"redis://127.0.0.1:{server.port}",
-        # Otherwise LiteLLM downloads it at the start.
+        # Otherwise LiteLLM downloads the costs of models at its start.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_MASTER_KEY": f"sk-{secrets.token_hex(32)}",
         "NO_PROXY": "*",
@@ -210,4 +212,4 @@ def proxy(shared_proxy: Proxy) -> Iterator[Proxy]:
     shared_proxy.models.may_answer.clear()
     yield shared_proxy
     shared_proxy.models.may_answer.set()
-    poll.until(lambda: shared_proxy.models.waiting == 0, "nobody waits any more", timeout=20)
+    poll.until(lambda: shared_proxy.models.waiting == 0, "no request waits", timeout=20)

@@ -1,4 +1,4 @@
-"""Server with OpenAI's API, and models whose names say how they respond."""
+"""Server with OpenAI's API. The names of its models say how they respond."""
 
 import json
 import threading
@@ -15,8 +15,9 @@ WORDS = ["one ", "two ", "three ", "four "]
 
 class Models:
     """State of the models: `answer` responds; `fail` responds with 500, `refuse` with 400; `once`
-    fails every other time; `wait` responds when it may; `drip` streams two words and then waits;
-    `tear` then closes the connection; `mute` streams without reporting usage.
+    fails every other time; `wait` responds once `may_answer` is set; `drip` streams two words and
+    then waits; `tear` does so and then closes the connection; `mute` streams without reporting
+    usage.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Models:
         with self._lock:
             self.waiting -= 1
 
-    def fails_now(self) -> bool:
+    def fails_this_time(self) -> bool:
         with self._lock:
             self._fails = not self._fails
             return self._fails
@@ -55,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         model = body["model"]
         self.models.count()
-        if model == "fail" or (model == "once" and self.models.fails_now()):
+        if model == "fail" or (model == "once" and self.models.fails_this_time()):
             self._send(500, {"error": {"message": "broken", "type": "server_error"}})
         elif model == "refuse":
             self._send(400, {"error": {"message": "no", "type": "invalid_request_error"}})
@@ -159,14 +160,14 @@ class Handler(BaseHTTPRequestHandler):
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
 
-    def _event(self, body: dict[str, Any], choices: list[Any], **more: Any) -> None:
+    def _event(self, body: dict[str, Any], choices: list[Any], **options: Any) -> None:
         event = {
             "id": "1",
             "object": "chat.completion.chunk",
             "created": 1,
             "model": body["model"],
             "choices": choices,
-            **more,
+            **options,
         }
         self._chunk(b"data: " + json.dumps(event).encode() + b"\n\n")
 

@@ -71,7 +71,7 @@ def test_default_instance_reads_the_environment() -> None:
     script = (
         "import redis_ratelimit.litellm as adapter; limits = adapter.limits\n"
         "assert adapter.limits is limits\n"
-        "print(limits._limiter._transport.place)\n"
+        "print(limits._limiter._transport.address)\n"
         "assert not hasattr(adapter, 'other')"
     )
     done = subprocess.run(

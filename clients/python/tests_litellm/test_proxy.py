@@ -17,17 +17,17 @@ USED = PROMPT_TOKENS + OUTPUT_TOKENS
 FULL = {"requests": 60, "tokens": 10_000, "parallel": 10}
 
 
-def after(requests: int, tokens: int) -> dict[str, int]:
+def remaining_after(requests: int, tokens: int) -> dict[str, int]:
     return {"requests": 60 - requests, "tokens": 10_000 - tokens, "parallel": 10}
 
 
 @contextmanager
-def started(caller: Caller, model: str, **more: Any) -> Iterator[socket.socket]:
+def open_request(caller: Caller, model: str, **options: Any) -> Iterator[socket.socket]:
     """Starts a request without waiting for its response; the client disconnects at the end of the
     block.
     """
     url = caller.http.base_url
-    body = httpx.Request("POST", "http://x", json=caller.body(model, **more)).read()
+    body = httpx.Request("POST", "http://x", json=caller.body(model, **options)).read()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: {url.host}\r\n"
         f"Authorization: Bearer {caller.key}\r\nContent-Type: application/json\r\n"
@@ -52,14 +52,14 @@ def read_until(connection: socket.socket, text: bytes) -> None:
 def test_response_costs_the_reported_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     assert alice.ask("answer").status_code == 200
-    assert alice.remaining() == after(1, USED)
+    assert alice.remaining() == remaining_after(1, USED)
 
 
 def test_stream_costs_the_reported_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
     with alice.stream("answer") as answer:
         assert list(answer.iter_lines())[-2] == "data: [DONE]"
-    assert alice.remaining() == after(1, USED)
+    assert alice.remaining() == remaining_after(1, USED)
 
 
 MESSAGES = {"max_tokens": 100, "messages": [{"role": "user", "content": "x" * 40}]}
@@ -82,7 +82,7 @@ def test_other_apis_are_limited(proxy: Proxy, path: str, body: dict[str, Any], t
     alice = proxy.caller()
     answer = alice.post(path, {"model": "answer", **body})
     assert answer.status_code == 200, answer.text
-    assert alice.remaining() == after(1, tokens)
+    assert alice.remaining() == remaining_after(1, tokens)
 
 
 def test_request_in_flight_has_its_estimate_charged_and_a_lease(
@@ -96,7 +96,7 @@ def test_request_in_flight_has_its_estimate_charged_and_a_lease(
         assert alice.remaining() == {"requests": 59, "tokens": 10_000 - 111, "parallel": 9}
         proxy.models.may_answer.set()
         assert answer.result().status_code == 200
-    assert alice.remaining() == after(1, USED)
+    assert alice.remaining() == remaining_after(1, USED)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -106,7 +106,7 @@ def test_failed_request_costs_no_tokens_and_releases_its_lease(
 ) -> None:
     alice = proxy.caller()
     assert alice.ask(model, stream=stream).is_error
-    assert alice.remaining() == after(1, 0)
+    assert alice.remaining() == remaining_after(1, 0)
 
 
 def test_request_rejected_by_litellm_costs_no_tokens(proxy: Proxy) -> None:
@@ -121,7 +121,7 @@ def test_retries_are_within_one_request(proxy: Proxy) -> None:
     before = proxy.models.requests
     assert alice.ask("once").status_code == 200
     assert proxy.models.requests == before + 2
-    assert alice.remaining() == after(1, USED)
+    assert alice.remaining() == remaining_after(1, USED)
 
 
 def test_stream_without_reported_usage_is_charged(proxy: Proxy) -> None:
@@ -136,12 +136,12 @@ def test_stream_without_reported_usage_is_charged(proxy: Proxy) -> None:
 
 def test_broken_stream_is_charged_for_received_tokens(proxy: Proxy) -> None:
     alice = proxy.caller()
-    with started(alice, "tear", stream=True) as connection:
+    with open_request(alice, "tear", stream=True) as connection:
         read_until(connection, b"two ")
         proxy.models.may_answer.set()
         read_until(connection, b"error")
         # 11 tokens of the prompt, and 2 received ones.
-        assert alice.remaining() == after(1, 13)
+        assert alice.remaining() == remaining_after(1, 13)
 
 
 # Clients that disconnect
@@ -149,22 +149,22 @@ def test_broken_stream_is_charged_for_received_tokens(proxy: Proxy) -> None:
 
 def test_disconnect_in_a_stream_releases_the_lease(proxy: Proxy) -> None:
     alice = proxy.caller()
-    with started(alice, "drip", stream=True) as connection:
+    with open_request(alice, "drip", stream=True) as connection:
         read_until(connection, b"two ")
         assert alice.remaining()["parallel"] == 9
-    poll.until(lambda: alice.remaining()["parallel"] == 10, "its place is free", timeout=60)
+    poll.until(lambda: alice.remaining()["parallel"] == 10, "its lease is released", timeout=60)
     # The model has not finished: 11 tokens of the prompt, and 2 received ones.
     assert proxy.models.waiting == 1
-    assert alice.remaining() == after(1, 13)
+    assert alice.remaining() == remaining_after(1, 13)
 
 
 def test_disconnect_before_a_stream_releases_the_lease(proxy: Proxy) -> None:
     alice = proxy.caller()
-    with started(alice, "wait", stream=True):
+    with open_request(alice, "wait", stream=True):
         poll.until(lambda: proxy.models.waiting == 1, "the model has the request", timeout=60)
         assert alice.remaining()["parallel"] == 9
     proxy.models.may_answer.set()
-    poll.until(lambda: alice.remaining()["parallel"] == 10, "its place is free", timeout=60)
+    poll.until(lambda: alice.remaining()["parallel"] == 10, "its lease is released", timeout=60)
 
 
 def test_lease_is_kept_after_a_disconnect_until_the_model_responds(
@@ -172,19 +172,21 @@ def test_lease_is_kept_after_a_disconnect_until_the_model_responds(
 ) -> None:
     # LiteLLM lets the request continue, so the lease is in use.
     alice = proxy.caller()
-    with started(alice, "wait"):
+    with open_request(alice, "wait"):
         poll.until(lambda: proxy.models.waiting == 1, "the model has the request", timeout=60)
     assert alice.remaining()["parallel"] == 9
     proxy.models.may_answer.set()
-    poll.until(lambda: alice.remaining() == after(1, USED), "it is settled", timeout=60)
+    poll.until(
+        lambda: alice.remaining() == remaining_after(1, USED), "the request is settled", timeout=60
+    )
 
 
 def test_many_disconnects_leak_no_lease(proxy: Proxy) -> None:
     alice = proxy.caller()
     for _ in range(15):  # there are ten leases
-        with started(alice, "drip", stream=True) as connection:
+        with open_request(alice, "drip", stream=True) as connection:
             read_until(connection, b"two ")
-        poll.until(lambda: alice.remaining()["parallel"] == 10, "its place is free", timeout=60)
+        poll.until(lambda: alice.remaining()["parallel"] == 10, "its lease is released", timeout=60)
     assert alice.remaining()["requests"] == 45
 
 
@@ -238,7 +240,7 @@ def test_parallel_requests_are_limited_and_released_at_once(proxy: Proxy) -> Non
     alice = proxy.caller("two")
     with ThreadPoolExecutor() as threads:
         pending = [threads.submit(alice.ask, "wait") for _ in range(2)]
-        poll.until(lambda: proxy.models.waiting == 2, "the model has both", timeout=60)
+        poll.until(lambda: proxy.models.waiting == 2, "the model has both requests", timeout=60)
         denied = alice.ask("answer")
         assert (denied.status_code, denied.headers["retry-after"]) == (429, "600")
         assert "over the limit, try again in 600 seconds" in denied.text
@@ -252,7 +254,7 @@ def test_parallel_requests_are_limited_and_released_at_once(proxy: Proxy) -> Non
 
 
 def test_request_id_of_the_client_is_not_used_as_id(proxy: Proxy) -> None:
-    # LiteLLM takes the id of a request from the client, so it must not serve as our id.
+    # LiteLLM takes the id of a request from the client, so it must not be the idempotency key.
     proxy.policy("one", "FIXED 1 1h COST 1 AS requests")
     alice = proxy.caller("one")
     assert alice.headers["x-litellm-call-id"] == "mine"
@@ -264,4 +266,4 @@ def test_calls_without_tokens_pass(proxy: Proxy) -> None:
     alice = proxy.caller()
     models = alice.http.get("/v1/models", headers=alice.headers)
     assert models.status_code == 200
-    assert proxy.admin.keys(f"llm:{alice.hashed}") == []
+    assert proxy.admin.keys(f"llm:{alice.key_hash}") == []

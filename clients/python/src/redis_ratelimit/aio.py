@@ -16,7 +16,7 @@ from redis_ratelimit.errors import CallError, RateLimitError
 from redis_ratelimit.ids import Once, to_be_settled
 from redis_ratelimit.lease import AsyncLease
 from redis_ratelimit.limits import Ban, Concurrency, Limit
-from redis_ratelimit.named import named
+from redis_ratelimit.named import name_and_limits
 from redis_ratelimit.pending import pending
 from redis_ratelimit.policies import PolicyCalls, PolicyLine, PolicyState, Scale
 from redis_ratelimit.quantities import Amount, Duration, Key
@@ -47,7 +47,7 @@ class Limiter(Base):
             url, timeout, cluster=cluster, is_async=cls._transport_kind.is_async
         )
         limiter = cls(client, timeout=timeout, **options)
-        limiter._own.append(client)
+        limiter._own_clients.append(client)
         return limiter
 
     @pending
@@ -91,33 +91,33 @@ class Limiter(Base):
         Raises CallError if the server rejects the call as malformed, SetupError if the server is
         misconfigured, and NoPolicyError if the policy does not exist.
         """
-        terms = limits_of(limits)
+        parsed_limits = limits_of(limits)
         if refundable:
             once, ttl = to_be_settled(once, ttl)
-            terms, cost = waits.hoisted(terms, cost)
-        until, reserved = 0.0, 0.0
+            parsed_limits, cost = waits.hoist_cost(parsed_limits, cost)
+        deadline, reservation = 0.0, 0.0
         if wait > 0:
-            if await self._policy_forces(key, terms):
-                raise CallError(waits.FORCED)
-            until = self._clock() + wait
-            excluded = upto or force or max_wait is not None
-            if waits.reserves(terms, once=once, excluded=excluded):
-                max_wait = reserved = waits.longest(wait)
+            if await self._policy_forces(key, parsed_limits):
+                raise CallError(waits.FORCED_POLICY)
+            deadline = self._clock() + wait
+            excludes_max_wait = upto or force or max_wait is not None
+            if waits.can_reserve(parsed_limits, once=once, excludes_max_wait=excludes_max_wait):
+                max_wait = reservation = waits.bounded(wait)
                 once = True if once is None else once
-                ttl = reserved + waits.AFTER_ITS_TURN if ttl is None else ttl
+                ttl = reservation + waits.REFUNDABLE_AFTER_START if ttl is None else ttl
         # Only the server can record a strike or answer a call with an idempotency key.
-        remembers = self._remembers and not (
+        may_remember = self._remembers_denials and not (
             upto or force or ban is not None or isinstance(once, (str, bytes))
         )
-        arguments = (terms, cost, max_wait, keep, holder, each)
+        arguments = (parsed_limits, cost, max_wait, keep, holder, each)
         attempts = 0
         while True:
             sent_at = self._clock()
-            decision = self._remembered(arguments, key, sent_at) if remembers else None
+            decision = self._remembered_denial(arguments, key, sent_at) if may_remember else None
             if decision is None:
                 call = self._calls.take(
                     key,
-                    terms,
+                    parsed_limits,
                     cost=cost,
                     upto=upto,
                     force=force,
@@ -129,34 +129,35 @@ class Limiter(Base):
                     each=each,
                     ban=ban,
                 )
-                decision = await self._do(call)
+                decision = await self._execute(call)
                 if (
-                    remembers
+                    may_remember
                     and not decision.allowed
-                    and await self._policy_forces(key, terms, decision) is False
+                    and await self._policy_forces(key, parsed_limits, decision) is False
                 ):
-                    self._denied(arguments, key, decision, sent_at)
-            if decision.allowed or not until or reserved:
+                    self._remember_denial(arguments, key, decision, sent_at)
+            if decision.allowed or not deadline or reservation:
                 break
             attempts += 1
-            pause = waits.pause(decision, attempts, until - self._clock())
+            pause = waits.pause(decision, attempts, deadline - self._clock())
             if pause is None:
                 break
             await self._transport.sleep(pause)
-        facts = decision.__dict__
-        facts["limits"] = terms
+        # A `Decision` is frozen, but this one is not shared yet.
+        fields = decision.__dict__
+        fields["limits"] = parsed_limits
         if not decision.allowed:
-            return waits.without_reservation(decision, reserved) if reserved else decision
+            return waits.without_reservation(decision, reservation) if reservation else decision
         if decision.id is not None:
-            facts["_settle"] = partial(self._settle, key, terms, decision.id)
+            fields["_settle"] = partial(self._settle, key, parsed_limits, decision.id)
         elif decision.source == "none" or refundable:
-            facts["_settle"] = partial(self._refund, decision, [(key, terms)], cost)
-        return await self._wait_reserved(decision) if reserved and decision.wait_ms else decision
+            fields["_settle"] = partial(self._refund, decision, [(key, parsed_limits)], cost)
+        return await self._wait_reserved(decision) if reservation and decision.wait_ms else decision
 
     async def _policy_forces(
         self, key: Key, limits: Sequence[Limit], decision: Decision | None = None
     ) -> bool | None:
-        """Returns `True` if the limits are a policy with FORCE, or None if that is not known."""
+        """Returns `True` if the limits are a policy with FORCE, or None if that is unknown."""
         if not words.is_policy(limits):
             return False
         if decision is not None and (decision.forced is not None or decision.source != "server"):
@@ -166,12 +167,12 @@ class Limiter(Base):
             return cached[0]
         sent_at, forces = self._clock(), None
         with suppress(RateLimitError):  # the call itself raises the error
-            forces = (await self._do(self._calls.policy_facts(key, limits))).forced
+            forces = (await self._execute(self._calls.policy_facts(key, limits))).forced
         self._denials.learn_policy(limits[0], forces, sent_at)
         return forces
 
     async def _wait_reserved(self, decision: Decision) -> Decision:
-        """Sleeps until reserved units are due. If the caller is interrupted, gives them back."""
+        """Sleeps until the reserved units are due. Gives them back if the caller is interrupted."""
         try:
             await self._transport.sleep(decision.wait_ms / 1000)
         except Interrupted:
@@ -189,15 +190,16 @@ class Limiter(Base):
         self,
         decision: Decision,
         charges: Iterable[tuple[Key, Sequence[Limit]]],
-        charged: Amount,
+        charged_cost: Amount,
         cost: Amount,
     ) -> Decision:
-        """Settles a charge that has no idempotency key, because the server was unavailable or the
-        key had no room for it. Such a charge can only be given back as a whole.
+        """Settles a charge that has no idempotency key, for example because the key had no room for
+        it. Such a charge can only be given back as a whole, and not at all if the server did not
+        decide.
         """
         if decision.source != "none" and cost == 0:
             for key, limits in charges:
-                await self.give_back(key, *limits, cost=charged)
+                await self.give_back(key, *limits, cost=charged_cost)
         return decision
 
     @pending
@@ -215,11 +217,11 @@ class Limiter(Base):
         ban: Ban | None = None,
     ) -> Decision:
         """Returns the decision that `take` would make now. Changes nothing."""
-        terms = limits_of(limits)
-        decision = await self._do(
+        parsed_limits = limits_of(limits)
+        decision = await self._execute(
             self._calls.take(
                 key,
-                terms,
+                parsed_limits,
                 cost=cost,
                 upto=upto,
                 force=force,
@@ -228,10 +230,10 @@ class Limiter(Base):
                 holder=holder,
                 each=each,
                 ban=ban,
-                look=True,
+                is_peek=True,
             )
         )
-        decision.__dict__["limits"] = terms
+        decision.__dict__["limits"] = parsed_limits
         return decision
 
     @pending
@@ -251,12 +253,12 @@ class Limiter(Base):
         """Charges one limit on each of several keys, all or none. `Decision.each` is in the order
         of the keys. In a cluster the keys share a hash tag: "{acme}:user:7", "{acme}:all".
         """
-        terms = by_key(limits)
+        parsed_limits = by_key(limits)
         if refundable:
             once, ttl = to_be_settled(once, ttl)
-        decision = await self._do(
+        decision = await self._execute(
             self._calls.take_all(
-                terms,
+                parsed_limits,
                 cost=cost,
                 force=force,
                 max_wait=max_wait,
@@ -266,20 +268,20 @@ class Limiter(Base):
                 holder=holder,
             )
         )
-        facts = decision.__dict__
-        facts["limits"] = tuple(terms.values())
+        fields = decision.__dict__
+        fields["limits"] = tuple(parsed_limits.values())
         if decision.allowed and decision.id is not None:
-            facts["_settle"] = partial(self._settle_all, terms, decision.id)
+            fields["_settle"] = partial(self._settle_all, parsed_limits, decision.id)
         elif decision.allowed and (decision.source == "none" or refundable):
-            charges = [(key, (limit,)) for key, limit in terms.items()]
-            facts["_settle"] = partial(self._refund, decision, charges, cost)
+            charges = [(key, (limit,)) for key, limit in parsed_limits.items()]
+            fields["_settle"] = partial(self._refund, decision, charges, cost)
         return decision
 
     @pending
     async def _settle_all(self, limits: Mapping[Key, Limit], id: Key, cost: Amount) -> Decision:
-        decision = self._calls.settled_here(id, cost)
+        decision = self._calls.settle_locally(id, cost)
         if decision is None:
-            decision = await self._do(self._calls.settle_all(limits, id=id, cost=cost))
+            decision = await self._execute(self._calls.settle_all(limits, id=id, cost=cost))
         decision.__dict__["limits"] = tuple(limits.values())
         return decision
 
@@ -295,19 +297,19 @@ class Limiter(Base):
         holder: Key | None = None,
     ) -> Decision:
         """Returns the decision that `take_all` would make now. Changes nothing."""
-        terms = by_key(limits)
-        decision = await self._do(
+        parsed_limits = by_key(limits)
+        decision = await self._execute(
             self._calls.take_all(
-                terms,
+                parsed_limits,
                 cost=cost,
                 force=force,
                 max_wait=max_wait,
                 keep=keep,
                 holder=holder,
-                look=True,
+                is_peek=True,
             )
         )
-        decision.__dict__["limits"] = tuple(terms.values())
+        decision.__dict__["limits"] = tuple(parsed_limits.values())
         return decision
 
     @pending
@@ -319,11 +321,13 @@ class Limiter(Base):
 
         Denied only if the idempotency key is unknown or expired. Nothing changes then.
         """
-        terms = limits_of(limits)
-        decision = self._calls.settled_here(id, cost)
+        parsed_limits = limits_of(limits)
+        decision = self._calls.settle_locally(id, cost)
         if decision is None:
-            decision = await self._do(self._calls.settle(key, terms, id=id, cost=cost, each=each))
-        decision.__dict__["limits"] = terms
+            decision = await self._execute(
+                self._calls.settle(key, parsed_limits, id=id, cost=cost, each=each)
+            )
+        decision.__dict__["limits"] = parsed_limits
         return decision
 
     @pending
@@ -331,9 +335,9 @@ class Limiter(Base):
         """Subtracts `cost` from the current usage, whichever call charged it. The call is not
         resent if its reply is lost; use `settle` where that matters.
         """
-        terms = limits_of(limits)
-        decision = await self._do(self._calls.give_back(key, terms, cost=cost))
-        decision.__dict__["limits"] = terms
+        parsed_limits = limits_of(limits)
+        decision = await self._execute(self._calls.give_back(key, parsed_limits, cost=cost))
+        decision.__dict__["limits"] = parsed_limits
         return decision
 
     def lease(
@@ -349,14 +353,14 @@ class Limiter(Base):
         wait, None waits without a timeout. After the timeout the block raises DeniedError.
 
         The call waits in the server's queue, first come first served, on a connection of its own.
-        With `fence`, `lease.token` is larger than the token of every earlier lease: let the storage
-        that the work writes to refuse a smaller one.
+        With `fence`, `lease.token` is larger than the token of every earlier lease: the storage to
+        which the work writes should reject smaller tokens.
         """
-        return AsyncLease(self._do, self._calls, key, limit, holder, wait, self._clock, fence)
+        return AsyncLease(self._execute, self._calls, key, limit, holder, wait, self._clock, fence)
 
     async def release(self, key: Key, *holders: Key) -> int:
         """Releases leases and returns how many of them were held."""
-        return await self._do(self._calls.release(key, holders))
+        return await self._execute(self._calls.release(key, holders))
 
     def units(
         self,
@@ -368,13 +372,13 @@ class Limiter(Base):
     ) -> AsyncUnits:
         """Returns units of a hot key, which are taken in batches and spent in this process.
 
-        batch       upper bound of a batch. By default a hundredth of the limit.
+        batch       maximum units of a batch. By default a hundredth of the limit.
         keep        seconds after which unspent units are given back.
         peers       number of processes that share the limit: in place of a hundredth, a batch has
                     at most the limit divided by four times that number.
         """
-        terms = (key, limits_of(limits), batch, keep, peers)
-        return AsyncUnits(self._do, self._calls, *terms, self._clock)
+        arguments = (key, limits_of(limits), batch, keep, peers)
+        return AsyncUnits(self._execute, self._calls, *arguments, self._clock)
 
     def limit(
         self, name: AnyLimit, *limits: AnyLimit, **options: Unpack[TakeOptions]
@@ -385,30 +389,30 @@ class Limiter(Base):
 
         Raises ValueError if the name is bound to limits of another algorithm or window.
         """
-        bound = AsyncBound(self, *named((name, *limits)), {**options})
+        bound = AsyncBound(self, *name_and_limits((name, *limits)), {**options})
         self._names.bind(bound)
         return bound
 
-    def _unchecked(self, name: str, limits: tuple[Limit, ...]) -> AsyncBound:
-        """Binds limits without checking that the name always has limits of the same shape."""
+    def _bind_unchecked(self, name: str, limits: tuple[Limit, ...]) -> AsyncBound:
+        """Binds limits to a name that may already have limits of another algorithm or window."""
         return AsyncBound(self, name, limits, {})
 
     @pending
     async def reset(self, key: Key) -> bool:
         """Deletes the usage of the key. Returns `True` if there was any."""
-        return await self._do(self._calls.reset(key))
+        return await self._execute(self._calls.reset(key))
 
     async def ban(self, key: Key, time: Duration) -> int:
         """Bans the key for `time`, which never shortens an existing ban; 0 lifts the ban. Returns
         the remaining ban in milliseconds.
         """
-        return await self._do(self._calls.ban(key, time))
+        return await self._execute(self._calls.ban(key, time))
 
     async def check(self) -> None:
         """Checks the server at the start of an application. Raises SetupError if it is
         misconfigured, for example without the module, and UnavailableError if it cannot be reached.
         """
-        await self._do(self._calls.check())
+        await self._execute(self._calls.check())
 
     @property
     def policies(self) -> Policies:
@@ -417,9 +421,9 @@ class Limiter(Base):
     async def close(self) -> None:
         """Closes the connections that the limiter opened."""
         await self._transport.close()
-        if self._peeking is not self._transport:
-            await self._peeking.close()
-        for client in self._own:
+        if self._peek_transport is not self._transport:
+            await self._peek_transport.close()
+        for client in self._own_clients:
             await client.aclose()
 
     async def __aenter__(self) -> Limiter:
@@ -428,17 +432,17 @@ class Limiter(Base):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _do(self, call: Call[T]) -> T:
-        transport = self._peeking if call.is_peek else self._transport
-        steps = self._sending.steps(call, transport.node_of(call), transport.place)
+    async def _execute(self, call: Call[T]) -> T:
+        transport = self._peek_transport if call.is_peek else self._transport
+        steps = self._sending.steps(call, transport.node_of(call), transport.address)
         try:
             sending = next(steps)
             while True:
                 try:
-                    if sending.until is None:
+                    if sending.deadline is None:
                         reply = await transport.send(sending)
                     else:
-                        reply = await transport.wait(sending, sending.until)
+                        reply = await transport.wait(sending, sending.deadline)
                 except Exception as error:  # noqa: PERF203  `steps` decides which errors it handles
                     sending = steps.throw(error)
                 else:
@@ -447,7 +451,7 @@ class Limiter(Base):
             result: T = done.value
             return result
         finally:
-            for key in call.frees:
+            for key in call.invalidated_keys:
                 self._denials.changed(key)
 
 
@@ -455,7 +459,7 @@ class Policies:
     """Named limits stored on the server: `limiter.policies`."""
 
     def __init__(self, limiter: Limiter) -> None:
-        self._do = limiter._do
+        self._execute = limiter._execute
         self._calls = PolicyCalls()
 
     async def set(
@@ -469,26 +473,28 @@ class Policies:
         """Sets a policy and returns its version. With `nx`, an existing policy is kept. With
         `version`, only that version is replaced; otherwise CallError.
         """
-        return await self._do(self._calls.set(name, limits_of(limits), ban, nx=nx, version=version))
+        return await self._execute(
+            self._calls.set(name, limits_of(limits), ban, nx=nx, version=version)
+        )
 
     async def get(self, name: Key) -> PolicyState | None:
-        return await self._do(self._calls.get(name))
+        return await self._execute(self._calls.get(name))
 
     async def list(self, match: str | None = None) -> Sequence[PolicyLine]:
         """Returns all policies, or those whose names match a glob pattern, as in KEYS."""
-        return await self._do(self._calls.list(match))
+        return await self._execute(self._calls.list(match))
 
     async def delete(self, *names: Key, version: int | None = None) -> int:
         """Deletes policies and returns how many existed. With `version` and a single name, only
         that version is deleted; otherwise CallError.
         """
-        return await self._do(self._calls.delete(names, version))
+        return await self._execute(self._calls.delete(names, version))
 
     async def scale(self, name: Key, factor: Amount, time: Duration | None = None) -> Scale:
         """Sets the scale of the policy, a factor from 0 to 1000 for all its limits. It lasts for
         `time`, or until it is changed.
         """
-        return await self._do(self._calls.scale(name, factor, time))
+        return await self._execute(self._calls.scale(name, factor, time))
 
     async def multiply(
         self,
@@ -502,7 +508,7 @@ class Policies:
         """Multiplies the current scale by a factor from 0 to 1, down to `least`, unless it was
         multiplied within `every`. The result lasts for `time`, or until the current scale ends.
         """
-        return await self._do(self._calls.multiply(name, factor, least, every, time))
+        return await self._execute(self._calls.multiply(name, factor, least, every, time))
 
     async def add(
         self,
@@ -516,4 +522,4 @@ class Policies:
         """Adds `step` to the current scale, up to `most`, unless it was increased within `every`.
         The result lasts for `time`, or until the current scale ends.
         """
-        return await self._do(self._calls.add(name, step, most, every, time))
+        return await self._execute(self._calls.add(name, step, most, every, time))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis_ratelimit import sketches
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import AsyncLease
-from redis_ratelimit.named import EVERYBODY, Named
+from redis_ratelimit.named import EVERYBODY, BaseBound
 from redis_ratelimit.pending import pending
 from redis_ratelimit.quantities import Amount, Key
 from redis_ratelimit.units import AsyncUnits
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AsyncBound(Named):
+class AsyncBound(BaseBound):
     """Limits bound to a limiter, with the limiter's calls. Without `who`, the key is the name
     alone, and all callers share the limit.
     """
@@ -36,14 +36,14 @@ class AsyncBound(Named):
         if self._options:
             options = {**self._options, **options}  # type: ignore[typeddict-item]
         decision: Decision = await self.limiter.take(key, *self.limits, **options)
-        self._named(decision)
+        self._set_name(decision)
         return decision
 
     @pending
     async def peek(self, who: Key = EVERYBODY, **options: Unpack[PeekOptions]) -> Decision:
         """Returns the decision that `take` would make now. Changes nothing."""
         decision: Decision = await self.limiter.peek(self.key_of(who), *self.limits, **options)
-        self._named(decision)
+        self._set_name(decision)
         return decision
 
     @pending
@@ -62,7 +62,7 @@ class AsyncBound(Named):
 
     @pending
     async def reset(self, who: Key = EVERYBODY) -> bool:
-        """Forgets the usage, as `Limiter.reset`."""
+        """Deletes the usage, as `Limiter.reset`."""
         sketches.refuse(self.limits)
         return bool(await self.limiter.reset(self.key_of(who)))
 
@@ -76,7 +76,7 @@ class AsyncBound(Named):
     ) -> AsyncLease:
         """Returns a lease of a concurrency limit, as `Limiter.lease`."""
         lease: AsyncLease = self.limiter.lease(
-            self.key_of(who), self._concurrency(), holder, wait=wait, fence=fence
+            self.key_of(who), self._concurrency_limit(), holder, wait=wait, fence=fence
         )
         return lease
 
@@ -101,10 +101,10 @@ class AsyncBound(Named):
 
         def limited(function: F) -> F:
             @wraps(function)
-            async def call(*args: Any, **named: Any) -> Any:
-                who = key(*args, **named) if callable(key) else key
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                who = key(*args, **kwargs) if callable(key) else key
                 (await self.take(who)).require()
-                return await function(*args, **named)
+                return await function(*args, **kwargs)
 
             return call  # type: ignore[return-value]
 

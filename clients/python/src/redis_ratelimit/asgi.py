@@ -39,10 +39,9 @@ class RateLimitMiddleware:
              request. Or a function of the scope that returns one of these (with `name`), a limit
              for each of several keys ({f"user:{user}": "10/second", f"all:{team}": "1000/minute"}),
              or UNLIMITED.
-    key      a function of a request's scope that returns whose limit it is, such as f"user:{...}".
-             None, and an empty key: by the client's address. UNLIMITED: it has no limit. Without
-             it: by the client's address.
-    cost     what a request charges, or a function of its scope.
+    key      a function of the scope that returns the caller, such as f"user:{...}", or UNLIMITED.
+             By default, and if it returns None or an empty key: the client's address.
+    cost     units that a request charges, or a function of the scope that returns them.
     name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
     ipv6_prefix   length of the IPv6 networks that are counted as one client.
@@ -92,7 +91,7 @@ class RateLimitMiddleware:
             return
         if not decision.allowed:
             app = await gate.answer(gate.denial(decision), scope)
-            await (app or _Answer(gate.denial(decision)))(scope, receive, send)
+            await (app or _DenialApp(gate.denial(decision)))(scope, receive, send)
             return
         await gate.hold(decision)
         fields = _encoded(gate.fields(decision))
@@ -101,10 +100,10 @@ class RateLimitMiddleware:
         async def send_with_fields(message: Message) -> None:
             nonlocal response
             if message["type"] == "http.response.start":
-                found = list(message.get("headers", []))
+                headers = list(message.get("headers", []))
                 if gate.may_refund:
-                    response = Response(message["status"], _decoded(found))
-                message = {**message, "headers": _with(found, fields)}
+                    response = Response(message["status"], _decoded(headers))
+                message = {**message, "headers": _merged(headers, fields)}
             await send(message)
 
         try:
@@ -116,8 +115,8 @@ class RateLimitMiddleware:
         await gate.refund(decision, response)
 
 
-class _Answer:
-    """Application that answers with a denial."""
+class _DenialApp:
+    """ASGI application that answers with a denial."""
 
     def __init__(self, denial: Denial) -> None:
         self._denial = denial
@@ -130,8 +129,8 @@ class _Answer:
 
 
 def _peer(scope: Scope) -> str | None:
-    found = scope.get("client")
-    return str(found[0]) if found else None
+    host_and_port = scope.get("client")
+    return str(host_and_port[0]) if host_and_port else None
 
 
 def _encoded(fields: dict[str, str]) -> list[tuple[bytes, bytes]]:
@@ -142,12 +141,12 @@ def _decoded(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in fields}
 
 
-def _with(
-    found: list[tuple[bytes, bytes]], fields: list[tuple[bytes, bytes]]
+def _merged(
+    headers: list[tuple[bytes, bytes]], fields: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    """Merges header fields into those of the application, which may use limits of its own. The two
-    fields that are lists keep the values of both.
+    """Adds the rate limit fields to the headers of the application, which may have fields of limits
+    of its own: these are kept, and only the lists RateLimit and RateLimit-Policy are extended.
     """
-    existing = {name.lower() for name, _ in found}
+    existing = {name.lower() for name, _ in headers}
     lists = {b"ratelimit", b"ratelimit-policy"}
-    return found + [pair for pair in fields if pair[0] in lists or pair[0] not in existing]
+    return headers + [field for field in fields if field[0] in lists or field[0] not in existing]

@@ -22,11 +22,11 @@ B = TypeVar("B", bound="Base")
 
 
 class Base:
-    """Rate limiter that decides by a server or a cluster.
+    """Rate limiter whose limits a server or a cluster decides.
 
     `client` is a client of redis-py or valkey-py, for a server or a cluster. For a single server
     the limiter opens connections of its own with the client's settings, except for timeouts and
-    retries. The client of a cluster is used as it is.
+    retries. The client of a cluster is used unchanged.
 
     on_outage   fallback while the server does not decide: "open" allows every call, "closed" denies
                 every call, "raise" raises UnavailableError, and a `Local` decides by limits of this
@@ -44,13 +44,14 @@ class Base:
                 for one do, and a call whose reply was lost is not resent.
     prefix      prefix of every key.
     failures    number of consecutive calls without a reply after which no call is sent for `pause`
-                seconds. Calls in flight together count as one.
-    pause       seconds until one call tries again. Each node of a cluster counts by itself.
+                seconds. Calls in flight together count as one. Each node of a cluster is counted
+                separately.
+    pause       seconds after which one call tries the server again.
     remember_denials
                 answer a denied call in this process until its `wait` is over, or until the server
                 reports that the key has changed.
     peeks       client of replicas, which answer `peek` in place of the primary; in a cluster, a
-                client with a `load_balancing_strategy`. It can be the same client.
+                client with a `load_balancing_strategy`. `client` itself is possible.
     """
 
     # Class that sends calls to the server.
@@ -73,7 +74,7 @@ class Base:
         peeks: Client | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        kind, exceptions = self._route(client)
+        kind, exceptions = self._transport_for(client)
         self._clock = clock
         self._sending = Sending(
             exceptions,
@@ -83,27 +84,30 @@ class Base:
             pause=pause,
             clock=clock,
         )
-        self._denials = Denials(prefix, kind.where)
-        self._remembers = remember_denials
+        self._denials = Denials(prefix, kind.current_loop)
+        self._remembers_denials = remember_denials
         self._names = Names()
         settings: dict[str, Any] = {
             "timeout": timeout,
             "connect_timeout": connect_timeout,
             "clock": clock,
-            "may_be_elsewhere": self._sending.may_be_elsewhere,
-            "is_sent_away": self._sending.is_sent_away,
+            "may_have_moved": self._sending.may_have_moved,
+            "is_from_former_primary": self._sending.is_from_former_primary,
             "on_invalidation": self._denials.invalidate,
         }
         self._transport = kind(client, replicas=False, **settings)
-        self._peeking = self._transport if peeks is None else kind(peeks, replicas=True, **settings)
+        self._peek_transport = (
+            self._transport if peeks is None else kind(peeks, replicas=True, **settings)
+        )
         # Clients that this limiter created and closes.
-        self._own: list[Any] = []
-        # Longer than all attempts take. Each counts twice, as a cluster's client connects first.
-        remembered = 1 + 2 * timeout * (1 + resends)
+        self._own_clients: list[Any] = []
+        # Longer than all attempts. Each may take two timeouts, as a cluster's client connects
+        # first.
+        id_lifetime = 1 + 2 * timeout * (1 + resends)
         self._calls = Calls(
             on_outage,
             prefix=prefix,
-            ids=Ids(may_have=once, remembered=remembered),
+            ids=Ids(by_default=once, lifetime=id_lifetime),
             retry_after=pause,
         )
 
@@ -115,14 +119,14 @@ class Base:
         """
         return cls(Memory(clock), clock=clock, remember_denials=False, **options)
 
-    def _route(self, client: Client | Memory) -> tuple[Any, Any]:
+    def _transport_for(self, client: Client | Memory) -> tuple[Any, Any]:
         """Returns the transport class for a client, and the exceptions of its library."""
         kind = self._transport_kind
         if isinstance(client, Memory):
             return (AsyncTransport if kind.is_async else Transport), EXCEPTIONS
         return kind, clients.exceptions_of(clients.library(client, is_async=kind.is_async))
 
-    def _remembered(self, arguments: Arguments, key: Key, now: float) -> Decision | None:
+    def _remembered_denial(self, arguments: Arguments, key: Key, now: float) -> Decision | None:
         """Returns the remembered denial of a call, as the server would report it now."""
         denial = self._denials.find(key, arguments, now)
         if denial is None:
@@ -133,7 +137,9 @@ class Base:
                 self._watch(marked, now)
         return denial.remaining(now)
 
-    def _denied(self, arguments: Arguments, key: Key, decision: Decision, sent_at: float) -> None:
+    def _remember_denial(
+        self, arguments: Arguments, key: Key, decision: Decision, sent_at: float
+    ) -> None:
         """Remembers a denial of the server, and tracks a key that is denied repeatedly."""
         now = self._clock()
         denial = self._denials.remember(key, arguments, decision, sent_at, now)
@@ -145,7 +151,7 @@ class Base:
         limits, cost, max_wait, keep, holder, each = denial.arguments
         if not is_worth_tracking(denial.decision, limits):
             return
-        look = self._calls.take(
+        peek = self._calls.take(
             denial.key,
             limits,
             cost=cost,
@@ -153,11 +159,11 @@ class Base:
             keep=keep,
             holder=holder,
             each=each,
-            look=True,
+            is_peek=True,
         )
 
         def on_reply(reply: Any) -> None:
             if not isinstance(reply, Exception):
-                self._denials.extend(denial, look.read(reply), now, self._clock())
+                self._denials.extend(denial, peek.decode(reply), now, self._clock())
 
-        self._transport.watch(look, on_reply)
+        self._transport.watch(peek, on_reply)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis_ratelimit import sketches
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import Lease
-from redis_ratelimit.named import EVERYBODY, Named
+from redis_ratelimit.named import EVERYBODY, BaseBound
 from redis_ratelimit.quantities import Amount, Key
 from redis_ratelimit.units import Units
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Bound(Named):
+class Bound(BaseBound):
     """Limits bound to a limiter, with the limiter's calls. Without `who`, the key is the name
     alone, and all callers share the limit.
     """
@@ -36,13 +36,13 @@ class Bound(Named):
         if self._options:
             options = {**self._options, **options}  # type: ignore[typeddict-item]
         decision: Decision = self.limiter.take(key, *self.limits, **options)
-        self._named(decision)
+        self._set_name(decision)
         return decision
 
     def peek(self, who: Key = EVERYBODY, **options: Unpack[PeekOptions]) -> Decision:
         """Returns the decision that `take` would make now. Changes nothing."""
         decision: Decision = self.limiter.peek(self.key_of(who), *self.limits, **options)
-        self._named(decision)
+        self._set_name(decision)
         return decision
 
     def settle(self, who: Key = EVERYBODY, *, id: Key, cost: Amount) -> Decision:
@@ -56,7 +56,7 @@ class Bound(Named):
         return decision
 
     def reset(self, who: Key = EVERYBODY) -> bool:
-        """Forgets the usage, as `Limiter.reset`."""
+        """Deletes the usage, as `Limiter.reset`."""
         sketches.refuse(self.limits)
         return bool(self.limiter.reset(self.key_of(who)))
 
@@ -70,7 +70,7 @@ class Bound(Named):
     ) -> Lease:
         """Returns a lease of a concurrency limit, as `Limiter.lease`."""
         lease: Lease = self.limiter.lease(
-            self.key_of(who), self._concurrency(), holder, wait=wait, fence=fence
+            self.key_of(who), self._concurrency_limit(), holder, wait=wait, fence=fence
         )
         return lease
 
@@ -95,10 +95,10 @@ class Bound(Named):
 
         def limited(function: F) -> F:
             @wraps(function)
-            def call(*args: Any, **named: Any) -> Any:
-                who = key(*args, **named) if callable(key) else key
+            def call(*args: Any, **kwargs: Any) -> Any:
+                who = key(*args, **kwargs) if callable(key) else key
                 (self.take(who)).require()
-                return function(*args, **named)
+                return function(*args, **kwargs)
 
             return call  # type: ignore[return-value]
 

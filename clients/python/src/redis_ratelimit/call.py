@@ -17,44 +17,46 @@ T = TypeVar("T")
 Undecided: TypeAlias = UnavailableError | FullError | SetupError
 
 # Largest duration that the server accepts, in seconds.
-LONGEST = 3650 * 86400
+MAX_DURATION = 3650 * 86400
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """Command, and the policy for sending it."""
+    """Command, and how to send it."""
 
     # Key that selects the node of a cluster.
     key: Key
     words: Sequence[Word]
-    read: Callable[[Any], T]
+    decode: Callable[[Any], T]
     # Seconds within which the call may be resent.
-    repeatable: float = math.inf
+    resendable_for: float = math.inf
     # Read-only call: a replica can answer it.
     is_peek: bool = False
     # Keys whose remembered denials the call invalidates.
-    frees: Sequence[Key] = ()
-    # Sent even while the circuit breaker is open, as skipping the call would do more harm.
-    insists: bool = False
-    # Deadline by the limiter's clock of a call that blocks in the server; None: does not block.
-    until: float | None = None
+    invalidated_keys: Sequence[Key] = ()
+    # `True` if the call is sent even while the circuit breaker is open, as skipping it would do
+    # more harm.
+    bypasses_breaker: bool = False
+    # Deadline, by the limiter's clock, of a call that blocks in the server; None: it does not
+    # block.
+    deadline: float | None = None
     # Fallback if the server is unavailable or has no room; None: the error is raised.
-    without: Callable[[Undecided], T] | None = None
+    fallback: Callable[[Undecided], T] | None = None
     # The same call without its generated idempotency key, for a key that has no room for one.
-    unnamed: Call[T] | None = None
+    without_id: Call[T] | None = None
     # The same call with an idempotency key, for a policy that requires one.
-    named: Callable[[], Call[T]] | None = None
+    with_id: Callable[[], Call[T]] | None = None
 
     def is_over(self, reply: Any) -> bool:
         """Returns `True` if the reply to a non-blocking attempt ends the wait of this call."""
-        decision = self.read(reply)
+        decision = self.decode(reply)
         return isinstance(decision, Decision) and (decision.allowed or decision.wait is None)
 
 
-def blocking(call: Call[Any], remaining: float) -> list[Word]:
-    """Returns the words of a call that may block for `left` more seconds."""
+def blocking_words(call: Call[Any], remaining: float) -> list[Word]:
+    """Returns the words of a call that may block for `remaining` more seconds."""
     if remaining <= 0:
         return list(call.words)
     # BLOCK 0 waits without a timeout.
-    word = duration(remaining, "wait") if remaining < LONGEST else "0"
+    word = duration(remaining, "wait") if remaining < MAX_DURATION else "0"
     return [*call.words, "BLOCK", word]

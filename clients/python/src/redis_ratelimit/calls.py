@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from redis_ratelimit import sketches, words
 from redis_ratelimit.call import Call, Undecided
-from redis_ratelimit.decision import Decision, Source, read, read_each, read_fenced, together
+from redis_ratelimit.decision import Decision, Source, combine, decode, decode_each, decode_fenced
 from redis_ratelimit.errors import FullError
 from redis_ratelimit.ids import Id, Ids, Once
 from redis_ratelimit.limits import Ban, Concurrency, Limit
@@ -62,42 +62,42 @@ class Calls:
         holder: Key | None = None,
         each: bool = False,
         ban: Ban | None = None,
-        look: bool = False,
+        is_peek: bool = False,
     ) -> Call[Decision]:
-        """Builds a call over limits on one key; with `look` it changes nothing."""
-        full, item = self._place(limits, key)
+        """Builds RL.TAKE, or with `is_peek` RL.PEEK, for limits on one key."""
+        server_key, item = self._server_key_and_item(limits, key)
         if item is not None:
-            sketches.only_charged(once=once, ttl=ttl, ban=ban)
+            sketches.refuse_options(once=once, ttl=ttl, ban=ban)
         options = words.options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
         if each:
             options.append("EACH")
         # A lease is identified by its holder, and a peek leaves no record.
-        needs_none = look or all(isinstance(limit, Concurrency) for limit in limits)
-        has_none = needs_none or item is not None
-        once_id = None if has_none else self._ids.of(limits, once, ttl, cost, holder)
-        identity = None if once_id is None else once_id.id
+        needs_no_id = is_peek or all(isinstance(limit, Concurrency) for limit in limits)
+        has_no_id = needs_no_id or item is not None
+        once_id = None if has_no_id else self._ids.for_call(limits, once, ttl, cost, holder)
+        call_id = None if once_id is None else once_id.id
         if holder is None:
             # A peek asks for a new holder, which has no lease yet.
-            holder = uuid4().hex if look else identity
-        command = "RL.PEEK" if look else "RL.TAKE"
+            holder = uuid4().hex if is_peek else call_id
+        command = "RL.PEEK" if is_peek else "RL.TAKE"
         costs = words.costs(limits, cost)
 
-        def decode(reply: Sequence[Any], id: Key | None) -> Decision:
+        def decode_with_id(reply: Sequence[Any], id: Key | None) -> Decision:
             if each:
-                decision = read_each(reply, [] if words.is_policy(limits) else costs)
+                decision = decode_each(reply, [] if words.is_policy(limits) else costs)
             else:
-                decision = read(reply)
+                decision = decode(reply)
             return decision if id is None else replace(decision, id=id)
 
-        def without(error: Undecided) -> Decision:
-            local_key = sketches.local_key(full, item)
+        def fallback(error: Undecided) -> Decision:
+            local_key = sketches.local_key(server_key, item)
             charges = [Charge(local_key, *pair) for pair in zip(limits, costs, strict=True)]
-            return self._without(
-                error, charges, each=each, upto=upto, force=force, look=look, id=identity
+            return self._fallback(
+                error, charges, each=each, upto=upto, force=force, is_peek=is_peek, id=call_id
             )
 
-        def named() -> Call[Decision]:
-            self._ids.learn(limits)
+        def with_id() -> Call[Decision]:
+            self._ids.record_concurrency_policies(limits)
             return self.take(
                 key,
                 limits,
@@ -112,20 +112,29 @@ class Calls:
                 ban=ban,
             )
 
-        unnamed: Call[Decision] | None = None
+        without_id: Call[Decision] | None = None
         if once_id is not None and once_id.is_ours and not upto:
-            without_id = words.one_key(command, full, limits, options, holder, ban, item)
-            unnamed = Call(full, without_id, lambda reply: decode(reply, None), repeatable=0)
+            words_without_id = words.single_key_command(
+                command, server_key, limits, options, holder, ban, item
+            )
+            without_id = Call(
+                server_key,
+                words_without_id,
+                lambda reply: decode_with_id(reply, None),
+                resendable_for=0,
+            )
         return Call(
-            full,
-            words.one_key(command, full, limits, options + words.of_id(once_id), holder, ban, item),
-            lambda reply: decode(reply, identity),
-            math.inf if needs_none else self._repeatable(once_id, once),
-            is_peek=look,
-            without=without,
-            unnamed=unnamed,
-            named=named
-            if once_id is None and once is None and item is None and self._ids.may_have
+            server_key,
+            words.single_key_command(
+                command, server_key, limits, options + words.once_words(once_id), holder, ban, item
+            ),
+            lambda reply: decode_with_id(reply, call_id),
+            math.inf if needs_no_id else self._resendable_for(once_id, once),
+            is_peek=is_peek,
+            fallback=fallback,
+            without_id=without_id,
+            with_id=with_id
+            if once_id is None and once is None and item is None and self._ids.by_default
             else None,
         )
 
@@ -144,18 +153,20 @@ class Calls:
         once: Once = None,
         ttl: Duration | None = None,
         holder: Key | None = None,
-        look: bool = False,
+        is_peek: bool = False,
     ) -> Call[Decision]:
-        """Builds a call over limits on several keys."""
-        words.refuse_no_limits(limits.values())
-        places = [self._place([one], key) for key, one in limits.items()]
+        """Builds RL.MTAKE, or with `is_peek` RL.MPEEK, for limits on several keys."""
+        words.require_limits(limits.values())
+        places = [self._server_key_and_item([one], key) for key, one in limits.items()]
         has_items = any(item is not None for _, item in places)
         if has_items:
-            sketches.only_charged(once=once, ttl=ttl)
-            sketches.each_once([full for full, _ in places])
-        has_none = look or has_items
-        once_id = None if has_none else self._ids.of(limits.values(), once, ttl, cost, holder)
-        identity = None if once_id is None else once_id.id
+            sketches.refuse_options(once=once, ttl=ttl)
+            sketches.require_distinct_keys([server_key for server_key, _ in places])
+        has_no_id = is_peek or has_items
+        once_id = (
+            None if has_no_id else self._ids.for_call(limits.values(), once, ttl, cost, holder)
+        )
+        call_id = None if once_id is None else once_id.id
         options = words.options(cost, force=force, max_wait=max_wait, keep=keep)
         costs = words.costs(limits.values(), cost)
         charges = [
@@ -164,98 +175,105 @@ class Calls:
         ]
         names = [limit.name for limit in limits.values()]
         if holder is None:
-            holder = uuid4().hex if look else identity
+            holder = uuid4().hex if is_peek else call_id
 
-        def decode(reply: Sequence[Any], id: Key | None) -> Decision:
-            decision = read_each(reply, costs)
+        def decode_with_id(reply: Sequence[Any], id: Key | None) -> Decision:
+            decision = decode_each(reply, costs)
             each = [replace(one, name=name) for one, name in zip(decision.each, names, strict=True)]
             return replace(decision, each=tuple(each), id=id)
 
-        keys = [full for full, _ in places]
-        first: list[Word] = ["RL.MPEEK" if look else "RL.MTAKE", str(len(keys)), *keys]
-        last = [
+        keys = [server_key for server_key, _ in places]
+        command_words: list[Word] = ["RL.MPEEK" if is_peek else "RL.MTAKE", str(len(keys)), *keys]
+        spec_words = [
             word
             for (_, item), limit in zip(places, limits.values(), strict=True)
             for word in limit.spec(holder, item)
         ]
-        unnamed: Call[Decision] | None = None
+        without_id: Call[Decision] | None = None
         if once_id is not None and once_id.is_ours:
-            without_id = [*first, *options, *last]
-            unnamed = Call(keys[0], without_id, lambda reply: decode(reply, None), repeatable=0)
+            words_without_id = [*command_words, *options, *spec_words]
+            without_id = Call(
+                keys[0],
+                words_without_id,
+                lambda reply: decode_with_id(reply, None),
+                resendable_for=0,
+            )
         return Call(
             keys[0],
-            [*first, *options, *words.of_id(once_id), *last],
-            lambda reply: decode(reply, identity),
-            math.inf if look else self._repeatable(once_id, once),
-            is_peek=look,
-            without=lambda error: self._without(
-                error, charges, each=True, force=force, look=look, id=identity
+            [*command_words, *options, *words.once_words(once_id), *spec_words],
+            lambda reply: decode_with_id(reply, call_id),
+            math.inf if is_peek else self._resendable_for(once_id, once),
+            is_peek=is_peek,
+            fallback=lambda error: self._fallback(
+                error, charges, each=True, force=force, is_peek=is_peek, id=call_id
             ),
-            unnamed=unnamed,
+            without_id=without_id,
         )
 
-    def settled_here(self, id: Key, cost: Amount) -> Decision | None:
-        """Settles a charge of this process, which the server does not know. Returns None if this
-        process did not charge it.
+    def settle_locally(self, id: Key, cost: Amount) -> Decision | None:
+        """Settles a charge that this process decided during an outage, and that the server does not
+        know. Returns None if the charge is not such a charge.
         """
         if not isinstance(self._on_outage, Local):
             return None
         settled = self._on_outage.settle(id, float(cost))
-        return None if settled is None else replace(together(True, 0, settled), id=id)
+        if settled is None:
+            return None
+        return replace(combine(settled, allowed=True, wait_ms=0), id=id)
 
     def settle(
         self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount, each: bool = False
     ) -> Call[Decision]:
         """Builds a call that corrects the charge of this id to its actual cost."""
-        key = self._own_key(limits, key)
+        key = self._server_key(limits, key)
         options: list[Word] = ["SETTLE", id, amount(cost, "cost"), *(["EACH"] if each else [])]
         costs = [] if words.is_policy(limits) else words.costs(limits, cost)
         return Call(
             key,
-            words.one_key("RL.TAKE", key, limits, options, id, None),
-            lambda reply: replace(read_each(reply, costs) if each else read(reply), id=id),
-            frees=[key],
-            # The request is over. Its charge stays until it recovers.
-            without=lambda error: replace(self._undecided(error, allowed=False), id=id),
+            words.single_key_command("RL.TAKE", key, limits, options, id, None),
+            lambda reply: replace(decode_each(reply, costs) if each else decode(reply), id=id),
+            invalidated_keys=[key],
+            # Without a server the charge stays until the usage recovers.
+            fallback=lambda error: replace(self._undecided(error, allowed=False), id=id),
         )
 
     def settle_all(self, limits: Mapping[Key, Limit], *, id: Key, cost: Amount) -> Call[Decision]:
         """Builds a call that corrects the charge of this id on several keys."""
-        keys = [self._own_key([limit], key) for key, limit in limits.items()]
+        keys = [self._server_key([limit], key) for key, limit in limits.items()]
         costs = words.costs(limits.values(), cost)
         settled: list[Word] = ["RL.MTAKE", str(len(keys)), *keys, "SETTLE", id]
         specs = [word for limit in limits.values() for word in limit.spec(id)]
         return Call(
             keys[0],
             [*settled, amount(cost, "cost"), *specs],
-            lambda reply: replace(read_each(reply, costs), id=id),
-            frees=keys,
-            without=lambda error: replace(self._undecided(error, allowed=False), id=id),
+            lambda reply: replace(decode_each(reply, costs), id=id),
+            invalidated_keys=keys,
+            fallback=lambda error: replace(self._undecided(error, allowed=False), id=id),
         )
 
     def give_back(self, key: Key, limits: Sequence[Limit], *, cost: Amount) -> Call[Decision]:
-        key = self._own_key(limits, key)
+        key = self._server_key(limits, key)
         charges = [
             Charge(key, *pair) for pair in zip(limits, words.costs(limits, cost), strict=True)
         ]
         options: list[Word] = ["COST", f"-{amount(cost, 'cost', zero=False)}"]
 
-        def without(error: Undecided) -> Decision:
+        def fallback(error: Undecided) -> Decision:
             if isinstance(self._on_outage, Local) and not isinstance(error, FullError):
-                known = self._on_outage.known(charges)
-                if known:
-                    decision = together(True, 0, self._on_outage.give_back(known))
-                    return replace(decision, error=error)
+                decidable = self._on_outage.decidable(charges)
+                if decidable:
+                    each = self._on_outage.give_back(decidable)
+                    return replace(combine(each, allowed=True, wait_ms=0), error=error)
             return self._undecided(error, allowed=False)
 
         return Call(
             key,
-            words.one_key("RL.TAKE", key, limits, options, None, None),
-            read,
+            words.single_key_command("RL.TAKE", key, limits, options, None, None),
+            decode,
             # Not idempotent: a second delivery would give back twice.
-            repeatable=0,
-            frees=[key],
-            without=without,
+            resendable_for=0,
+            invalidated_keys=[key],
+            fallback=fallback,
         )
 
     # Leases and bans
@@ -267,63 +285,77 @@ class Calls:
         holder: Key,
         *,
         fence: bool = False,
-        insists: bool = False,
-        until: float | None = None,
+        bypasses_breaker: bool = False,
+        deadline: float | None = None,
     ) -> Call[Decision]:
-        key = self._own_key([limit], key)
-        acquired = ["RL.ACQUIRE", key, *limit.spec(holder)[1:], *(["FENCE"] if fence else [])]
+        key = self._server_key([limit], key)
+        acquire_words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:], *(["FENCE"] if fence else [])]
 
-        def without(error: Undecided) -> Decision:
+        def fallback(error: Undecided) -> Decision:
             if not isinstance(error, FullError):
                 raise error
             return self._undecided(error, allowed=False)
 
-        reads = read_fenced if fence else read
-        return Call(key, acquired, reads, insists=insists, until=until, without=without)
+        return Call(
+            key,
+            acquire_words,
+            decode_fenced if fence else decode,
+            bypasses_breaker=bypasses_breaker,
+            deadline=deadline,
+            fallback=fallback,
+        )
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
         key = self._prefixed(key)
-        return Call(key, ["RL.RELEASE", key, *holders], int, insists=True, frees=[key])
+        return Call(
+            key, ["RL.RELEASE", key, *holders], int, bypasses_breaker=True, invalidated_keys=[key]
+        )
 
     def ban(self, key: Key, time: Duration) -> Call[int]:
         key = self._prefixed(key)
-        return Call(key, ["RL.BAN", key, duration(time, "duration", zero=True)], int, frees=[key])
+        return Call(
+            key, ["RL.BAN", key, duration(time, "duration", zero=True)], int, invalidated_keys=[key]
+        )
 
     def reset(self, key: Key) -> Call[bool]:
         key = self._prefixed(key)
-        return Call(key, ["DEL", key], bool, frees=[key])
+        return Call(key, ["DEL", key], bool, invalidated_keys=[key])
 
     def _prefixed(self, key: Key) -> Key:
-        words.refuse_other_than_keys(key)
+        words.require_keys(key)
         if not self._prefix:
             return key
         return self._prefix + key if isinstance(key, str) else self._prefix.encode() + key
 
-    def _place(self, limits: Collection[Limit], key: Key) -> tuple[Key, Key | None]:
+    def _server_key_and_item(self, limits: Collection[Limit], key: Key) -> tuple[Key, Key | None]:
         """Returns the key on the server and, if the limits are a sketch, the item."""
-        words.refuse_no_limits(limits, key)
+        words.require_limits(limits, key)
         sketch_key = sketches.key_of(limits)
         if sketch_key is None:
             return self._prefixed(key), None
-        words.refuse_other_than_keys(key)
+        words.require_keys(key)
         return self._prefixed(sketch_key), key
 
-    def _own_key(self, limits: Collection[Limit], key: Key) -> Key:
+    def _server_key(self, limits: Collection[Limit], key: Key) -> Key:
         """Returns the key on the server. Raises ValueError if the limits are a sketch."""
-        words.refuse_no_limits(limits, key)
+        words.require_limits(limits, key)
         sketches.refuse(limits)
         return self._prefixed(key)
 
     def check(self) -> Call[None]:
-        """Builds a call that fails unless the module is loaded, by peeking at an unused key."""
+        """Builds a call that peeks at an unused key, and fails if the module is not loaded."""
         key = "redis-ratelimit:check"
         return Call(
-            key, ["RL.PEEK", key, "FIXED", "1", "1s"], lambda _: None, is_peek=True, insists=True
+            key,
+            ["RL.PEEK", key, "FIXED", "1", "1s"],
+            lambda _: None,
+            is_peek=True,
+            bypasses_breaker=True,
         )
 
     # Without a server
 
-    def _without(
+    def _fallback(
         self,
         error: Undecided,
         charges: Sequence[Charge],
@@ -331,7 +363,7 @@ class Calls:
         each: bool = False,
         upto: bool = False,
         force: bool = False,
-        look: bool = False,
+        is_peek: bool = False,
         id: Key | None = None,
     ) -> Decision:
         local = self._on_outage
@@ -339,14 +371,15 @@ class Calls:
         if isinstance(error, FullError) or not isinstance(local, Local):
             allowed = local == "open" and not isinstance(error, FullError)
             return self._undecided(error, allowed=allowed, upto=upto, charges=charges)
-        known = local.known(charges)
-        if not known:
+        decidable = local.decidable(charges)
+        if not decidable:
             return self._undecided(error, allowed=True, upto=upto, charges=charges)
-        decisions = local.take(known, upto=upto, force=force, look=look, id=id)
+        decisions = local.take(decidable, upto=upto, force=force, is_peek=is_peek, id=id)
         allowed = all(decisions)
         # The wait until the server is tried again, not until a local unit is free.
         wait_ms = 0 if allowed else self._retry_after_ms
-        decision = together(allowed, wait_ms, decisions, [charge.cost for charge in known])
+        costs = [charge.cost for charge in decidable]
+        decision = combine(decisions, costs, allowed=allowed, wait_ms=wait_ms)
         return replace(decision, id=id, each=decision.each if each else (), error=error)
 
     def _undecided(
@@ -364,8 +397,8 @@ class Calls:
         granted = (int(charges[0].cost) if allowed else 0) if upto else None
         return Decision(allowed, None, None, wait_ms, None, granted, source=source, error=error)
 
-    def _repeatable(self, id: Id | None, once: Once) -> float:
+    def _resendable_for(self, id: Id | None, once: Once) -> float:
         if id is not None:
             return id.seconds
-        # A call gets no idempotency key only where a double charge is negligible.
-        return math.inf if once is None and self._ids.may_have else 0
+        # By default a call has no idempotency key only where charging it twice is negligible.
+        return math.inf if once is None and self._ids.by_default else 0

@@ -37,30 +37,30 @@ class RateLimitedTask(Task):
     key: Callable[..., Key] | None = None
     cost: Amount | None = None
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.request.called_directly:
             # Called as a plain function, not by a worker.
-            return super().__call__(*args, **named)
+            return super().__call__(*args, **kwargs)
         if self.limit is not None:
-            self._admit(self.limit, type(self).key, args, named)
+            self._admit(self.limit, type(self).key, args, kwargs)
         # `Task.__call__` would push a request of its own.
-        return self.run(*args, **named)
+        return self.run(*args, **kwargs)
 
     def _admit(
-        self, limit: Bound, key: Callable[..., Key] | None, args: Any, named: dict[str, Any]
+        self, limit: Bound, key: Callable[..., Key] | None, args: Any, kwargs: dict[str, Any]
     ) -> None:
-        caller = EVERYBODY if key is None else key(*args, **named)
+        caller = EVERYBODY if key is None else key(*args, **kwargs)
         options: TakeOptions = {} if self.cost is None else {"cost": self.cost}
         while not (decision := limit.take(caller, **options)).allowed:
             if decision.wait is None:
                 raise Reject("it costs more than its limit ever allows", requeue=False)
             seconds = max(decision.wait, 0.001)
             if not self.request.is_eager:
-                self._later(seconds)
+                self._reschedule(seconds)
             # An eager task has no worker that could run it later.
             time.sleep(seconds)
 
-    def _later(self, seconds: float) -> None:
+    def _reschedule(self, seconds: float) -> None:
         tries = self.request.retries
         # Undo the increment by `retry`, as `max_retries` is for errors of the task.
         self.request.retries = tries - 1

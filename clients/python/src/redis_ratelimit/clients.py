@@ -16,30 +16,30 @@ from redis_ratelimit import forks
 from redis_ratelimit.quantities import Key
 
 # Upper bound of pooled connections. A larger burst of calls waits for a free connection.
-MOST_CONNECTIONS = 50
+MAX_CONNECTIONS = 50
 
-# Upper bound of connections for blocking calls. A call that waited for a connection would lose its
-# place in the server's queue.
-ANY_NUMBER = 2**31
+# Upper bound of connections for blocking calls, which is never reached: a call that waited for a
+# connection would lose its place in the server's queue.
+UNLIMITED_CONNECTIONS = 2**31
 # TCP keepalive, which detects a lost peer while a blocking call sends nothing: first probe after 30
 # seconds, then every 10, and the connection is lost after three.
-PROBES = {
+KEEPALIVE_OPTIONS = {
     getattr(socket, name): value
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
     if hasattr(socket, name)
 }
-# Longest single wait for input, in seconds: some systems count it in 32 bits of milliseconds.
-A_DAY = 86400.0
+# Longest single wait for input, in seconds: some systems store it as 32 bits of milliseconds.
+LONGEST_POLL = 86400.0
 
-# Approximate seconds between attempts to find a key that is moving to another node.
-MOVING = 0.1
+# Longest pause, in seconds, between attempts to find a key that moves to another node.
+MOVING_RETRY = 0.1
 
 
 def enable_keepalive(connection: Any) -> None:
     """Enables TCP keepalive on a connection that is idle for long."""
     if connection.family in {socket.AF_INET, socket.AF_INET6}:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in PROBES.items():
+        for option, value in KEEPALIVE_OPTIONS.items():
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
@@ -58,7 +58,7 @@ def library(client: Client, *, is_async: bool) -> ModuleType:
     if iscoroutinefunction(type(client).execute_command) != is_async:
         needed, suitable = ("asyncio", "Limiter") if is_async else ("no asyncio", "aio.Limiter")
         raise TypeError(f"a client for {needed} is needed; for this one there is {suitable}")
-    client_type = client.kind if isinstance(client, LateCluster) else type(client)
+    client_type = client.kind if isinstance(client, LazyCluster) else type(client)
     for kind in client_type.__mro__:
         root = kind.__module__.partition(".")[0]
         if root in {"redis", "valkey"}:
@@ -80,41 +80,41 @@ def settings(library: ModuleType, timeout: float | None) -> dict[str, Any]:
     """
     root = library.__name__.partition(".")[0]
     retry = import_module(f"{library.__name__}.retry").Retry
-    nothing = import_module(f"{root}.backoff").NoBackoff
+    no_backoff = import_module(f"{root}.backoff").NoBackoff
     return {
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
-        "retry": retry(nothing(), 0),
+        "retry": retry(no_backoff(), 0),
     }
 
 
-def waiting(of: Any, library: ModuleType, timeout: float | None) -> Any:
-    """Returns a client of the same server for blocking calls, each on a connection of its own. `of`
-    is a pool or a node of a cluster. With threads, a call passes its `reply_timeout` in seconds.
+def blocking_client(source: Any, library: ModuleType, timeout: float | None) -> Any:
+    """Returns a client for blocking calls to the server of `source`, a pool or a node of a cluster.
+    Each call has a connection of its own. With threads, it passes its `reply_timeout` in seconds.
     """
-    own = _own(of, library, timeout)
-    if "path" not in own:
-        own["socket_keepalive"] = True
-        if not isinstance(own.get("socket_keepalive_options"), dict):
-            own["socket_keepalive_options"] = PROBES
+    kwargs = _connection_kwargs(source, library, timeout)
+    if "path" not in kwargs:
+        kwargs["socket_keepalive"] = True
+        if not isinstance(kwargs.get("socket_keepalive_options"), dict):
+            kwargs["socket_keepalive_options"] = KEEPALIVE_OPTIONS
     pool = library.ConnectionPool(
-        connection_class=of.connection_class, max_connections=ANY_NUMBER, **own
+        connection_class=source.connection_class, max_connections=UNLIMITED_CONNECTIONS, **kwargs
     )
-    kind = _kind(library, "")
+    kind = _client_class(library, "")
     is_async = iscoroutinefunction(kind.execute_command)
     return (kind if is_async else _with_reply_timeout(kind, library)).from_pool(pool)
 
 
-def connection_of(of: Any, library: ModuleType, timeout: float | None) -> Any:
-    """Returns a function that creates a connection with the settings of `of`, the pool of a client
-    or a node of a cluster. `timeout` bounds each step of connecting and the handshake.
+def connection_factory(source: Any, library: ModuleType, timeout: float | None) -> Any:
+    """Returns a function that creates a connection with the settings of `source`, a pool or a node
+    of a cluster. `timeout` bounds each step of connecting and the handshake.
     """
-    return partial(of.connection_class, **_own(of, library, timeout))
+    return partial(source.connection_class, **_connection_kwargs(source, library, timeout))
 
 
 def still_connecting(make: Any) -> str:
-    """Returns the error text for a connection that is not established in time. `make` is the
-    function that creates it. A server without TLS does not answer a TLS handshake.
+    """Returns the error text for a connection of `make` that is not established in time. A server
+    without TLS does not answer a TLS handshake.
     """
     kind = getattr(getattr(make, "func", make), "__name__", "")
     if "SSL" in kind:
@@ -122,10 +122,10 @@ def still_connecting(make: Any) -> str:
     return "still connecting"
 
 
-def place_of(client: Any) -> str:
+def configured_address(client: Any) -> str:
     """Returns the address that the client was configured with."""
-    if isinstance(client, LateCluster):
-        return client.place
+    if isinstance(client, LazyCluster):
+        return client.address
     if is_cluster(client):
         nodes = client.get_nodes() or getattr(client, "startup_nodes", None) or [None]
         return str(getattr(nodes[0], "name", "the cluster"))
@@ -138,7 +138,7 @@ def place_of(client: Any) -> str:
     return f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
 
 
-class Route:
+class BaseTransport:
     """Common base of the transports for threads and for asyncio."""
 
     is_async: bool
@@ -151,45 +151,49 @@ class Route:
         timeout: float,
         connect_timeout: float,
         clock: Callable[[], float],
-        may_be_elsewhere: Callable[[Exception], bool],
-        is_sent_away: Callable[[BaseException], bool],
+        may_have_moved: Callable[[Exception], bool],
+        is_from_former_primary: Callable[[BaseException], bool],
         on_invalidation: Callable[[bytes | None], None],
     ) -> None:
         self.library = library(client, is_async=self.is_async)
-        # Keeps the client's pool alive, which connections behind Sentinel ask for the primary.
+        # Keeps the client's pool alive: connections behind Sentinel ask the pool for the primary.
         self.client = client
         self.is_cluster = is_cluster(client)
         self.replicas = replicas
         self.timeout = timeout
         self.connect_timeout = connect_timeout
         self.clock = clock
-        self.may_be_elsewhere = may_be_elsewhere
-        self.is_sent_away = is_sent_away
+        self.may_have_moved = may_have_moved
+        self.is_from_former_primary = is_from_former_primary
         # Called with a key that the server reports as changed, or None if any key may have changed.
         self.on_invalidation = on_invalidation
-        self.place = place_of(client)
+        self.address = configured_address(client)
         if not self.is_cluster:
             self.connect = self.connect_to(client.connection_pool)
         # Clients that are closed with the limiter.
-        self.own: list[Any] = []
-        # Clients for blocking calls, by node: see `waiting`.
-        self._waiting: dict[str, Any] = {}
+        self.own_clients: list[Any] = []
+        # Clients for blocking calls by node.
+        self._blocking_clients: dict[str, Any] = {}
 
-    def connect_to(self, of: Any) -> Any:
-        """Returns a function that connects to the server of a client's pool or a cluster's node."""
+    def connect_to(self, source: Any) -> Any:
+        """Returns a function that creates a connection to the server of `source`, a pool or a node
+        of a cluster.
+        """
         # With asyncio, one timeout spans all steps.
-        return connection_of(of, self.library, None if self.is_async else self.connect_timeout)
+        return connection_factory(
+            source, self.library, None if self.is_async else self.connect_timeout
+        )
 
-    def waiting_at(self, name: str, of: Any) -> Any:
-        """Returns the client for blocking calls at a node. `of` is its pool or the node itself."""
-        found = self._waiting.get(name)
-        if found is None:
-            made = waiting(of, self.library, None if self.is_async else self.timeout)
-            # Another thread may have created it meanwhile.
-            found = self._waiting.setdefault(name, made)
-            if found is made:
-                self.own.append(made)
-        return found
+    def blocking_client_at(self, name: str, source: Any) -> Any:
+        """Returns the client for blocking calls to a node; `source` is the node or its pool."""
+        client = self._blocking_clients.get(name)
+        if client is None:
+            created = blocking_client(source, self.library, None if self.is_async else self.timeout)
+            # Another thread may have created one meanwhile.
+            client = self._blocking_clients.setdefault(name, created)
+            if client is created:
+                self.own_clients.append(created)
+        return client
 
     def node_of(self, call: Any) -> str:
         """Returns the node that a call goes to, as far as known without I/O; "" for a single
@@ -197,29 +201,33 @@ class Route:
         """
         if not self.is_cluster:
             return ""
-        client = self.client.client if isinstance(self.client, LateCluster) else self.client
+        client = self.client.client if isinstance(self.client, LazyCluster) else self.client
         try:
             return str(node_for(client, call.key, replica=call.is_peek and self.replicas).name)
         except Exception:
             return ""
 
 
-def _own(of: Any, library: ModuleType, timeout: float | None) -> dict[str, Any]:
-    """Returns the settings of connections with our timeout and without retries."""
+def _connection_kwargs(source: Any, library: ModuleType, timeout: float | None) -> dict[str, Any]:
+    """Returns the settings of connections to the server of `source`, with this timeout and without
+    retries.
+    """
     # redis-py 8 also keeps the pool's original timeouts there, as orig_*.
-    kept = {
-        name: value for name, value in of.connection_kwargs.items() if not name.startswith("orig_")
+    original = {
+        name: value
+        for name, value in source.connection_kwargs.items()
+        if not name.startswith("orig_")
     }
-    own = {**kept, **settings(library, timeout)}
-    own.update(retry_on_timeout=False, retry_on_error=[])
-    if "path" in own:  # a Unix socket
-        del own["socket_connect_timeout"]
-    return own
+    kwargs = {**original, **settings(library, timeout)}
+    kwargs.update(retry_on_timeout=False, retry_on_error=[])
+    if "path" in kwargs:  # a Unix socket
+        del kwargs["socket_connect_timeout"]
+    return kwargs
 
 
 def _with_reply_timeout(kind: Any, library: ModuleType) -> Any:
     """Returns a class of clients with a timeout for each reply. The timeout of the connection
-    bounds the rest: connecting, the handshake, and reading a reply that has begun to arrive.
+    bounds connecting, the handshake, and reading a reply that has begun to arrive.
     """
     timeout_error = exceptions_of(library).TimeoutError
 
@@ -229,8 +237,8 @@ def _with_reply_timeout(kind: Any, library: ModuleType) -> Any:
         ) -> Any:
             try:
                 remaining = reply_timeout
-                while not connection.can_read(min(remaining, A_DAY)):
-                    remaining -= A_DAY
+                while not connection.can_read(min(remaining, LONGEST_POLL)):
+                    remaining -= LONGEST_POLL
                     if remaining <= 0:
                         raise timeout_error("no reply, though the time to wait is over")
             except BaseException:
@@ -242,7 +250,7 @@ def _with_reply_timeout(kind: Any, library: ModuleType) -> Any:
     return BlockingClient
 
 
-class LateCluster:
+class LazyCluster:
     """Client of a cluster, created by the first call: redis-py's client connects on creation, and
     the cluster may be unreachable at the start.
     """
@@ -251,16 +259,16 @@ class LateCluster:
 
     def __init__(self, kind: Any, url: str, settings: dict[str, Any]) -> None:
         self.kind = kind
-        self.place = urlsplit(url).netloc.rpartition("@")[2]
+        self.address = urlsplit(url).netloc.rpartition("@")[2]
         self._make = partial(kind.from_url, url, **settings)
         self.client: Any = None
-        self.forked()
-        forks.knows(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         forks.forget(self, "_lock")
 
-    def made(self) -> Any:
+    def ensure_client(self) -> Any:
         if self.client is None:
             with self._lock:
                 if self.client is None:
@@ -268,41 +276,45 @@ class LateCluster:
         return self.client
 
     def execute_command(self, *words: Any, **options: Any) -> Any:
-        return self.made().execute_command(*words, **options)
+        return self.ensure_client().execute_command(*words, **options)
 
     def get_node_from_key(self, key: Key, replica: bool = False) -> Any:
-        return self.made().get_node_from_key(key, replica=replica)
+        return self.ensure_client().get_node_from_key(key, replica=replica)
 
     def close(self) -> None:
         if self.client is not None:
             self.client.close()
 
 
-class ClusterOfLoop(LateCluster):
+class AsyncLazyCluster(LazyCluster):
     """Client of a cluster for asyncio, one for each event loop."""
 
-    def __init__(self, *terms: Any) -> None:
-        super().__init__(*terms)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._by_loop: dict[asyncio.AbstractEventLoop, Any] = {}
 
-    def made(self) -> Any:
+    def ensure_client(self) -> Any:
         loop = asyncio.get_running_loop()
         client = self._by_loop.get(loop)
         if client is None:
             with self._lock:
                 # Drop clients of closed loops.
-                others = {one: of for one, of in self._by_loop.items() if not one.is_closed()}
+                live = {
+                    other: client_of_other
+                    for other, client_of_other in self._by_loop.items()
+                    if not other.is_closed()
+                }
                 client = self._make()
-                self._by_loop = {**others, loop: client}
-            # Any of the clients knows the same names of nodes.
+                self._by_loop = {**live, loop: client}
+            # `self.client` serves to look up names of nodes, which all clients know.
             self.client = client
         return client
 
     async def initialize(self) -> None:
-        await self.made().initialize()
+        await self.ensure_client().initialize()
 
     async def execute_command(self, *words: Any, **options: Any) -> Any:
-        return await self.made().execute_command(*words, **options)
+        return await self.ensure_client().execute_command(*words, **options)
 
     async def aclose(self) -> None:
         client = self._by_loop.pop(asyncio.get_running_loop(), None)
@@ -315,27 +327,27 @@ def from_url(url: str, timeout: float, *, cluster: bool, is_async: bool) -> Any:
     root = "valkey" if url.startswith("valkey") else "redis"
     library = import_module(f"{root}.asyncio" if is_async else root)
     if not cluster:
-        return _kind(library, "").from_url(url)
-    kind = _kind(library, "Cluster")
+        return _client_class(library, "").from_url(url)
+    kind = _client_class(library, "Cluster")
     if is_async:
         # The limiter bounds the entire call.
-        return ClusterOfLoop(kind, url, settings(library, None))
-    return LateCluster(kind, url, settings(library, timeout))
+        return AsyncLazyCluster(kind, url, settings(library, None))
+    return LazyCluster(kind, url, settings(library, timeout))
 
 
-def _kind(library: ModuleType, suffix: str) -> Any:
+def _client_class(library: ModuleType, suffix: str) -> Any:
     name = "Valkey" if library.__name__.startswith("valkey") else "Redis"
     return getattr(library, name + suffix)
 
 
 def node_for(client: Any, key: Key, *, replica: bool) -> Any:
-    """Returns the node of a cluster that has the key, or with `replica` one of its replicas."""
-    found = client.get_node_from_key(key, replica=True) if replica else None
-    return client.get_node_from_key(key) if found is None else found
+    """Returns the primary of a key in a cluster, or with `replica` one of its replicas, if any."""
+    node = client.get_node_from_key(key, replica=True) if replica else None
+    return client.get_node_from_key(key) if node is None else node
 
 
 def pool_of(client: Any, node: Any) -> Any:
     """Returns the connection pool of a cluster's node, for a client of threads."""
-    if isinstance(client, LateCluster):
-        client = client.made()
+    if isinstance(client, LazyCluster):
+        client = client.ensure_client()
     return client.get_redis_connection(node).connection_pool

@@ -15,22 +15,22 @@ from typing import Any
 from redis_ratelimit import forks
 from redis_ratelimit.clients import still_connecting
 from redis_ratelimit.quantities import Word
-from redis_ratelimit.resp import Push, RefusedError, Replies, packed
+from redis_ratelimit.resp import Push, RefusedError, Replies, encode_command
 
 # Seconds of idling after which a connection is checked before use: the server may have closed it.
-STALE = 1.0
+CHECK_AFTER = 1.0
 
-# Number of steps in which the timeout of a call without a connection is counted.
-STEPS = 10
+# Number of steps into which the timeout of a call without a connection is divided.
+WAIT_STEPS = 10
 
 
 class _Connection:
     """Connection of redis-py or valkey-py after its handshake."""
 
-    def __init__(self, made: Any, timeout: float, era: int) -> None:
-        self._made = made
+    def __init__(self, client_connection: Any, timeout: float, era: int) -> None:
+        self._client_connection = client_connection
         self.era = era
-        self._socket: socket.socket = made._sock
+        self._socket: socket.socket = client_connection._sock
         self._socket.settimeout(timeout)
         self._replies = Replies()
         self.used_at = time.monotonic()
@@ -41,20 +41,20 @@ class _Connection:
             try:
                 data = self._socket.recv(65536)
             except TimeoutError:
-                # TLS checks the clock before the socket, so a thread that was not scheduled for
-                # that long times out although the reply has arrived.
+                # TLS checks the clock before the socket, so a thread that was not scheduled in time
+                # gets this error although the reply has arrived.
                 if not _has_input(self._socket):
                     raise
                 continue
             if not data:
                 raise ConnectionError("the server closed the connection")
-            for reply in self._replies.of(data):
+            for reply in self._replies.feed(data):
                 if not isinstance(reply, Push):
                     return reply
 
     def is_usable(self) -> bool:
-        """Returns `True` if an idle connection is open: the only input it can have is its end."""
-        if hasattr(self._socket, "pending"):  # TLS may have sent records of its own
+        """Returns `True` if an idle connection is open: its only possible input is its end."""
+        if hasattr(self._socket, "pending"):  # input can be records of TLS itself
             return True
         try:
             return not _has_input(self._socket)
@@ -63,7 +63,7 @@ class _Connection:
 
     def close(self) -> None:
         with suppress(Exception):
-            self._made.disconnect()
+            self._client_connection.disconnect()
 
 
 def _has_input(connection: socket.socket) -> bool:
@@ -71,35 +71,35 @@ def _has_input(connection: socket.socket) -> bool:
     if not hasattr(select, "poll"):  # on Windows, where `select` takes every descriptor
         return bool(select.select([connection], [], [], 0)[0])
     # Elsewhere `select` takes no descriptor above 1023.
-    looking = select.poll()
-    looking.register(connection, select.POLLIN)
-    return bool(looking.poll(0))
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 class Connections:
-    """Pool of at most `most` connections. They are established in the background, which may take
-    longer than the timeout of a call: a later call then finds the connection.
+    """Pool of at most `max_connections` connections. They are established in the background, which
+    may take longer than the timeout of a call: a later call then finds the connection.
     """
 
     _changed = forks.condition()
 
-    def __init__(self, make: Callable[[], Any], timeout: float, most: int) -> None:
+    def __init__(self, make: Callable[[], Any], timeout: float, max_connections: int) -> None:
         self._make = make
         self._timeout = timeout
-        self._most = most
-        self.forked()
-        forks.knows(self)
+        self._max_connections = max_connections
+        self.reset_after_fork()
+        forks.register(self)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forgets the connections, which belong to the parent process."""
         self._free: deque[_Connection] = deque()
         forks.forget(self, "_changed")
         self._waiting = self._connecting = self._used = 0
-        # Incremented when a connection is lost: the others of that time are then closed, too.
+        # Incremented when a connection is lost: connections of earlier eras are closed, too.
         self._era = 0
-        # Last error of connecting, and the start of that attempt.
+        # Last error of connecting, and the time at which that attempt began.
         self._error: Exception | None = None
-        self._error_of = 0.0
+        self._error_began = 0.0
         self._process = os.getpid()
 
     def send(self, words: Sequence[Word], *, only_once: bool = False) -> Any:
@@ -107,8 +107,8 @@ class Connections:
         OSError if there is none. `only_once` checks the connection first, as the command cannot be
         resent.
         """
-        command = packed(words)
-        connection = self._one(careful=only_once)
+        command = encode_command(words)
+        connection = self._check_out(must_check=only_once)
         try:
             reply = connection.send(command)
         except BaseException as error:
@@ -129,24 +129,24 @@ class Connections:
         self._give_back(connection)
         return reply
 
-    def _one(self, *, careful: bool) -> _Connection:
+    def _check_out(self, *, must_check: bool) -> _Connection:
         if self._process != os.getpid():
             # An application server in C may fork without running Python's hooks.
-            self.forked()
+            self.reset_after_fork()
         while True:
             try:
-                found = self._free.pop()
+                connection = self._free.pop()
             except IndexError:
-                return self._made()
+                return self._wait_for_connection()
             self._used += 1
-            if found.era != self._era:
-                self._drop(found)
+            if connection.era != self._era:
+                self._drop(connection)
                 continue
-            if not careful and time.monotonic() - found.used_at < STALE:
-                return found
-            if found.is_usable():
-                return found
-            self._drop(found)
+            if not must_check and time.monotonic() - connection.used_at < CHECK_AFTER:
+                return connection
+            if connection.is_usable():
+                return connection
+            self._drop(connection)
 
     def _give_back(self, connection: _Connection) -> None:
         self._used -= 1
@@ -162,29 +162,29 @@ class Connections:
             with self._changed:
                 self._changed.notify()
 
-    def _made(self) -> _Connection:
+    def _wait_for_connection(self) -> _Connection:
         """Returns the next connection that is free or newly established.
 
-        A step that took much longer than planned does not count towards the timeout: the process
-        was not scheduled, so the connecting threads were not either.
+        A step that took much longer than planned does not count towards the timeout: the process,
+        with the threads that connect, was not scheduled.
         """
         with self._changed:
             began = time.monotonic()
             self._waiting += 1
             try:
-                step, waited = self._timeout / STEPS, 0.0
+                step, waited = self._timeout / WAIT_STEPS, 0.0
                 while True:
                     # Other threads pop without the lock.
                     with suppress(IndexError):
-                        while (found := self._free.pop()).era != self._era:
-                            found.close()
+                        while (connection := self._free.pop()).era != self._era:
+                            connection.close()
                         self._used += 1
-                        return found
+                        return connection
                     # An attempt that began earlier says nothing about the server now.
-                    if self._error is not None and self._error_of >= began:
+                    if self._error is not None and self._error_began >= began:
                         raise self._error
                     if self._connecting < self._waiting and (
-                        self._connecting + self._used < self._most
+                        self._connecting + self._used < self._max_connections
                     ):
                         self._connecting += 1
                         threading.Thread(target=self._connect, daemon=True).start()
@@ -194,9 +194,9 @@ class Connections:
                             if self._connecting
                             else "no connection is free"
                         )
-                    fell_asleep = time.monotonic()
+                    wait_began = time.monotonic()
                     self._changed.wait(step)
-                    took = time.monotonic() - fell_asleep
+                    took = time.monotonic() - wait_began
                     if took < 2 * step:
                         waited += took
             finally:
@@ -206,15 +206,15 @@ class Connections:
         connection = None
         began, era = time.monotonic(), self._era
         try:
-            made = self._make()
-            made.connect()
-            connection = _Connection(made, self._timeout, era)
+            client_connection = self._make()
+            client_connection.connect()
+            connection = _Connection(client_connection, self._timeout, era)
         except Exception as error:
             if type(error).__name__ == "TimeoutError":
                 error = TimeoutError(still_connecting(self._make))
             with self._changed:
-                if began >= self._error_of:
-                    self._error, self._error_of = error, began
+                if began >= self._error_began:
+                    self._error, self._error_began = error, began
         finally:
             with self._changed:
                 self._connecting -= 1

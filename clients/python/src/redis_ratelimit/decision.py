@@ -26,8 +26,9 @@ class Decision:
     """Decision on a call. It is true if the call is allowed."""
 
     allowed: bool
-    # Limit and remaining units, in whole units. Of several limits, those of the one that denies
-    # longest, or else of the one that would run out first. None during an outage.
+    # Limit and remaining units, in whole units. Among several limits, those of the governing limit:
+    # the limit that denies longest, or else the limit that would run out first. None if `source` is
+    # "none".
     limit: int | None
     remaining: int | None
     # Milliseconds. Allowed: hold the request this long before acting on it, usually 0. Denied: the
@@ -52,7 +53,8 @@ class Decision:
     id: str | bytes | None = None
     # Fencing token of a granted lease.
     token: int | None = None
-    # Reason why the server did not decide: an UnavailableError or a FullError.
+    # Reason why the server did not decide: an UnavailableError, a FullError, or a SetupError if the
+    # limiter treats a misconfiguration as an outage.
     error: RateLimitError | None = field(default=None, compare=False)
     # Limits of the call.
     limits: tuple[Limit, ...] = field(default=(), compare=False, repr=False)
@@ -142,7 +144,7 @@ class DeniedError(RateLimitError):
         return self.response.body
 
 
-def read(reply: Sequence[Any]) -> Decision:
+def decode(reply: Sequence[Any]) -> Decision:
     """Decodes a reply: five integers, then the granted units and the limit's name, if any."""
     allowed, limit, remaining, wait_ms, reset_ms, *more = reply
     granted = more[0] if more and isinstance(more[0], int) else None
@@ -150,30 +152,31 @@ def read(reply: Sequence[Any]) -> Decision:
     return Decision(bool(allowed), limit, remaining, wait_ms, reset_ms, granted, name=name)
 
 
-def read_fenced(reply: Sequence[Any]) -> Decision:
+def decode_fenced(reply: Sequence[Any]) -> Decision:
     """Decodes a reply of five integers and the fencing token of the lease, 0 if there is none."""
     *decision, token = reply
-    return read(decision).but(token=token or None)
+    return decode(decision).but(token=token or None)
 
 
-def read_each(reply: Sequence[Any], costs: Sequence[float]) -> Decision:
-    """Decodes a reply with the decision of each limit, and the policy that decided, if any. `costs`
-    are empty for a policy, whose costs only the server knows.
+def decode_each(reply: Sequence[Any], costs: Sequence[float]) -> Decision:
+    """Decodes a reply with the decision of each limit and, for a policy, its name. `costs` are
+    empty for a policy, whose costs only the server knows.
     """
     allowed, wait_ms, decisions, *policy = reply
-    decision = together(bool(allowed), wait_ms, [read(one) for one in decisions], costs)
+    each = [decode(decision) for decision in decisions]
+    decision = combine(each, costs, allowed=bool(allowed), wait_ms=wait_ms)
     if not policy:
         return decision
     forced = any(text(word) == "FORCE" for word in policy[2:])
     return replace(decision, policy=text(policy[0]), forced=forced)
 
 
-def together(
-    allowed: bool, wait_ms: int, each: Sequence[Decision], costs: Sequence[float] = ()
+def combine(
+    each: Sequence[Decision], costs: Sequence[float] = (), *, allowed: bool, wait_ms: int
 ) -> Decision:
     """Combines the decisions of several limits, as the server does. The numbers are those of the
-    limit that denies with this wait, or else of the limit that would run out first under calls like
-    this; without costs, of the limit with the least share left.
+    governing limit: the limit that denies with this wait, or else the limit that would run out
+    first under calls with these costs; without costs, the limit with the least share left.
     """
     # A shadow limit of a policy may deny although the call passes: it does not govern.
     agreeing = [one for one in each if one.allowed == allowed] or each

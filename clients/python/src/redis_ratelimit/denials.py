@@ -22,17 +22,17 @@ from redis_ratelimit.quantities import Key
 
 # Upper bounds of keys, and of calls per key. Beyond them a new denial is not remembered, as
 # evicting one that still holds would cost a call for each call saved.
-KEYS = 10_000
-CALLS = 8
+MAX_KEYS = 10_000
+MAX_CALLS = 8
 
 # Minimum seconds between two searches for expired denials.
-SEARCHED = 0.1
+SEARCH_INTERVAL = 0.1
 
 # Seconds for which a denial of a key without tracking is remembered.
-UNTRACKED = 1.0
+UNTRACKED_SECONDS = 1.0
 
-# Rounding error of a wait, which the server rounds up to whole milliseconds.
-ROUNDED = 0.001
+# Seconds by which a wait may be too long, as the server rounds it up to whole milliseconds.
+ROUNDING_ERROR = 0.001
 
 # Arguments of a call that determine the server's reply for a key.
 Arguments: TypeAlias = tuple[Any, ...]
@@ -47,8 +47,8 @@ class Denial:
     received_at: float
     # End of the denial, counted from the time of sending: the wait began no earlier.
     until: float
-    # Event loop whose tracking reports changes of the key; None for threads.
-    where: object
+    # Event loop whose connection reports changes of the key; None for threads.
+    loop: object
     # `True` if the key was denied before, so that tracking it is worthwhile.
     repeated: bool
 
@@ -59,22 +59,22 @@ class Denial:
 
 class Denials:
     """Denials by key. Times are seconds of the limiter's clock. `prefix` is the prefix of every key
-    on the server. With asyncio, `where` returns the running event loop, as each loop has its own
-    tracking.
+    on the server. With asyncio, `current_loop` returns the running event loop, as each loop has its
+    own tracking.
     """
 
     _lock = forks.lock()
 
-    def __init__(self, prefix: str, where: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, prefix: str, current_loop: Callable[[], object] = lambda: None) -> None:
         self._prefix = prefix.encode()
-        self._where = where
+        self._current_loop = current_loop
         self._by_key: dict[Key, tuple[Denial, ...]] = {}
-        # By policy: `True` if it has FORCE, and the time until which that is cached.
+        # For each policy: `True` if it has FORCE, and the time until which that is cached.
         self._policies: dict[Limit, tuple[bool | None, float]] = {}
-        self.forked()
-        forks.knows(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forgets all denials: the tracking belongs to the parent process."""
         self._by_key.clear()
         # Time until which no denial expires, so that none is searched for.
@@ -88,7 +88,7 @@ class Denials:
             if (
                 now < denial.until
                 and denial.arguments == arguments
-                and denial.where is self._where()
+                and denial.loop is self._current_loop()
             ):
                 return denial
         return None
@@ -103,41 +103,41 @@ class Denials:
             )
 
     def remember(
-        self, key: Key, arguments: Arguments, decision: Decision, at: float, received_at: float
+        self, key: Key, arguments: Arguments, decision: Decision, sent_at: float, received_at: float
     ) -> Denial | None:
-        """Remembers the denial of a call that was sent at `at`. The denial ends before the server
-        would let the call pass. Returns it, unless it was known or there is no room for it.
+        """Remembers the denial of a call, until shortly before the server would let it pass.
+        Returns the denial, or None if it was known or there is no room for it.
         """
-        until = _until(decision, at, UNTRACKED)
-        if decision.source != "server" or until <= at:
+        until = _until(decision, sent_at, UNTRACKED_SECONDS)
+        if decision.source != "server" or until <= sent_at:
             return None
         with self._lock:
-            found = self._by_key.get(key)
-            if found is None and not self._has_room(at):
+            known = self._by_key.get(key)
+            if known is None and not self._has_room(sent_at):
                 return None
-            where = self._where()
-            others = [one for one in found or () if one.until > at and one.where is where]
+            loop = self._current_loop()
+            others = [one for one in known or () if one.until > sent_at and one.loop is loop]
             if any(one.arguments == arguments for one in others):
                 return None
-            repeated = found is not None
-            denial = Denial(key, arguments, decision, received_at, until, where, repeated)
-            self._by_key[key] = (*others[-CALLS + 1 :], denial)
+            repeated = known is not None
+            denial = Denial(key, arguments, decision, received_at, until, loop, repeated)
+            self._by_key[key] = (*others[-MAX_CALLS + 1 :], denial)
             return denial
 
     def policy_forces(self, policy: Limit, now: float) -> tuple[bool | None] | None:
-        """Returns the cached answer of `learn_policy`, or None if the server must be asked."""
+        """Returns the answer that `learn_policy` cached, in a tuple, or None if there is none."""
         forces, until = self._policies.get(policy, (None, now))
         return (forces,) if now < until else None
 
     def learn_policy(self, policy: Limit, forces: bool | None, now: float) -> None:
-        """Remembers for a second whether the policy has FORCE; None if the server did not say."""
-        if len(self._policies) >= KEYS:
+        """Caches for a second if the policy has FORCE; None if the server did not answer."""
+        if len(self._policies) >= MAX_KEYS:
             self._policies.clear()
-        self._policies[policy] = (forces, now + UNTRACKED)
+        self._policies[policy] = (forces, now + UNTRACKED_SECONDS)
 
     def _has_room(self, now: float) -> bool:
         """Returns `True` if there is room for a new key, after removing expired denials."""
-        if len(self._by_key) < KEYS:
+        if len(self._by_key) < MAX_KEYS:
             return True
         if now < self._full_until:
             return False
@@ -147,25 +147,30 @@ class Denials:
             if any(now < denial.until for denial in denials)
         }
         self._by_key = live
-        if len(live) < KEYS:
+        if len(live) < MAX_KEYS:
             return True
         ends = min(max(one.until for one in denials) for denials in live.values())
-        self._full_until = max(ends, now + SEARCHED)
+        self._full_until = max(ends, now + SEARCH_INTERVAL)
         return False
 
-    def _replace(self, denial: Denial, other: Denial) -> Denial | None:
-        found = self._by_key.get(denial.key, ())
-        if not any(one is denial for one in found):
+    def _replace(self, denial: Denial, replacement: Denial) -> Denial | None:
+        """Replaces a denial. Returns None if it is no longer known."""
+        known = self._by_key.get(denial.key, ())
+        if not any(one is denial for one in known):
             return None
-        self._by_key[denial.key] = tuple(other if one is denial else one for one in found)
-        return other
+        self._by_key[denial.key] = tuple(replacement if one is denial else one for one in known)
+        return replacement
 
-    def extend(self, denial: Denial, decision: Decision, at: float, received_at: float) -> None:
-        """Remembers the denial of a tracked key for its entire wait, unless the key has changed."""
+    def extend(
+        self, denial: Denial, decision: Decision, sent_at: float, received_at: float
+    ) -> None:
+        """Remembers the denial of a tracked key for its entire wait, or forgets it if a call would
+        be allowed now. `decision` is the reply to a peek that was sent at `sent_at`.
+        """
         if decision.allowed:
             self.forget(denial.key)
             return
-        until = _until(decision, at, float("inf"))
+        until = _until(decision, sent_at, inf)
         extended = replace(denial, decision=decision, received_at=received_at, until=until)
         with self._lock:
             self._replace(denial, extended)
@@ -198,27 +203,28 @@ class Denials:
 
 
 def is_worth_tracking(decision: Decision, limits: Sequence[Limit]) -> bool:
-    """Returns `True` if a denial outlasts `UNTRACKED` and tracking would report a change of it. The
-    server reports no changes of a policy's limits, and a sketch changes all the time. A denial
-    without end is refreshed each second, as the usage that it reports recovers meanwhile.
+    """Returns `True` if a denial outlasts `UNTRACKED_SECONDS` and tracking would report a change of
+    it. The server reports no changes of a policy's limits, and a sketch changes all the time. A
+    denial without end is refreshed each second, as the usage that it reports recovers meanwhile.
     """
-    return decision.wait_ms > UNTRACKED * 1000 and not any(
+    return decision.wait_ms > UNTRACKED_SECONDS * 1000 and not any(
         isinstance(limit, (Policy, Sketch)) for limit in limits
     )
 
 
-def _until(decision: Decision, at: float, most: float) -> float:
-    """Returns the end of a denial of a call sent at `at`, at most `most` seconds later."""
-    wait = most if decision.wait_ms == NEVER else min(decision.wait_ms / 1000, most)
-    return at + wait - ROUNDED
+def _until(decision: Decision, sent_at: float, max_seconds: float) -> float:
+    """Returns the end of the denial of a call, at most `max_seconds` after it was sent."""
+    wait = decision.wait_ms / 1000
+    seconds = max_seconds if decision.wait_ms == NEVER else min(wait, max_seconds)
+    return sent_at + seconds - ROUNDING_ERROR
 
 
-def _remaining(decision: Decision, passed: float) -> Decision:
-    """Returns the decision after `passed` milliseconds."""
+def _remaining(decision: Decision, passed_ms: float) -> Decision:
+    """Returns the decision after `passed_ms` milliseconds."""
     wait, reset = decision.wait_ms, decision.reset_ms
     return decision.but(
-        wait_ms=wait if wait == NEVER else max(0, ceil(wait - passed)),
-        reset_ms=None if reset is None else max(0, ceil(reset - passed)),
-        each=tuple([_remaining(one, passed) for one in decision.each]) if decision.each else (),
+        wait_ms=wait if wait == NEVER else max(0, ceil(wait - passed_ms)),
+        reset_ms=None if reset is None else max(0, ceil(reset - passed_ms)),
+        each=tuple([_remaining(one, passed_ms) for one in decision.each]) if decision.each else (),
         remembered=True,
     )

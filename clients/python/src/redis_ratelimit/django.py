@@ -31,7 +31,7 @@ from redis_ratelimit.quantities import Amount
 from redis_ratelimit.rates import is_rate
 from redis_ratelimit.sync_gate import Gate
 
-Keyed: TypeAlias = Callable[[HttpRequest], MaybeKey]
+KeyFunction: TypeAlias = Callable[[HttpRequest], MaybeKey]
 View = TypeVar("View", bound=Callable[..., Any])
 
 
@@ -45,11 +45,11 @@ def address(request: HttpRequest, ipv6_prefix: int = IPV6_PREFIX) -> str | None:
 
 
 def user(request: HttpRequest) -> str | None:
-    """Returns the key of the logged-in user, or None, which limits by the client's address. Needs
-    Django's AuthenticationMiddleware before this one.
+    """Returns the key of the logged-in user, or None, which limits by the client's address.
+    Django's AuthenticationMiddleware must come before RateLimitMiddleware.
     """
-    found = getattr(request, "user", None)
-    return f"user:{found.pk}" if found is not None and found.is_authenticated else None
+    account = getattr(request, "user", None)
+    return f"user:{account.pk}" if account is not None and account.is_authenticated else None
 
 
 class _ViewLimit:
@@ -75,18 +75,18 @@ class _ViewLimit:
             if name not in response:
                 response[name] = value
 
-    def around(self, serve: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a view with the limit. `serve` takes the request as its first argument."""
 
-        def served(request: HttpRequest, *args: Any, **named: Any) -> Any:
+        def served(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             decision = self.take(request)
             if decision is None:
-                return serve(request, *args, **named)
+                return serve(request, *args, **kwargs)
             if not decision.allowed:
                 return self.denial(decision, request)
             self.gate.hold(decision)
             try:
-                response = serve(request, *args, **named)
+                response = serve(request, *args, **kwargs)
             except Exception:
                 self.gate.refund(decision, HttpResponse(status=500))
                 raise
@@ -94,17 +94,17 @@ class _ViewLimit:
             self.gate.refund(decision, response)
             return response
 
-        async def awaited(request: HttpRequest, *args: Any, **named: Any) -> Any:
+        async def served_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             decision = await self.take(request)
             if decision is None:
-                return await serve(request, *args, **named)
+                return await serve(request, *args, **kwargs)
             if not decision.allowed:
                 denial = self.gate.denial(decision)
                 answer = await self.gate.answer(denial, request)
                 return _response(denial) if answer is None else answer
             await self.gate.hold(decision)
             try:
-                response = await serve(request, *args, **named)
+                response = await serve(request, *args, **kwargs)
             except Exception:
                 await self.gate.refund(decision, HttpResponse(status=500))
                 raise
@@ -116,21 +116,23 @@ class _ViewLimit:
         if is_async != self.is_async:
             needed = "redis_ratelimit.aio.Limiter" if is_async else "redis_ratelimit.Limiter"
             raise ImproperlyConfigured(f"{serve!r} needs a limit of a {needed}")
-        return awaited if is_async else served
+        return served_async if is_async else served
 
 
 class RateLimitMiddleware:
     """Answers 429 in place of the application, or adds the rate limit fields to its response. A
     DeniedError of a view becomes 429, too.
 
-    RATELIMIT           a bound limit, or where it is: "shop.limits.api". With RATELIMIT_LIMITER, a
-                        limit, a rate such as "100/minute", several, or a function of the request.
-    RATELIMIT_LIMITER   the limiter of a limit that is not bound, or where it is.
+    RATELIMIT           a bound limit, or its import path: "shop.limits.api". Or, with
+                        RATELIMIT_LIMITER, a limit, a rate such as "100/minute", several, or a
+                        function of the request.
+    RATELIMIT_LIMITER   the limiter of a limit that is not bound, or its import path.
     RATELIMIT_NAME      the name of a limit that is not bound.
-    RATELIMIT_KEY       a function of the request that returns whose limit it is, or where it is.
-                        None: by the client's address. UNLIMITED: it has no limit. There is
-                        `redis_ratelimit.django.user`. By default: by the client's address.
-    RATELIMIT_COST      what a request charges, or a function of it.
+    RATELIMIT_KEY       a function of the request that returns the caller, or UNLIMITED, such as
+                        `redis_ratelimit.django.user`; or its import path. By default, and if it
+                        returns None or an empty key: the client's address.
+    RATELIMIT_COST      units that a request charges, or a function of the request that returns
+                        them.
     RATELIMIT_UNIX_RESET    X-RateLimit-Reset is in seconds since 1970, not from now.
     RATELIMIT_IPV6_PREFIX   length of the IPv6 networks that are counted as one client.
     RATELIMIT_REFUND    a function of the response: True gives the charge back.
@@ -144,7 +146,7 @@ class RateLimitMiddleware:
         is_async = iscoroutinefunction(get_response)
         view_limit = _configured()
         if not is_async or view_limit.is_async:
-            self._serve = view_limit.around(get_response)
+            self._serve = view_limit.wrap(get_response)
         else:
             # ASGI with a limiter for threads: its calls run in a thread.
             self._serve = _in_a_thread(view_limit, get_response)
@@ -211,7 +213,7 @@ def ratelimit(
     limit: LimitArgument,
     *,
     limiter: Limiter | aio.Limiter | None = None,
-    key: Keyed | None = None,
+    key: KeyFunction | None = None,
     cost: Amount | Callable[[HttpRequest], Amount] | None = None,
     name: str | None = None,
     unix_reset: bool = False,
@@ -225,9 +227,9 @@ def ratelimit(
     limit    a bound limit; or with `limiter` a limit, a rate such as "100/minute", several, or a
              function of the request that returns them (with `name`), a limit for each of several
              keys, or UNLIMITED.
-    key      a function of the request that returns whose limit it is. None, and an empty key: by
-             the client's address. UNLIMITED: it has no limit. Without it: by the client's address.
-    cost     what a request charges, or a function of it.
+    key      a function of the request that returns the caller, or UNLIMITED. By default, and if it
+             returns None or an empty key: the client's address.
+    cost     units that a request charges, or a function of the request that returns them.
     name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
     ipv6_prefix   length of the IPv6 networks that are counted as one client.
@@ -247,14 +249,14 @@ def ratelimit(
     )
 
     def limited(view: View) -> View:
-        return wraps(view)(view_limit.around(view))  # type: ignore[return-value]
+        return wraps(view)(view_limit.wrap(view))  # type: ignore[return-value]
 
     return limited
 
 
 def _peer(request: HttpRequest) -> str | None:
-    found = request.META.get("REMOTE_ADDR")
-    return str(found) if found else None
+    peer = request.META.get("REMOTE_ADDR")
+    return str(peer) if peer else None
 
 
 def _response(denial: Denial) -> HttpResponse:

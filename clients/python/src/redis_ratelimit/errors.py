@@ -23,14 +23,14 @@ class NoPolicyError(SetupError):
 class FullError(RateLimitError):
     """Lack of room: a key has its maximum number of entries, or the server's memory is full.
 
-    `take` and `peek` are denied; calls that make no decision raise this error.
+    `take` and `peek` are denied; calls that decide nothing raise this error.
     """
 
 
 class UnavailableError(RateLimitError):
     """Outage: the server is unreachable, too slow, or in a state in which it refuses calls.
 
-    `take` and `peek` decide without it, by `on_outage`; all other calls raise this error.
+    `take` and `peek` decide by `on_outage`; all other calls raise this error.
     """
 
 

@@ -27,7 +27,7 @@ def denied(_: Request, error: Exception) -> Response:
     """Returns the response to a call that was denied, to register as a handler:
     `app.add_exception_handler(DeniedError, denied)`.
     """
-    assert isinstance(error, DeniedError)  # the handler is of that one
+    assert isinstance(error, DeniedError)  # the handler is registered for this class
     if isinstance(error, _AnsweredError):
         return error.answer
     return Response(error.body, error.status, error.headers)
@@ -49,14 +49,14 @@ class RateLimit:
     limit    a bound limit: limiter.limit("search", Fixed(100, "1m")); or with `limiter` a limit, a
              rate such as "100/minute", several, or a function of the request that returns them
              (with `name`), a limit for each of several keys, or UNLIMITED.
-    key      a function of the request that returns whose limit it is. None, and an empty key: by
-             the client's address. UNLIMITED: it has no limit. Without it: by the client's address.
-    cost     what a request charges, or a function of it.
+    key      a function of the request that returns the caller, or UNLIMITED. By default, and if it
+             returns None or an empty key: the client's address.
+    cost     units that a request charges, or a function of the request that returns them.
     name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
     ipv6_prefix   length of the IPv6 networks that are counted as one client.
-    refundable    the charge can be given back: `await decision.settle(0)` in the route. The
-             response itself is seen by the middleware of `redis_ratelimit.asgi`, with `refund`.
+    refundable    the charge can be given back: `await decision.settle(0)` in the route. To give it
+             back by the response, use `refund` of the middleware in `redis_ratelimit.asgi`.
     denied   a function of the request and the `Denial` that returns a response.
 
     The functions may be coroutines.
@@ -95,7 +95,7 @@ class RateLimit:
         if not decision.allowed:
             # Keep the application's own handler. Without any, FastAPI would respond with 500.
             handlers, _ = request.scope.get("starlette.exception_handlers", ({}, {}))
-            handlers.setdefault(DeniedError, _denied)
+            handlers.setdefault(DeniedError, denied)
             denial = gate.denial(decision)
             answer = await gate.answer(denial, request)
             if answer is not None:
@@ -105,10 +105,6 @@ class RateLimit:
         for field, value in gate.fields(decision).items():
             response.headers[field] = value
         return decision
-
-
-# The parameter of the same name hides it.
-_denied = denied
 
 
 def _peer(request: Request) -> str | None:

@@ -56,8 +56,8 @@ def ratelimit(
     limit    a bound limit: limiter.limit("search", Fixed(100, "1m")); or with `limiter` a limit, a
              rate such as "100/minute", several, or a function that returns them (with `name`), a
              limit for each of several keys, or UNLIMITED.
-    key      a function that returns whose limit the request has. None, and an empty key: by the
-             client's address. UNLIMITED: it has no limit. Without it: by the client's address.
+    key      a function that returns the caller, or UNLIMITED. By default, and if it returns None or
+             an empty key: the client's address.
     cost     units that a request charges, or a function that returns them.
     name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
@@ -82,10 +82,10 @@ def ratelimit(
 
     def limited(view: View) -> View:
         @wraps(view)
-        def served(*args: Any, **named: Any) -> Any:
+        def served(*args: Any, **kwargs: Any) -> Any:
             decision = gate.take(request.remote_addr)
             if decision is None:
-                return view(*args, **named)
+                return view(*args, **kwargs)
             if not decision.allowed:
                 denial = gate.denial(decision)
                 answer = gate.answer(denial)
@@ -99,7 +99,7 @@ def ratelimit(
                 gate.refund(decision, response)
                 return response
 
-            return view(*args, **named)
+            return view(*args, **kwargs)
 
         return served  # type: ignore[return-value]
 

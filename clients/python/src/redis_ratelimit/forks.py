@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """Attribute that is created at its first use, and again after `forget`: a lock.
+    """Attribute, such as a lock, that is created at its first use, and again after `forget`.
 
     gevent replaces the locks of `threading` when a worker starts. A lock created earlier, while the
     application was loaded, would still be a lock of threads.
@@ -26,9 +26,9 @@ class Lazy(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, one: object, owner: type) -> T:
+    def __get__(self, instance: object, owner: type) -> T:
         # Later lookups find the instance attribute. Another thread may have created it meanwhile.
-        made: T = one.__dict__.setdefault(self._name, self._make())
+        made: T = instance.__dict__.setdefault(self._name, self._make())
         return made
 
 
@@ -41,27 +41,27 @@ def condition() -> Lazy[Any]:
     return Lazy(lambda: threading.Condition())  # noqa: PLW0108
 
 
-def forget(one: object, name: str) -> None:
+def forget(instance: object, name: str) -> None:
     """Discards an attribute, which is created again at its next use."""
-    one.__dict__.pop(name, None)
+    instance.__dict__.pop(name, None)
 
 
 class Forked(Protocol):
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """Resets the object in the child, before other code runs there."""
 
 
-_KNOWN: WeakSet[Forked] = WeakSet()
+_REGISTERED: WeakSet[Forked] = WeakSet()
 
 
-def knows(one: Forked) -> None:
-    """Registers an object, whose `forked` is called in the child of every later fork."""
-    _KNOWN.add(one)
+def register(instance: Forked) -> None:
+    """Registers an object, whose `reset_after_fork` is called in the child of every later fork."""
+    _REGISTERED.add(instance)
 
 
 def _in_child() -> None:
-    for one in list(_KNOWN):
-        one.forked()
+    for one in list(_REGISTERED):
+        one.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -11,7 +11,7 @@ from redis_ratelimit.addresses import IPV6_PREFIX, checked_prefix, client
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.headers import Denial
 from redis_ratelimit.limits import Limit, Policy
-from redis_ratelimit.named import Named
+from redis_ratelimit.named import BaseBound
 from redis_ratelimit.quantities import Amount, Key
 from redis_ratelimit.rates import AnyLimit, by_key, listed
 
@@ -25,33 +25,33 @@ class Unlimited(Enum):
 # Result of a function of the request, in place of a key or a limit: the request has no limit.
 UNLIMITED: Final = Unlimited.UNLIMITED
 
-# Result of a key function. None, and an empty key: the client's address.
+# Result of a key function: the caller. None and an empty key stand for the client's address.
 MaybeKey: TypeAlias = Key | Unlimited | None
 
 # Result of a limit function: limits of the request, or limits by their keys.
-Limits: TypeAlias = AnyLimit | Sequence[AnyLimit] | Named | Mapping[Key, AnyLimit] | Unlimited
+Limits: TypeAlias = AnyLimit | Sequence[AnyLimit] | BaseBound | Mapping[Key, AnyLimit] | Unlimited
 
 # Argument of an adapter: limits, or a function of the request.
-LimitArgument: TypeAlias = AnyLimit | Sequence[AnyLimit] | Named | Callable[..., Any]
+LimitArgument: TypeAlias = AnyLimit | Sequence[AnyLimit] | BaseBound | Callable[..., Any]
 
 
 class Response(NamedTuple):
-    """Response to a request, as `refund` sees it."""
+    """Response to a request: the argument of `refund`."""
 
     status_code: int
     headers: Mapping[str, str]
 
 
 class Charge(NamedTuple):
-    """Call of one request: limits of one key, or a limit for each of several."""
+    """Charge of one request: either of `bound` at `key` or, if `bound` is None, of `limits`."""
 
-    bound: Named | None
+    bound: BaseBound | None
     key: Key
     limits: Mapping[Key, Limit]
 
 
 class BaseGate:
-    """Limits of requests, of a limiter of threads or of asyncio.
+    """Limits of requests. Subclasses use a limiter for threads or for asyncio.
 
     limit       a limit, a rate such as "100/minute", a policy, several of them, or a limit that is
                 bound to its limiter; or a function of the request that returns one of these, or
@@ -86,8 +86,8 @@ class BaseGate:
         self._ipv6_prefix = checked_prefix(ipv6_prefix)
         self._refund = refund
         self._denied = denied
-        self._bound: Named | None = None
-        if isinstance(limit, Named):
+        self._bound: BaseBound | None = None
+        if isinstance(limit, BaseBound):
             self._bound = limit
             if name is not None:
                 raise TypeError(f"the limit is bound already: its name cannot be {name!r}")
@@ -99,35 +99,37 @@ class BaseGate:
         if callable(limit):
             self._limit_of = limit
         else:
-            self._bound = limiter.limit(*self._named(listed(limit)))
+            self._bound = limiter.limit(*self._with_name(listed(limit)))
 
-    def _named(self, limits: Sequence[Limit]) -> Sequence[AnyLimit]:
+    def _with_name(self, limits: Sequence[Limit]) -> Sequence[AnyLimit]:
         return limits if self._name is None else (self._name, *limits)
 
-    def _charge(self, limits: Limits, found: Any, address: str | None) -> Charge | None:
-        """Returns the call of a request. `found` is the result of the key function."""
-        if limits is UNLIMITED or found is UNLIMITED:
+    def _charge(self, limits: Limits, caller: Any, address: str | None) -> Charge | None:
+        """Returns the charge of a request, or None if the request has no limit. `caller` is the
+        result of the key function, and None without a key function.
+        """
+        if limits is UNLIMITED or caller is UNLIMITED:
             return None
         if isinstance(limits, Mapping):
             if self._key is not None:
                 raise TypeError("limits by their keys need no key function")
             return Charge(None, "", {_checked_key(key): one for key, one in by_key(limits).items()})
-        bound = limits if isinstance(limits, Named) else self._bound_to(limits)
-        if self._key is not None and found is not None and found not in {"", b""}:
-            return Charge(bound, bound.key_of(found), {})
-        caller = client(address, self._ipv6_prefix)
-        if self._key is None and caller is not None:
+        bound = limits if isinstance(limits, BaseBound) else self._bound_to(limits)
+        if self._key is not None and caller is not None and caller not in {"", b""}:
             return Charge(bound, bound.key_of(caller), {})
-        return Charge(bound, bound.key_of_client(caller), {})
+        client_name = client(address, self._ipv6_prefix)
+        if self._key is None and client_name is not None:
+            return Charge(bound, bound.key_of(client_name), {})
+        return Charge(bound, bound.key_of_client(client_name), {})
 
-    def _bound_to(self, limits: Any) -> Named:
+    def _bound_to(self, limits: Any) -> BaseBound:
         """Binds the result of a limit function, which may differ from request to request."""
         if self._name is None:
             raise TypeError(
                 "a function that returns limits needs a name, under which all of them count: "
                 "name='api'; or it returns limits by their keys: {f'user:{user}': limit}"
             )
-        bound: Named = self._limiter._unchecked(self._name, listed(limits))
+        bound: BaseBound = self._limiter._bind_unchecked(self._name, listed(limits))
         return bound
 
     def _options(self, charge: Charge, cost: Any) -> dict[str, Any]:

@@ -30,9 +30,9 @@ class Denial(NamedTuple):
         room.
         """
         body = problem(decision, name=name)
-        found = fields(decision, name=name, unix_reset=unix_reset)
-        found |= {"Content-Type": "application/problem+json", "Content-Length": str(len(body))}
-        return cls(status(decision), found, body)
+        headers = fields(decision, name=name, unix_reset=unix_reset)
+        headers |= {"Content-Type": "application/problem+json", "Content-Length": str(len(body))}
+        return cls(status(decision), headers, body)
 
 
 def fields(
@@ -45,25 +45,25 @@ def fields(
     named after their numbers. X-RateLimit-Reset is in seconds from now, or with `unix_reset` in
     seconds since 1970.
 
-    RateLimit and X-RateLimit-* describe usage on the server. During an outage it is unknown, and
-    they are left out: the limits of this process are not the client's. RateLimit-Policy stays, and
-    Retry-After is the time until the server is tried again.
+    RateLimit and X-RateLimit-* describe usage on the server, which is unknown during an outage:
+    they are left out then, as the limits of this process are not the client's. RateLimit-Policy
+    stays, and Retry-After is the time until the server is tried again.
     """
     limits, name = decision.limits, name or decision.name or "default"
-    found = {}
+    headers = {}
     # A policy whose limits are all shadow limits reports MOST as its limit.
     has_usage = decision.source == "server" and not (_is_policy(limits) and decision.limit == MOST)
     if (policies := _policies(decision, limits, name)) and (has_usage or not _is_policy(limits)):
-        found["RateLimit-Policy"] = ", ".join(policies)
+        headers["RateLimit-Policy"] = ", ".join(policies)
     if has_usage:
-        found["X-RateLimit-Limit"] = str(decision.limit)
-        found["X-RateLimit-Remaining"] = str(decision.remaining)
+        headers["X-RateLimit-Limit"] = str(decision.limit)
+        headers["X-RateLimit-Remaining"] = str(decision.remaining)
         now_ms = time.time_ns() // 1_000_000 if unix_reset else 0
-        found["X-RateLimit-Reset"] = str(_seconds(now_ms + (decision.reset_ms or 0)))
-        found["RateLimit"] = ", ".join(_states(decision, limits, name))
-    if not decision.allowed and decision.wait_ms >= 0:  # -1: it never passes
-        found["Retry-After"] = str(_seconds(decision.wait_ms))
-    return found
+        headers["X-RateLimit-Reset"] = str(_seconds(now_ms + (decision.reset_ms or 0)))
+        headers["RateLimit"] = ", ".join(_states(decision, limits, name))
+    if not decision.allowed and decision.wait_ms >= 0:  # -1: the call never passes
+        headers["Retry-After"] = str(_seconds(decision.wait_ms))
+    return headers
 
 
 def status(decision: Decision) -> int:
@@ -81,7 +81,7 @@ def problem(decision: Decision, *, name: str | None = None) -> bytes:
     body: dict[str, object] = {"type": kind, "title": title, "status": status(decision)}
     if decision.source == "server" or (decision.source == "local" and not _is_policy(limits)):
         labelled = _labelled(decision, limits, name)
-        # A banned key may have no limit that denies: then all are named.
+        # A ban denies although no limit does: name all limits then.
         body["violated-policies"] = [label for label, one in labelled if not one.allowed] or [
             label for label, _ in labelled
         ]
@@ -122,8 +122,9 @@ def _states(decision: Decision, limits: Sequence[Limit], name: str) -> list[str]
     items = []
     for label, one in _labelled(decision, limits, name):
         item = f"{_string(label)};r={one.remaining}"
-        # `t` is the time of full recovery, or after a denial the time when the same call passes.
-        # Retry-After must not be before any `t`, so limits that did not deny have none then.
+        # `t` is the time until full recovery, or after a denial until the same call passes.
+        # Retry-After must not be before any `t`, so after a denial only limits that denied have
+        # `t`.
         if decision.allowed:
             item += f";t={_seconds(one.reset_ms or 0)}"
         elif not one.allowed and one.wait_ms >= 0:

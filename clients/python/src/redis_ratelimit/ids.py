@@ -1,7 +1,7 @@
 """Choice of the calls that bring an idempotency key, so that the server charges them once.
 
 A call whose reply was lost is resent. Without an idempotency key it may be charged twice, which can
-only deny too much. So a call brings a key where that would matter.
+only deny too much. A call brings an idempotency key where that would matter.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from redis_ratelimit.quantities import Amount, Duration, Key, Word, duration, se
 Once: TypeAlias = bool | Key | None
 
 # Charging a call twice matters above this share of a limit, and above one unit.
-MATTERS = 0.01
+NEGLIGIBLE_SHARE = 0.01
 
 # Default time within which a charge of several units can be settled.
 SETTLED_WITHIN = "1m"
 
-# Default lifetime of an id of the caller's.
-OWN = "10m"
+# Default lifetime of an idempotency key that the caller chose.
+CALLERS_ID_TTL = "10m"
 
-# Error text of a policy with a CONCURRENCY limit for a call without an id, which names the holder.
+# Start of the server's error for a policy with a CONCURRENCY limit and a call without an
+# idempotency key, which names the holder.
 NEEDS_ID = "the policy has a CONCURRENCY limit"
 
 
 def to_be_settled(once: Once, ttl: Duration | None) -> tuple[Once, Duration | None]:
-    """Returns the id and its ttl, of a charge that the caller may settle."""
+    """Returns `once` and `ttl` of a charge that the caller may settle."""
     if once is False:
         raise ValueError("a refundable charge has an id: once must not be False")
     if isinstance(once, (str, bytes)):
@@ -46,7 +47,7 @@ class Id(NamedTuple):
     # Lifetime on the server.
     ttl: str
     seconds: float
-    # `True` if it was generated for this call.
+    # `True` if this package generated the id, and not the caller.
     is_ours: bool
 
     def words(self) -> list[Word]:
@@ -56,18 +57,18 @@ class Id(NamedTuple):
 class Ids:
     """Generator of idempotency keys.
 
-    Without `may_have`, only calls that ask for a key get one. `remembered` is the lifetime in
-    seconds of the key of a call that is not settled: a little longer than it is resent.
+    Without `by_default`, only calls that ask for a key get one. `lifetime`, in seconds, applies to
+    the keys of calls that are not settled: a little longer than such a call is resent.
     """
 
-    def __init__(self, *, may_have: bool, remembered: float) -> None:
-        # `True` also if a call without an id may be resent.
-        self.may_have = may_have
-        self._remembered = remembered
-        self._remembered_word = duration(remembered, "ttl")
+    def __init__(self, *, by_default: bool, lifetime: float) -> None:
+        # Also decides if a call without a key may be resent.
+        self.by_default = by_default
+        self._lifetime = lifetime
+        self._lifetime_word = duration(lifetime, "ttl")
         self._concurrency_policies: set[Key] = set()
 
-    def of(
+    def for_call(
         self,
         limits: Collection[Limit],
         once: Once,
@@ -75,12 +76,12 @@ class Ids:
         cost: Amount,
         holder: Key | None,
     ) -> Id | None:
-        """Returns the idempotency key of a call, if it needs one."""
+        """Returns the idempotency key of a call, or None if it needs none."""
         if isinstance(once, (str, bytes)):
-            ttl = OWN if ttl is None else ttl
+            ttl = CALLERS_ID_TTL if ttl is None else ttl
             return Id(once, duration(ttl, "ttl"), seconds(ttl), False)
         if once is None:
-            if not self.may_have or cost == 0:
+            if not self.by_default or cost == 0:
                 return None
             if ttl is None and not self._is_needed(limits, cost, holder):
                 return None
@@ -89,7 +90,7 @@ class Ids:
         elif once is not True:
             raise TypeError(f"once must be True, False, an id or None, not {once!r}")
         if ttl is None and cost <= 1:
-            return Id(uuid4().hex, self._remembered_word, self._remembered, True)
+            return Id(uuid4().hex, self._lifetime_word, self._lifetime, True)
         ttl = SETTLED_WITHIN if ttl is None else ttl
         return Id(uuid4().hex, duration(ttl, "ttl"), seconds(ttl), True)
 
@@ -99,16 +100,16 @@ class Ids:
             if units > 1:
                 return True
             if isinstance(limit, Policy):
-                # Only the server knows the size of its limits.
+                # Only the server knows the limits of a policy.
                 if not self._concurrency_policies.isdisjoint(limit.names):
                     return True
-            elif units > limit.quota * MATTERS:
+            elif units > limit.quota * NEGLIGIBLE_SHARE:
                 return True
             if holder is None and isinstance(limit, Concurrency):
                 return True
         return False
 
-    def learn(self, limits: Collection[Limit]) -> None:
+    def record_concurrency_policies(self, limits: Collection[Limit]) -> None:
         """Records that these policies have a concurrency limit."""
         for limit in limits:
             if isinstance(limit, Policy):

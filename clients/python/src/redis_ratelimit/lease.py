@@ -20,15 +20,15 @@ from redis_ratelimit.quantities import Key, seconds
 
 log = logging.getLogger("redis_ratelimit")
 
-# Share of the ttl after which the lease counts as lost. The rest is for stopping the work before
-# the server grants the lease to another holder.
-WORKING = 0.8
+# Share of the ttl after which the lease counts as lost. The remaining time is for stopping the work
+# before the server grants the lease to another holder.
+LOST_AFTER = 0.8
 
 
 class _BaseLease:
     """Common base of leases: the holder, and the validity by this process's clock.
 
-    A lease does not stop its holder: the server only stops counting a holder that has not renewed.
+    The server cannot stop a holder whose lease was not renewed: it only counts it no longer.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class _BaseLease:
         self._fence = fence
         self._ttl = seconds(limit.ttl, "ttl")
         self._held_until = 0.0
-        self._first = 0.0
+        self._first_pause = 0.0
 
     @property
     def lost(self) -> bool:
@@ -68,32 +68,33 @@ class _BaseLease:
         if self.lost:
             raise LeaseLostError(self.holder)
 
-    def _acquiring(self, until: float | None) -> Call[Decision]:
+    def _acquire_call(self, deadline: float | None) -> Call[Decision]:
         return self._calls.acquire(
-            self.key, self._limit, self.holder, fence=self._fence, until=until
+            self.key, self._limit, self.holder, fence=self._fence, deadline=deadline
         )
 
-    def _renewing(self) -> Call[Decision]:
+    def _renew_call(self) -> Call[Decision]:
         return self._calls.acquire(
-            self.key, self._limit, self.holder, fence=self._fence, insists=True
+            self.key, self._limit, self.holder, fence=self._fence, bypasses_breaker=True
         )
 
-    def _releasing(self) -> Call[int]:
+    def _release_call(self) -> Call[int]:
         return self._calls.release(self.key, [self.holder])
 
-    def _begun(self, decision: Decision, sent_at: float) -> bool:
-        """Records a granted lease that was requested at `sent_at`. Returns `False` if it may be so
-        old that it must be renewed before the work begins. Raises DeniedError if it was denied.
+    def _record_grant(self, decision: Decision, sent_at: float) -> bool:
+        """Records the decision on a lease that was requested at `sent_at`. Returns `False` if the
+        lease may be so old that it must be renewed before the work begins. Raises DeniedError if it
+        was denied.
         """
         if not decision.allowed:
             raise DeniedError(decision)
         self.token = decision.token
-        self._hold(sent_at)
+        self._extend(sent_at)
         passed = self._clock() - sent_at
-        self._first = max(0.0, self._next(renewed=True) - passed)
+        self._first_pause = max(0.0, self._pause(renewed=True) - passed)
         return passed < self._ttl / 2
 
-    def _until(self) -> float | None:
+    def _deadline(self) -> float | None:
         """Returns the deadline for acquiring the lease, or None if the call does not wait."""
         if self._wait is None:
             return float("inf")
@@ -105,13 +106,13 @@ class _BaseLease:
         """
         return decision.allowed and decision.token == self.token
 
-    def _hold(self, sent_at: float) -> None:
-        # The lease was granted after `sent_at`, so it ends after this.
-        self._held_until = sent_at + WORKING * self._ttl
+    def _extend(self, sent_at: float) -> None:
+        # The server granted the lease after `sent_at`, so it expires there later than here.
+        self._held_until = sent_at + LOST_AFTER * self._ttl
 
-    def _next(self, renewed: bool) -> float:
-        """Returns the seconds until the next renewal: a third of the ttl, or less if the last one
-        failed.
+    def _pause(self, renewed: bool) -> float:
+        """Returns the seconds until the next renewal: a third of the ttl, or a twentieth if the
+        last renewal failed.
         """
         return self._ttl / 3 if renewed else self._ttl / 20
 
@@ -124,26 +125,26 @@ class Lease(_BaseLease):
     raises LeaseLostError at its end if the lease was lost.
     """
 
-    def __init__(self, do: Callable[[Call[Any]], Any], *terms: Any) -> None:
-        super().__init__(*terms)
-        self._do = do
+    def __init__(self, execute: Callable[[Call[Any]], Any], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._execute = execute
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def __enter__(self) -> Lease:
-        until = self._until()
+        deadline = self._deadline()
         while True:
             sent_at = self._clock()
             try:
-                decision: Decision = self._do(self._acquiring(until))
+                decision: Decision = self._execute(self._acquire_call(deadline))
             except RateLimitError:
                 raise
             except BaseException:
-                # For example a signal. The lease may have been granted nevertheless.
+                # A signal, for example. The lease may have been granted nevertheless.
                 with suppress(RateLimitError):
-                    self._do(self._releasing())
+                    self._execute(self._release_call())
                 raise
-            if self._begun(decision, sent_at):
+            if self._record_grant(decision, sent_at):
                 break
         self._thread.start()
         return self
@@ -159,27 +160,27 @@ class Lease(_BaseLease):
         # A renewal in flight must end first: after the release it would acquire the lease again.
         self._thread.join()
         with suppress(RateLimitError):  # otherwise the lease expires
-            self._do(self._releasing())
+            self._execute(self._release_call())
         if lost and kind is None:
             raise LeaseLostError(self.holder)
 
     def _renew(self) -> None:
-        pause = self._first
+        pause = self._first_pause
         while not self._done.wait(pause) and not self.lost:
             sent_at = self._clock()
             try:
-                decision: Decision = self._do(self._renewing())
+                decision: Decision = self._execute(self._renew_call())
             except RateLimitError:
-                pause = self._next(renewed=False)
+                pause = self._pause(renewed=False)
                 continue
             if not self._is_renewed(decision):
                 # The lease had expired, and another holder has or had its place.
                 self._held_until = 0.0
                 return
-            pause = self._next(renewed=True)
+            pause = self._pause(renewed=True)
             # A renewal that came too late does not count: the work may have stopped.
             if not self.lost:
-                self._hold(sent_at)
+                self._extend(sent_at)
 
 
 class AsyncLease(_BaseLease):
@@ -194,31 +195,31 @@ class AsyncLease(_BaseLease):
     # Called after every renewal, to keep other resources alive as long as the lease.
     on_renewal: Callable[[], Awaitable[object]] | None = None
 
-    def __init__(self, do: Callable[[Call[Any]], Awaitable[Any]], *terms: Any) -> None:
-        super().__init__(*terms)
-        self._do = do
+    def __init__(self, execute: Callable[[Call[Any]], Awaitable[Any]], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._execute = execute
         self._done = asyncio.Event()
         self._expired = False
 
     async def __aenter__(self) -> AsyncLease:
-        until = self._until()
+        deadline = self._deadline()
         while True:
             sent_at = self._clock()
             try:
-                decision: Decision = await self._do(self._acquiring(until))
+                decision: Decision = await self._execute(self._acquire_call(deadline))
             except asyncio.CancelledError:
                 # The lease may have been granted nevertheless.
                 with suppress(RateLimitError):
-                    await self._do(self._releasing())
+                    await self._execute(self._release_call())
                 raise
-            if self._begun(decision, sent_at):
+            if self._record_grant(decision, sent_at):
                 break
         task = asyncio.current_task()
         assert task is not None  # a coroutine runs in a task
         self._work = task
         self._loop = asyncio.get_running_loop()
         self._alarm = self._loop.call_later(self._held_until - self._clock(), self._expire)
-        self._beat = self._loop.create_task(self._renew())
+        self._renewal = self._loop.create_task(self._renew())
         return self
 
     async def __aexit__(
@@ -230,19 +231,19 @@ class AsyncLease(_BaseLease):
         self._alarm.cancel()
         self._done.set()
         # From Python 3.11 on, `uncancel` tells our cancellation from one by other code.
-        is_ours = self._expired and getattr(self._work, "uncancel", lambda: 0)() == 0
+        is_own_cancellation = self._expired and getattr(self._work, "uncancel", lambda: 0)() == 0
         try:
             # A renewal in flight must end first: after the release it would acquire the lease
             # again.
-            await self._beat
+            await self._renewal
         except asyncio.CancelledError:
             # Our own cancellation arrives here if the block ended without awaiting anything.
-            if not is_ours:
+            if not is_own_cancellation:
                 raise
         finally:
             with suppress(RateLimitError):  # otherwise the lease expires
-                await self._do(self._releasing())
-        if is_ours and (kind is None or issubclass(kind, asyncio.CancelledError)):
+                await self._execute(self._release_call())
+        if is_own_cancellation and (kind is None or issubclass(kind, asyncio.CancelledError)):
             raise LeaseLostError(self.holder) from error
 
     def _expire(self) -> None:
@@ -253,7 +254,7 @@ class AsyncLease(_BaseLease):
         self._work.cancel()
 
     async def _renew(self) -> None:
-        pause = self._first
+        pause = self._first_pause
         while not self._done.is_set():
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._done.wait(), pause)
@@ -262,11 +263,11 @@ class AsyncLease(_BaseLease):
                 return
             sent_at = self._clock()
             try:
-                decision: Decision = await self._do(self._renewing())
+                decision: Decision = await self._execute(self._renew_call())
             except RateLimitError:
-                pause = self._next(renewed=False)
+                pause = self._pause(renewed=False)
                 continue
-            pause = self._next(renewed=True)
+            pause = self._pause(renewed=True)
             if self._done.is_set() or self._expired:
                 return
             if not self._is_renewed(decision):
@@ -275,7 +276,7 @@ class AsyncLease(_BaseLease):
                 self._alarm.cancel()
                 self._expire()
                 return
-            self._hold(sent_at)
+            self._extend(sent_at)
             if self.on_renewal is not None:
                 try:
                     await asyncio.wait_for(self.on_renewal(), self._ttl / 3)

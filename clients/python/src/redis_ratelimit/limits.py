@@ -15,7 +15,7 @@ from redis_ratelimit.quantities import (
     Word,
     amount,
     duration,
-    kept,
+    keep_word,
     milliseconds,
     seconds,
 )
@@ -38,8 +38,8 @@ class Limit(ABC):
     algorithm: ClassVar[str]
     # Key of a sketch. The key of a call is then an item of the sketch.
     sketch_key: ClassVar[Key | None] = None
-    # Index of the window or period among the numbers.
-    _time: ClassVar[int] = 1
+    # Index of the window or period among the arguments.
+    _window_index: ClassVar[int] = 1
 
     _: KW_ONLY
     cost: Amount | None = None
@@ -52,14 +52,14 @@ class Limit(ABC):
     def __post_init__(self) -> None:
         if self.name is not None and not _NAME.fullmatch(self.name):
             raise ValueError(f"name must be 1 to 32 of A-Z, a-z, 0-9, _ and -, not {self.name!r}")
-        words = [self.algorithm, *self._numbers(), *self._options()]
+        words = [self.algorithm, *self._arguments(), *self._options()]
         if self.keep is not None:
-            words += ["KEEP", kept(self.keep)]
+            words += ["KEEP", keep_word(self.keep)]
         # The dataclass is frozen.
         object.__setattr__(self, "_words", tuple(words))
 
     @abstractmethod
-    def _numbers(self) -> list[Word]:
+    def _arguments(self) -> list[Word]:
         """Returns the arguments of the algorithm as words."""
 
     @property
@@ -78,28 +78,28 @@ class Limit(ABC):
 
     @property
     def label(self) -> str:
-        """Name in header fields: the limit's name, or one made of its numbers."""
+        """Name in header fields: the limit's name, or its algorithm and first two arguments."""
         if self.name is not None:
             return self.name
-        return "-".join([self.algorithm.lower(), *map(str, self._numbers()[:2])])
+        return "-".join([self.algorithm.lower(), *map(str, self._arguments()[:2])])
 
     @property
     def canonical(self) -> Key:
-        """Canonical words, the same in all packages: the key of an unnamed limit."""
-        named = [] if self.name is None else ["AS", self.name]
-        return " ".join(map(str, [self.algorithm, *self._canonical_numbers(), *named]))
+        """Canonical words, the same in all packages: the start of the keys of an unnamed limit."""
+        name = [] if self.name is None else ["AS", self.name]
+        return " ".join(map(str, [self.algorithm, *self._canonical_arguments(), *name]))
 
     @property
     def shape(self) -> tuple[Word, ...]:
         """Algorithm and window, without amounts: these identify the usage at a key."""
-        return (self.algorithm, *self._canonical_numbers()[1:])
+        return (self.algorithm, *self._canonical_arguments()[1:])
 
-    def _canonical_numbers(self) -> list[Word]:
-        numbers = self._numbers()
-        time = numbers[self._time]
+    def _canonical_arguments(self) -> list[Word]:
+        arguments = self._arguments()
+        time = arguments[self._window_index]
         if time not in _CALENDAR:
-            numbers[self._time] = milliseconds(str(time))
-        return numbers
+            arguments[self._window_index] = milliseconds(str(time))
+        return arguments
 
     def spec(self, holder: Key | None = None, item: Key | None = None) -> list[Word]:
         """Returns the words in a call. Concurrency limits need a holder, sketches an item."""
@@ -107,12 +107,12 @@ class Limit(ABC):
         return list(self._words)
 
     def definition(self) -> list[Word]:
-        """Returns the words in a policy. Raises ValueError if an option belongs to calls only."""
+        """Returns the words in a policy. Raises ValueError for options that only calls have."""
         if self.keep is not None:
             raise ValueError("keep comes with a call and is in no policy")
         return [
             self.algorithm,
-            *self._numbers(),
+            *self._arguments(),
             *self._options(),
             *(["SHADOW"] if self.shadow else []),
         ]
@@ -128,7 +128,7 @@ class Limit(ABC):
 
 @dataclass(frozen=True)
 class _Bucket(Limit):
-    _time = 2
+    _window_index = 2
 
     capacity: Amount
     refill: Amount
@@ -136,10 +136,10 @@ class _Bucket(Limit):
 
     @property
     def shape(self) -> tuple[Word, ...]:
-        # Buckets share their usage at any rate.
+        # The usage of a bucket does not depend on its rate.
         return (self.algorithm,)
 
-    def _numbers(self) -> list[Word]:
+    def _arguments(self) -> list[Word]:
         return [
             amount(self.capacity, "capacity"),
             amount(self.refill, "refill", zero=False),
@@ -158,7 +158,9 @@ class _Bucket(Limit):
 
 @dataclass(frozen=True)
 class TokenBucket(_Bucket):
-    """Token bucket: bursts of up to `capacity`, refilled by `refill` per `period` (one second)."""
+    """Token bucket: bursts of up to `capacity`, refilled by `refill` per `period`, by default one
+    second.
+    """
 
     algorithm = "TOKENBUCKET"
 
@@ -177,7 +179,7 @@ class _Window(Limit):
     limit: Amount
     window: Duration
 
-    def _numbers(self) -> list[Word]:
+    def _arguments(self) -> list[Word]:
         return [amount(self.limit, "limit"), duration(self.window, "window")]
 
     @property
@@ -205,7 +207,7 @@ class Fixed(_Window):
     offset: str | None = None
     anchor: int | None = None
 
-    def _numbers(self) -> list[Word]:
+    def _arguments(self) -> list[Word]:
         words: list[Word] = [amount(self.limit, "limit"), self._window()]
         if self.aligned:
             words.append("ALIGNED")
@@ -240,8 +242,8 @@ class Sliding(_Window):
     _: KW_ONLY
     strict: bool = False
 
-    def _numbers(self) -> list[Word]:
-        return [*super()._numbers(), *(["STRICT"] if self.strict else [])]
+    def _arguments(self) -> list[Word]:
+        return [*super()._arguments(), *(["STRICT"] if self.strict else [])]
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ class Concurrency(Limit):
     limit: Amount
     ttl: Duration
 
-    def _numbers(self) -> list[Word]:
+    def _arguments(self) -> list[Word]:
         return [amount(self.limit, "limit"), duration(self.ttl, "ttl")]
 
     @property
@@ -328,8 +330,8 @@ def _checked_key(key: object) -> Key | None:
 
 class Policy(Limit):
     """Policy: named limits stored on the server. Of several names, the first that exists applies:
-    `Policy("user:42", "plan:pro", "default")`. `key` is the key of the sketch, for a policy that is
-    a sketch. The key of a call is then the item.
+    `Policy("user:42", "plan:pro", "default")`. For a policy that is a sketch, `key` is the key of
+    the sketch, and the key of a call is the item.
     """
 
     algorithm = "POLICY"
@@ -366,7 +368,7 @@ class Policy(Limit):
         del holder
         return [*self._words, *([] if item is None else ["ITEM", item])]
 
-    def _numbers(self) -> list[Word]:
+    def _arguments(self) -> list[Word]:
         first, *others = self.names
         return [first, *(word for name in others for word in ("OR", name))]
 
@@ -402,7 +404,8 @@ class Policy(Limit):
 @dataclass(frozen=True)
 class Ban:
     """Ban of a key: after `strikes` denials within `window`, all its calls are denied for `block`.
-    With `longest`, each ban that follows soon lasts twice as long, up to `longest`.
+    With `longest`, a ban that begins within `longest` after another lasts twice as long, up to
+    `longest`.
     """
 
     strikes: int
@@ -423,7 +426,7 @@ class Ban:
         ]
 
 
-def specs(
+def spec_words(
     limits: Iterable[Limit], holder: Key | None = None, item: Key | None = None
 ) -> list[Word]:
     return [word for limit in limits for word in limit.spec(holder, item)]

@@ -62,11 +62,11 @@ CALL_TYPES = frozenset(
     for prefix in ("", "a")
 )
 
-# Upper bound of requests that wait to be settled during an outage. The charges of others recover by
-# themselves.
+# Upper bound of requests that wait to be settled during an outage. The charges of further requests
+# recover by themselves.
 _MAX_UNSETTLED = 1000
 
-_HASHED = re.compile(r"[0-9a-f]{64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass
@@ -86,27 +86,27 @@ class Reservation:
     is_streamed: bool = False
 
 
-# Reservation of the request that this task, or its parent, works on. The litellm_call_id of the
-# request cannot identify it, as the client chooses that.
+# Reservation of the request on which this task, or its parent, works. The litellm_call_id of the
+# request cannot identify it, as the client chooses that id.
 _current: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
 
 
 def caller(user: UserAPIKeyAuth) -> str:
-    """Returns the caller that LiteLLM authenticated: the hash of its key, or else the user."""
+    """Returns the caller that LiteLLM authenticated: the hash of the key, or else the user."""
     key = user.token or user.api_key
     if not key:
         return str(user.user_id or "anonymous")
     # LiteLLM hashes its own keys, but not those of an application's custom authentication.
-    return key if _HASHED.fullmatch(key) else sha256(key.encode()).hexdigest()
+    return key if _SHA256.fullmatch(key) else sha256(key.encode()).hexdigest()
 
 
 def policy_names(user: UserAPIKeyAuth) -> Sequence[str]:
     """Returns the names of policies, of which the first that exists applies: the policy in the
     metadata of the caller's key, the policy of the team, and the policy for all.
     """
-    own = (user.metadata or {}).get("ratelimit_policy")
+    key_policy = (user.metadata or {}).get("ratelimit_policy")
     team = f"llm:team:{user.team_id}" if user.team_id else None
-    return [name for name in (own, team, "llm") if name]
+    return [name for name in (key_policy, team, "llm") if name]
 
 
 class RateLimits(CustomLogger):
@@ -154,10 +154,10 @@ class RateLimits(CustomLogger):
         self, user_api_key_dict: UserAPIKeyAuth, cache: object, data: dict[str, Any], call_type: str
     ) -> None:
         """Charges the estimate, or raises an HTTPException with status 429."""
-        before, task = _current.get(), asyncio.current_task()
+        previous, task = _current.get(), asyncio.current_task()
         # A web server may run a request in the context of the previous one, so compare the tasks.
         if call_type not in CALL_TYPES or (
-            before and before.task is task and not before.is_settled
+            previous and previous.task is task and not previous.is_settled
         ):
             return
         names = self._names(user_api_key_dict)
@@ -219,7 +219,7 @@ class RateLimits(CustomLogger):
             async for chunk in response:
                 yield chunk
             return
-        # The end of the task that requested the stream is no longer the end of the request.
+        # The request ends with the stream, not with the task that requested the stream.
         reservation.is_streamed = True
         # If the client disconnects, even before the first token, the model has read the prompt.
         default = reservation.tokens.prompt
@@ -289,15 +289,16 @@ class RateLimits(CustomLogger):
             return
         reservation.is_settled = True
         tokens = reservation.tokens
-        used = next(n for n in (tokens.reported, tokens.estimated, default) if n is not None)
-        if await self._settled(reservation, used):
+        counts = (tokens.reported, tokens.estimated, default)
+        used = next(count for count in counts if count is not None)
+        if await self._try_to_settle(reservation, used):
             return
         if self._unsettled < _MAX_UNSETTLED:
             self._start(self._settle_later(reservation, used))
         else:
             log.info("%s was not settled for %d tokens", reservation.id, used)
 
-    async def _settled(self, reservation: Reservation, used: int) -> bool:
+    async def _try_to_settle(self, reservation: Reservation, used: int) -> bool:
         try:
             decision = await self._limiter.settle(
                 reservation.key,
@@ -306,7 +307,7 @@ class RateLimits(CustomLogger):
                 cost=min(used, MOST),
             )
         except NoPolicyError:
-            # No charge by any of these names is remembered.
+            # The policies were deleted, so no charge by them is left to settle.
             return True
         except SetupError:
             # The limiter has logged the error. The request itself was served.
@@ -323,11 +324,11 @@ class RateLimits(CustomLogger):
         self._unsettled += 1
         pause = 1.0
         clock = asyncio.get_running_loop().time
-        given_up = clock() + seconds(self._remembered)
+        deadline = clock() + seconds(self._remembered)
         try:
-            while clock() < given_up:
+            while clock() < deadline:
                 await asyncio.sleep(pause)
-                if await self._settled(reservation, used):
+                if await self._try_to_settle(reservation, used):
                     return
                 pause = min(pause * 2, 60.0)
         finally:
@@ -346,8 +347,7 @@ def fields(decision: Decision) -> dict[str, str]:
 
     The names are in lower case like LiteLLM's own: it would send two fields that differ by case.
     """
-    found = headers.fields(decision, name="llm")
-    return {name.lower(): value for name, value in found.items()}
+    return {name.lower(): value for name, value in headers.fields(decision, name="llm").items()}
 
 
 def _reason(decision: Decision) -> str:

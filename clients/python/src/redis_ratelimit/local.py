@@ -20,8 +20,8 @@ from redis_ratelimit.memory.rule import AFTER, ALLOWED, ceil_div
 from redis_ratelimit.quantities import Key
 from redis_ratelimit.rates import AnyLimit, limit_of
 
-# Size of the cache of buckets by limit.
-_MOST_LIMITS = 1000
+# Maximum number of limits whose `Bucket` is cached.
+_MAX_LIMITS = 1000
 
 
 class Charge(NamedTuple):
@@ -37,8 +37,8 @@ class Local:
     `share` of the limit.
 
     With a share of one divided by the number of processes, all processes together allow about as
-    much as the server. Only the server knows the limits of a policy: calls by a policy use
-    `otherwise`, or are allowed without it. Calls with a concurrency limit are allowed, as its
+    much as the server. Only the server knows the limits of a policy: `otherwise` applies in place
+    of a policy; without it, such calls are allowed. Calls with a concurrency limit are allowed, as
     leases could not be released here. At most `most` buckets are kept, the most recently used.
     """
 
@@ -58,26 +58,26 @@ class Local:
         self._otherwise = None if otherwise is None else limit_of(otherwise)
         self._most = most
         self._clock = clock
-        self._bucket = lru_cache(_MOST_LIMITS)(self._bucket_of)
+        self._bucket = lru_cache(_MAX_LIMITS)(self._bucket_of)
         self._buckets: OrderedDict[tuple[Key, str], Pool] = OrderedDict()
         # Charges of this process that may be settled, by id.
         self._ids: OrderedDict[Key, list[Charge]] = OrderedDict()
-        self.forked()
-        forks.knows(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         forks.forget(self, "_lock")
 
-    def known(self, charges: Sequence[Charge]) -> list[Charge]:
+    def decidable(self, charges: Sequence[Charge]) -> list[Charge]:
         """Returns the charges that this process can decide."""
-        found = []
+        decidable = []
         for charge in charges:
             if isinstance(charge.limit, Policy):
                 if self._otherwise is not None:
-                    found.append(charge._replace(limit=self._otherwise))
+                    decidable.append(charge._replace(limit=self._otherwise))
             elif not isinstance(charge.limit, Concurrency):
-                found.append(charge)
-        return found
+                decidable.append(charge)
+        return decidable
 
     def take(
         self,
@@ -85,24 +85,25 @@ class Local:
         *,
         upto: bool = False,
         force: bool = False,
-        look: bool = False,
+        is_peek: bool = False,
         id: Key | None = None,
     ) -> list[Decision]:
-        """Charges all limits or none. `charges` come from `known`."""
+        """Charges all limits or none. `charges` come from `decidable`."""
         with self._lock:
             if upto:
-                charges = self._that_fit(charges)
+                charges = self._fitting(charges)
             decisions = [self._decision(charge) for charge in charges]
             if upto:
-                units = [int(charge.cost) if all(decisions) else 0 for charge in charges]
+                granted = [int(charge.cost) if all(decisions) else 0 for charge in charges]
                 decisions = [
-                    replace(one, granted=n) for one, n in zip(decisions, units, strict=True)
+                    replace(one, granted=units)
+                    for one, units in zip(decisions, granted, strict=True)
                 ]
-            if look or not (force or all(decisions)):
+            if is_peek or not (force or all(decisions)):
                 return decisions
             if id is not None:
                 self._ids[id] = list(charges)
-                self._forget(self._ids)
+                self._evict(self._ids)
             for charge in charges:
                 self._add(charge, _millionths(charge.cost, ceil))
             after = [self._decision(charge._replace(cost=0)) for charge in charges]
@@ -135,13 +136,15 @@ class Local:
                 for charge in charges
             ]
 
-    def _that_fit(self, charges: Sequence[Charge]) -> list[Charge]:
-        own = [charge for charge in charges if charge.limit.cost is None]
-        free = [self._decision(charge).remaining or 0 for charge in own or charges]
-        units = floor(min([*free, *(charge.cost for charge in own or charges)]))
-        # Without a free unit, the decision is that for one unit.
+    def _fitting(self, charges: Sequence[Charge]) -> list[Charge]:
+        """Lowers the cost of a call with `upto` to the whole units that all limits allow."""
+        adjustable = [charge for charge in charges if charge.limit.cost is None]
+        free = [self._decision(charge).remaining or 0 for charge in adjustable or charges]
+        units = floor(min([*free, *(charge.cost for charge in adjustable or charges)]))
+        # Without a free unit, decide as for a cost of one unit.
         return [
-            charge._replace(cost=max(units, 1)) if charge in own else charge for charge in charges
+            charge._replace(cost=max(units, 1)) if charge in adjustable else charge
+            for charge in charges
         ]
 
     def _decision(self, charge: Charge) -> Decision:
@@ -164,19 +167,19 @@ class Local:
             bucket.charge(pool, now, units)
         else:
             bucket.give_back(pool, now, -units)
-        self._buckets[_name(charge)] = pool
-        self._buckets.move_to_end(_name(charge))
-        self._forget(self._buckets)
+        self._buckets[_bucket_key(charge)] = pool
+        self._buckets.move_to_end(_bucket_key(charge))
+        self._evict(self._buckets)
 
-    def _forget(self, remembered: OrderedDict[Any, Any]) -> None:
-        while len(remembered) > self._most:
-            remembered.popitem(last=False)
+    def _evict(self, entries: OrderedDict[Any, Any]) -> None:
+        while len(entries) > self._most:
+            entries.popitem(last=False)
 
     def _pool(self, charge: Charge) -> Pool:
-        pool = self._buckets.get(_name(charge))
+        pool = self._buckets.get(_bucket_key(charge))
         if pool is None:
             return Pool()
-        self._buckets.move_to_end(_name(charge))
+        self._buckets.move_to_end(_bucket_key(charge))
         return pool
 
     def _bucket_of(self, limit: Limit) -> Bucket:
@@ -190,11 +193,11 @@ class Local:
         return round(self._clock() * UNIT)
 
 
-def _name(charge: Charge) -> tuple[Key, str]:
+def _bucket_key(charge: Charge) -> tuple[Key, str]:
     limit = charge.limit
-    return charge.key, limit.name or " ".join(map(str, [limit.algorithm, *limit._numbers()]))
+    return charge.key, limit.name or " ".join(map(str, [limit.algorithm, *limit._arguments()]))
 
 
-def _millionths(units: float, rounded: Callable[[Fraction], int]) -> int:
-    """Returns units in millionths, as the server counts them, of a float's shortest decimal."""
-    return rounded(Fraction(repr(float(units))) * UNIT)
+def _millionths(units: float, round_to_int: Callable[[Fraction], int]) -> int:
+    """Returns the shortest decimal form of `units` in millionths, as the server counts."""
+    return round_to_int(Fraction(repr(float(units))) * UNIT)

@@ -41,7 +41,7 @@ def pending(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Pendin
     """Decorates a coroutine function whose result is a condition."""
 
     @wraps(function)
-    def called(*args: P.args, **named: P.kwargs) -> Pending[T]:
-        return Pending(function(*args, **named))
+    def called(*args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+        return Pending(function(*args, **kwargs))
 
     return called

@@ -16,7 +16,8 @@ from redis_ratelimit.quantities import Amount, Duration, Key, Word, amount, dura
 class PolicyState:
     """State of a policy on the server."""
 
-    # Microsecond at which this version was set. It increases with each set.
+    # Version: the microsecond since 1970 at which the policy was set, which increases with each
+    # set.
     version: int
     # Time at which this version was set, in milliseconds since 1970.
     set_at: int
@@ -51,8 +52,9 @@ class Scale:
 
 
 class PolicyCalls:
-    """Builder of the policy commands. In a cluster any primary accepts them. A policy goes to the
-    primary of a key with its name, so that NX and VERSION always compare with the same primary.
+    """Builder of the policy commands. In a cluster any primary accepts them. They are sent to the
+    primary of a key with the policy's name, so that NX and VERSION always compare with the same
+    primary.
     """
 
     def set(
@@ -74,13 +76,13 @@ class PolicyCalls:
         words += [word for limit in limits for word in limit.definition()]
         if ban is not None:
             words += ban.words()
-        return Call(name, words, int, repeatable=0, insists=True)
+        return Call(name, words, int, resendable_for=0, bypasses_breaker=True)
 
     def scale(self, name: Key, factor: Amount, time: Duration | None) -> Call[Scale]:
         words: list[Word] = ["RL.POLICYSCALE", name, amount(factor, "factor")]
         if time is not None:
             words += ["FOR", duration(time, "duration")]
-        return Call(name, words, _scale, insists=True)
+        return Call(name, words, _scale, bypasses_breaker=True)
 
     def multiply(
         self,
@@ -113,10 +115,10 @@ class PolicyCalls:
         if time is not None:
             words += ["FOR", duration(time, "duration")]
         # Not idempotent: a second delivery would be a second step.
-        return Call(name, words, _scale, repeatable=0, insists=True)
+        return Call(name, words, _scale, resendable_for=0, bypasses_breaker=True)
 
     def get(self, name: Key) -> Call[PolicyState | None]:
-        return Call(name, ["RL.POLICYGET", name], _state, insists=True)
+        return Call(name, ["RL.POLICYGET", name], _state, bypasses_breaker=True)
 
     def list(self, match: str | None) -> Call[Sequence[PolicyLine]]:
         words: list[Word] = ["RL.POLICYLIST", *(["MATCH", match] if match is not None else [])]
@@ -124,14 +126,20 @@ class PolicyCalls:
             match or "",
             words,
             lambda reply: [_line(*line) for line in reply],
-            insists=True,
+            bypasses_breaker=True,
         )
 
     def delete(self, names: Sequence[Key], version: int | None) -> Call[int]:
         if not names or (version is not None and len(names) > 1):
             raise ValueError("policies are deleted by their names, or one by its name and version")
-        over: list[Word] = [] if version is None else ["VERSION", str(version)]
-        return Call(names[0], ["RL.POLICYDEL", *names, *over], int, repeatable=0, insists=True)
+        condition: list[Word] = [] if version is None else ["VERSION", str(version)]
+        return Call(
+            names[0],
+            ["RL.POLICYDEL", *names, *condition],
+            int,
+            resendable_for=0,
+            bypasses_breaker=True,
+        )
 
 
 def _scale(reply: Any) -> Scale:
@@ -145,14 +153,14 @@ def _line(name: Any, version: int, specs: Any, scale: Any, scale_ms: int) -> Pol
 def _state(reply: Any) -> PolicyState | None:
     if reply is None:
         return None
-    facts = _map(reply)
+    fields = _map(reply)
     return PolicyState(
-        facts["version"],
-        facts["set_at"],
-        float(facts["scale"]),
-        facts["scale_ms"],
-        text(facts["specs"]),
-        _map(facts["counts"]),
+        fields["version"],
+        fields["set_at"],
+        float(fields["scale"]),
+        fields["scale_ms"],
+        text(fields["specs"]),
+        _map(fields["counts"]),
     )
 
 

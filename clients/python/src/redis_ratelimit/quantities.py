@@ -87,7 +87,7 @@ def _exact(value: Duration, description: str) -> Decimal:
     return exact.quantize(_UNITS["us"], ROUND_CEILING)
 
 
-def kept(value: Amount | str) -> str:
+def keep_word(value: Amount | str) -> str:
     if isinstance(value, str):
         if not value.endswith("%"):
             raise ValueError(f"keep must be an amount or a share such as '20%', not {value!r}")

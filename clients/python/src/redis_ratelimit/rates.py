@@ -1,4 +1,4 @@
-"""Limits as an application gives them: as objects, or as rates such as "100/minute"."""
+"""Limits in the arguments of an application: objects, or rates such as "100/minute"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redis_ratelimit.quantities import Key
 # A limit, or a rate such as "100/minute", which is a `Fixed`.
 AnyLimit: TypeAlias = Limit | str
 
-RIGHT_FORM = "Fixed(100, '1m'), Policy('api') or '100/minute'"
+EXAMPLES = "Fixed(100, '1m'), Policy('api') or '100/minute'"
 
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "second"), 1),
@@ -27,7 +27,7 @@ _RATE = re.compile(
 )
 
 
-def _units(text: str) -> int | None:
+def _seconds_of(text: str) -> int | None:
     """Returns the seconds of a unit of time, in the singular or the plural."""
     word = text.lower()
     return _SECONDS.get(word) or _SECONDS.get(word.removesuffix("s"))
@@ -35,9 +35,9 @@ def _units(text: str) -> int | None:
 
 @lru_cache(maxsize=1024)
 def rate(text: str) -> Fixed:
-    """Returns the limit that a rate means. ValueError if the text is none."""
+    """Parses a rate. Raises ValueError if the text is not a rate."""
     match = _RATE.fullmatch(text)
-    seconds = _units(match[3]) if match else None
+    seconds = _seconds_of(match[3]) if match else None
     if match is None or seconds is None:
         raise ValueError(
             f"a rate is an amount and a time, such as '100/minute' or '5 per 15 minutes', not "
@@ -57,7 +57,9 @@ def is_rate(text: str) -> bool:
 
 
 def limit_of(value: object) -> Limit:
-    """Returns the limit that was given. TypeError, or ValueError, names the right form."""
+    """Returns a limit itself, or parses a rate. Raises TypeError for another value, and ValueError
+    for text that is not a rate.
+    """
     if isinstance(value, Limit):
         return value
     if isinstance(value, str):
@@ -67,11 +69,11 @@ def limit_of(value: object) -> Limit:
             "several limits of one key are arguments of their own, not a list: "
             f"take(key, Fixed(100, '1m'), Fixed(1000, '1d')), not {value!r}"
         )
-    raise TypeError(f"a limit is needed, such as {RIGHT_FORM}, not {value!r}")
+    raise TypeError(f"a limit is needed, such as {EXAMPLES}, not {value!r}")
 
 
 def limits_of(values: tuple[AnyLimit, ...]) -> tuple[Limit, ...]:
-    """Returns the limits that were given."""
+    """Returns the limits, with rates parsed."""
     for value in values:
         if not isinstance(value, Limit):
             return tuple(map(limit_of, values))
@@ -79,14 +81,14 @@ def limits_of(values: tuple[AnyLimit, ...]) -> tuple[Limit, ...]:
 
 
 def by_key(values: Mapping[Key, AnyLimit]) -> dict[Key, Limit]:
-    """Returns the limits that were given by their keys."""
+    """Returns the limits by their keys, with rates parsed."""
     if not isinstance(values, Mapping):
         raise TypeError(f"limits by their keys are needed, as in {{key: limit}}, not {values!r}")
     return {key: limit_of(limit) for key, limit in values.items()}
 
 
 def listed(value: object) -> tuple[Limit, ...]:
-    """Returns the limits of an argument that is one of them, or a sequence."""
+    """Returns the limits of an argument that is a limit, a rate, or an iterable of these."""
     if isinstance(value, (Limit, str)):
         return (limit_of(value),)
     if isinstance(value, Iterable):

@@ -20,6 +20,8 @@ from redis_ratelimit.errors import (
 
 
 class Cause(Enum):
+    """Cause of an error reply."""
+
     # The server cannot decide at the moment: `on_outage` decides.
     OUTAGE = "outage"
     # The call is malformed.
@@ -32,7 +34,7 @@ class Cause(Enum):
 
 class _Row(NamedTuple):
     # Prefix of the reply.
-    begins: str
+    prefix: str
     cause: Cause
     # Advice in the error message.
     remedy: str = ""
@@ -112,7 +114,7 @@ _TABLE = (
     _Row("ERR there are ", Cause.FULL),
 )
 
-# Errors of a call that may pass without its idempotency key, which needs room in the key.
+# Errors for lack of room that a call without an idempotency key may not have.
 _FULL_OF_IDS = re.compile(r"OOM |ERR the key has \d+ entries, as many as ratelimit\.max-ids ")
 
 # Error code at the start of a reply. AUTH, DB and SELECT begin messages instead.
@@ -135,9 +137,9 @@ _CODES = {
 }
 
 
-def reply_of(error: BaseException, refused: type[Exception]) -> str | None:
+def reply_of(error: BaseException, response_error: type[Exception]) -> str | None:
     """Returns the server's error reply as it was sent, or None for an error of the connection.
-    `refused` is the library's ResponseError.
+    `response_error` is the library's ResponseError.
     """
     text = str(error)
     if text.startswith("max number of clients"):
@@ -148,7 +150,7 @@ def reply_of(error: BaseException, refused: type[Exception]) -> str | None:
             return f"NOAUTH {text}"
         if text.startswith(("AUTH ", "Client sent AUTH", "invalid password")):
             return f"ERR {text}"
-    elif name != "BusyLoadingError" and not isinstance(error, refused):
+    elif name != "BusyLoadingError" and not isinstance(error, response_error):
         return None
     code = getattr(error, "status_code", None) or _CODES.get(name)
     if code is not None:
@@ -158,7 +160,7 @@ def reply_of(error: BaseException, refused: type[Exception]) -> str | None:
 
 def _row(reply: str) -> _Row:
     for row in _TABLE:
-        if reply.startswith(row.begins):
+        if reply.startswith(row.prefix):
             return row
     # The module's errors about malformed calls begin with ERR. Other codes are unknown.
     return _Row("", Cause.CALLER if reply.startswith("ERR ") else Cause.OPERATOR)
@@ -168,10 +170,10 @@ def cause_of(reply: str) -> Cause:
     return _row(reply).cause
 
 
-def explained(reply: str) -> RateLimitError:
+def to_exception(reply: str) -> RateLimitError:
     """Returns an error reply as an exception of this package, with its remedy."""
     row = _row(reply)
-    # This error repeats the entire command, which does not help.
+    # "unknown command" repeats the entire command, which does not help.
     text = "" if row.remedy == _MODULE else reply.removeprefix("ERR ").rstrip(".")
     message = ": ".join(filter(None, (text, row.remedy)))
     if row.cause is Cause.OPERATOR:

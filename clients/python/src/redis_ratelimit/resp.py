@@ -24,7 +24,7 @@ class _PartialError(Exception):
     """Incomplete reply."""
 
 
-def packed(words: Sequence[Word]) -> bytes:
+def encode_command(words: Sequence[Word]) -> bytes:
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         raw = word.encode() if isinstance(word, str) else word
@@ -38,71 +38,72 @@ class Replies:
     """Incremental decoder of replies."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._incomplete = b""
 
-    def of(self, data: bytes) -> Iterator[Any]:
-        """Yields the replies that are complete with `data`. An error reply is yielded as a
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Adds input, and yields the replies that are complete. An error reply is yielded as a
         RefusedError, not raised.
         """
-        if self._rest:
-            data = self._rest + data
-        at, size = 0, len(data)
+        if self._incomplete:
+            data = self._incomplete + data
+        offset, size = 0, len(data)
         try:
-            while at < size:
-                value, at = _value(data, at)
+            while offset < size:
+                value, offset = _value(data, offset)
                 yield value
         except _PartialError:
             pass
         finally:
-            self._rest = data[at:]
+            self._incomplete = data[offset:]
 
 
-def _value(data: bytes, at: int) -> tuple[Any, int]:  # noqa: PLR0911  one return for each type
-    end = data.find(b"\r\n", at)
+def _value(data: bytes, offset: int) -> tuple[Any, int]:  # noqa: PLR0911  one return for each type
+    """Decodes the value at an offset. Returns the value and the offset of its end."""
+    end = data.find(b"\r\n", offset)
     if end < 0:
         raise _PartialError
-    sign, line = data[at : at + 1], data[at + 1 : end]
-    at = end + 2
+    sign, line = data[offset : offset + 1], data[offset + 1 : end]
+    offset = end + 2
     if sign == b":":
-        return int(line), at
+        return int(line), offset
     if sign in b"*~>":
         values: list[Any] = Push() if sign == b">" else []
         for _ in range(int(line)):
-            value, at = _value(data, at)
+            value, offset = _value(data, offset)
             values.append(value)
-        return (None if line == b"-1" else values), at
+        return (None if line == b"-1" else values), offset
     if sign in b"$=!":
         size = int(line)
         if size < 0:
-            return None, at
-        if len(data) < at + size + 2:
+            return None, offset
+        if len(data) < offset + size + 2:
             raise _PartialError
-        raw = data[at : at + size]
-        at += size + 2
+        raw = data[offset : offset + size]
+        offset += size + 2
         if sign == b"!":
-            return RefusedError(raw.decode(errors="backslashreplace")), at
-        return (raw[4:] if sign == b"=" else raw), at
+            return RefusedError(raw.decode(errors="backslashreplace")), offset
+        return (raw[4:] if sign == b"=" else raw), offset
     if sign == b"+":
-        return line, at
+        return line, offset
     if sign == b"-":
-        return RefusedError(line.decode(errors="backslashreplace")), at
-    return _resp3_value(sign, line, data, at)
+        return RefusedError(line.decode(errors="backslashreplace")), offset
+    return _resp3_value(sign, line, data, offset)
 
 
-def _resp3_value(sign: bytes, line: bytes, data: bytes, at: int) -> tuple[Any, int]:
+def _resp3_value(sign: bytes, line: bytes, data: bytes, offset: int) -> tuple[Any, int]:
     if sign in b"%|":
-        found = {}
+        entries = {}
         for _ in range(int(line)):
-            name, at = _value(data, at)
-            found[name], at = _value(data, at)
-        # An attribute precedes the value that it describes.
-        return (found, at) if sign == b"%" else _value(data, at)
+            name, offset = _value(data, offset)
+            entries[name], offset = _value(data, offset)
+        # An attribute (`|`) precedes the value that it describes.
+        return (entries, offset) if sign == b"%" else _value(data, offset)
     if sign == b"_":
-        return None, at
+        return None, offset
     if sign == b"#":
-        return line == b"t", at
+        return line == b"t", offset
     if sign == b",":
-        return float(line), at
+        return float(line), offset
     if sign == b"(":
-        return int(line), at
+        return int(line), offset
     raise BrokenReplyError(f"no reply begins with {sign!r}")

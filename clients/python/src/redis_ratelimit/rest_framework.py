@@ -39,8 +39,8 @@ class _Addressed(throttling.BaseThrottle):
 
 def _client(throttle: Any, request: Any) -> str | None:
     ident = str(throttling.BaseThrottle.get_ident(throttle, request) or "")
-    found = [one for one in map(network, ident.split(",")) if one]
-    return ",".join(found) or client(request.META.get("REMOTE_ADDR"))
+    names = filter(None, map(network, ident.split(",")))
+    return ",".join(names) or client(request.META.get("REMOTE_ADDR"))
 
 
 class Throttle(_Addressed):
@@ -49,8 +49,8 @@ class Throttle(_Addressed):
         class Searches(Throttle):
             limit = limiter.limit("search", TokenBucket(20, 1, "1s"))
 
-    `key` is whose limit a request has, by default the user's. None: by the client's address.
-    UNLIMITED: it has no limit.
+    `key` returns the caller of a request, by default the user. None and an empty key stand for the
+    client's address, and UNLIMITED for no limit.
     """
 
     limit: Bound
@@ -68,10 +68,10 @@ class Throttle(_Addressed):
             self.decision = None
             return True
         if key is None or key in {"", b""}:
-            found = self.limit.key_of_client(_client(self, request))
+            key = self.limit.key_of_client(_client(self, request))
         else:
-            found = self.limit.key_of(key)
-        self.decision = self.limit._take(found, {})
+            key = self.limit.key_of(key)
+        self.decision = self.limit._take(key, {})
         return self.decision.allowed
 
     def wait(self) -> float | None:
@@ -124,8 +124,8 @@ class ScopedRateThrottle(_ByRate, throttling.ScopedRateThrottle):
 
 
 def _limiter() -> Limiter:
-    found = getattr(settings, "RATELIMIT_LIMITER", None)
-    found = import_string(found) if isinstance(found, str) else found
-    if not isinstance(found, Limiter):
+    limiter = getattr(settings, "RATELIMIT_LIMITER", None)
+    limiter = import_string(limiter) if isinstance(limiter, str) else limiter
+    if not isinstance(limiter, Limiter):
         raise ImproperlyConfigured("RATELIMIT_LIMITER is to be a redis_ratelimit.Limiter")
-    return found
+    return limiter

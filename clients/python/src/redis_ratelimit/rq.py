@@ -1,8 +1,7 @@
 """Limits for RQ's jobs across all workers: `@ratelimit(limiter.limit("mails", Fixed(100, "1m")))`.
 
 A job over its limit is rescheduled for the time when it can pass, which needs a worker with a
-scheduler:
-`rq worker --with-scheduler`.
+scheduler: `rq worker --with-scheduler`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 Job = TypeVar("Job", bound=Callable[..., Any])
 
 # Number of retries of a job, practically without a bound.
-MOST = 10**9
+MAX_RETRIES = 10**9
 
 
 def ratelimit(
@@ -44,15 +43,15 @@ def ratelimit(
 
     def limited(job: Job) -> Job:
         @wraps(job)
-        def run(*args: Any, **named: Any) -> Any:
-            caller = key(*args, **named) if callable(key) else key
+        def run(*args: Any, **kwargs: Any) -> Any:
+            caller = key(*args, **kwargs) if callable(key) else key
             decision = limit.take(caller, **options)
             if decision.allowed:
-                return job(*args, **named)
+                return job(*args, **kwargs)
             wait = decision.wait
             if wait is None or get_current_job() is None:
                 raise DeniedError(decision)
-            return Retry(MOST, interval=max(ceil(wait), 1))
+            return Retry(MAX_RETRIES, interval=max(ceil(wait), 1))
 
         return run  # type: ignore[return-value]
 

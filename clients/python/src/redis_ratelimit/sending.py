@@ -37,9 +37,9 @@ class _Node:
         self.refusing = Notice("Redis refuses calls", "Redis refuses no more calls", pause, clock)
 
     @property
-    def failed(self) -> bool:
+    def has_failures(self) -> bool:
         """`True` if a successful call has to reset any state."""
-        return self.breaker.failures > 0 or self.away.begun or self.refusing.begun
+        return self.breaker.failures > 0 or self.away.has_begun or self.refusing.has_begun
 
 
 class Sending:
@@ -47,7 +47,7 @@ class Sending:
 
     `resends` is the number of times that a call is resent after its reply was lost. After
     `failures` consecutive calls without a reply, no call is sent for `pause` seconds; each node of
-    a cluster counts by itself.
+    a cluster is counted separately.
     """
 
     def __init__(
@@ -67,144 +67,146 @@ class Sending:
         self._clock = clock
         self._nodes: defaultdict[str, _Node] = defaultdict(lambda: _Node(failures, pause, clock))
         self._complaint = Complaint(clock)
-        self._refused: type[Exception] = exceptions.ResponseError
+        self._response_error: type[Exception] = exceptions.ResponseError
         # Error of the library for words that it cannot encode. Nothing was sent.
-        self._unsendable: type[Exception] = exceptions.DataError
+        self._encoding_error: type[Exception] = exceptions.DataError
         # RedisError or ValkeyError, depending on the library.
         base = exceptions.ConnectionError.__mro__[1]
-        self._of_clusters = tuple(
+        self._cluster_errors = tuple(
             getattr(exceptions, name)
             for name in ("RedisClusterException", "ValkeyClusterException")
             if hasattr(exceptions, name)
         )
-        self._errors = (RefusedError, base, *self._of_clusters, OSError, asyncio.TimeoutError)
+        self._errors = (RefusedError, base, *self._cluster_errors, OSError, asyncio.TimeoutError)
 
-    def steps(self, call: Call[T], name: str, place: str) -> Generator[Call[T], Any, T]:
-        """Yields the calls to send, and receives their replies or errors. Returns, or raises, the
-        result of the call. `name` is the name of the node in a cluster, otherwise "", and `place`
-        the address that the limiter was configured with.
+    def steps(self, call: Call[T], node_name: str, address: str) -> Generator[Call[T], Any, T]:
+        """Yields the calls to send, and receives their replies or errors. Returns the result of the
+        call, or raises its error. `node_name` is "" outside of a cluster, and `address` the address
+        with which the limiter was configured.
         """
-        node = self._nodes[name]
+        node = self._nodes[node_name]
         breaker = node.breaker
         began = self._clock()
         resends = self._resends
-        sending = call
-        full: FullError | None = None
+        attempt = call
+        full_error: FullError | None = None
         while True:
             sent_at = self._clock()
-            if not (breaker.allows() or call.insists):
-                why_not = f"{name or place} was not asked: it failed a moment ago"
-                return _without(call, UnavailableError(why_not))
+            if not (breaker.allows() or call.bypasses_breaker):
+                why_not = f"{node_name or address} was not asked: it failed a moment ago"
+                return _fallback(call, UnavailableError(why_not))
             try:
-                reply = yield sending
-            except self._unsendable as error:
+                reply = yield attempt
+            except self._encoding_error as error:
                 raise CallError(str(error)) from error
             except self._errors as error:
                 text = self._error_text(error)
                 if text is not None:
-                    self._answered(node)
+                    self._record_answer(node)
                     # A server that became a replica has charged nothing: resend to the new primary.
                     if text.startswith("READONLY ") and resends > 0:
                         resends -= 1
                         continue
-                    why = replies.explained(text)
+                    why = replies.to_exception(text)
                     why.__cause__ = error
-                    alternative = self._alternative(sending, text, why)
+                    alternative = self._alternative(attempt, text, why)
                     if alternative is not None:
-                        sending, full = alternative, why if isinstance(why, FullError) else None
+                        attempt, full_error = (
+                            alternative,
+                            why if isinstance(why, FullError) else None,
+                        )
                         continue
-                    if isinstance(why, CallError) and full is not None:
-                        # It was only rejected because it was resent without its id: report the
-                        # first error.
-                        why = full
-                    return self._refusal(call, text, why, node, name or place)
-                # After a long wait, this failure does not count as consecutive.
-                if call.until is not None and self._clock() - sent_at >= breaker.pause:
+                    if isinstance(why, CallError) and full_error is not None:
+                        # Only the call without an id is malformed: report the first error.
+                        why = full_error
+                    return self._refusal(call, text, why, node, node_name or address)
+                # A failure after a long wait does not count as consecutive.
+                if call.deadline is not None and self._clock() - sent_at >= breaker.pause:
                     resends = self._resends
                     breaker.succeeded()
-                if resends == 0 or self._clock() - began >= sending.repeatable:
+                if resends == 0 or self._clock() - began >= attempt.resendable_for:
                     breaker.failed(sent_at)
-                    message = f"{name or place}: {_named(error)}"
+                    message = f"{node_name or address}: {_describe(error)}"
                     node.away.failed(message)
                     unavailable = UnavailableError(message)
                     unavailable.__cause__ = error
-                    return _without(call, unavailable)
+                    return _fallback(call, unavailable)
                 resends -= 1
             else:
-                if node.failed:
-                    self._answered(node)
+                if node.has_failures:
+                    self._record_answer(node)
                     node.refusing.succeeded()
-                return sending.read(reply)
+                return attempt.decode(reply)
 
     def _alternative(self, call: Call[T], text: str, why: RateLimitError) -> Call[T] | None:
-        """Returns the call to send in place of a rejected one: with an id, or without one."""
+        """Returns the same call with an id, or without its id, if that may not be rejected."""
         if isinstance(why, FullError) and replies.may_pass_without_id(text):
-            if call.unnamed is not None:
-                self._complaint.of(text, call.key, why)
-            return call.unnamed
-        if isinstance(why, CallError) and call.named and str(why).startswith(NEEDS_ID):
-            return call.named()
+            if call.without_id is not None:
+                self._complaint.log_reply(text, call.key, why)
+            return call.without_id
+        if isinstance(why, CallError) and call.with_id and str(why).startswith(NEEDS_ID):
+            return call.with_id()
         return None
 
-    def _answered(self, node: _Node) -> None:
+    def _record_answer(self, node: _Node) -> None:
         node.breaker.succeeded()
         node.away.succeeded()
-        # Before any node of the cluster was known, failures counted for "".
+        # While no node of the cluster was known, failures were counted for the name "".
         self._nodes[""].away.succeeded()
 
     def _error_text(self, error: BaseException) -> str | None:
-        """Returns the server's error reply. None: there was none, so the outcome of the call is
-        unknown, or the call has to be sent to another node.
+        """Returns the server's error reply. None if there was none, so that the outcome of the call
+        is unknown, or if the call has to be sent to another node.
         """
-        if self.is_sent_away(error):
+        if self.is_from_former_primary(error):
             return None
         if isinstance(error, RefusedError):
             return str(error)
-        found: BaseException | None = error
+        cause: BaseException | None = error
         # A client that reaches no node of its cluster chains the cause.
-        while isinstance(found, self._of_clusters):
-            found = found.__cause__ or found.__context__
-        reply = None if found is None else replies.reply_of(found, self._refused)
-        if reply is None or found is error:
+        while isinstance(cause, self._cluster_errors):
+            cause = cause.__cause__ or cause.__context__
+        reply = None if cause is None else replies.reply_of(cause, self._response_error)
+        if reply is None or cause is error:
             return reply
         return reply if replies.cause_of(reply) is replies.Cause.OPERATOR else None
 
-    def is_sent_away(self, error: BaseException) -> bool:
-        """Returns `True` if the call was blocked at a server that is no longer the primary, which
-        unblocks all its clients.
-        """
-        return isinstance(error, (RefusedError, self._refused)) and str(error).startswith(
+    def is_from_former_primary(self, error: BaseException) -> bool:
+        """Returns `True` if the error ended a blocked call because its server became a replica."""
+        return isinstance(error, (RefusedError, self._response_error)) and str(error).startswith(
             "UNBLOCKED force"
         )
 
-    def may_be_elsewhere(self, error: Exception) -> bool:
-        """Returns `True` if another node of the cluster may have the key now."""
+    def may_have_moved(self, error: Exception) -> bool:
+        """Returns `True` if another node of the cluster may have the key of the call."""
         if not isinstance(error, self._errors):
             return False
         text = self._error_text(error)
         return text is None or text.startswith(("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "))
 
-    def _refusal(self, call: Call[T], text: str, why: RateLimitError, node: _Node, place: str) -> T:
+    def _refusal(
+        self, call: Call[T], text: str, why: RateLimitError, node: _Node, address: str
+    ) -> T:
         """Returns or raises the result of a call that the server answered with an error."""
         if isinstance(why, UnavailableError):
-            node.refusing.failed(f"{place}: {why}")
-            return _without(call, why)
+            node.refusing.failed(f"{address}: {why}")
+            return _fallback(call, why)
         if isinstance(why, SetupError):
-            self._complaint.of(text, call.key, why)
+            self._complaint.log_reply(text, call.key, why)
             if self._setup_errors == "outage":
-                return _without(call, why)
+                return _fallback(call, why)
         elif isinstance(why, FullError):
-            self._complaint.of(text, call.key, why)
-            return _without(call, why)
+            self._complaint.log_reply(text, call.key, why)
+            return _fallback(call, why)
         raise why
 
 
-def _named(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Returns the class and text of an error; the `repr` of redis-py 8 lacks the text."""
     return f"{type(error).__name__}: {error}"
 
 
-def _without(call: Call[T], error: Undecided) -> T:
-    if call.without is None:
+def _fallback(call: Call[T], error: Undecided) -> T:
+    if call.fallback is None:
         raise error
-    return call.without(error)
+    return call.fallback(error)

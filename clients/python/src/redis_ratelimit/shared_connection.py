@@ -11,21 +11,23 @@ from typing import Any
 
 from redis_ratelimit.clients import enable_keepalive, still_connecting
 from redis_ratelimit.quantities import Word
-from redis_ratelimit.resp import BrokenReplyError, Push, RefusedError, Replies, packed
+from redis_ratelimit.resp import BrokenReplyError, Push, RefusedError, Replies, encode_command
 
-# Number of steps in which a timeout is counted.
-STEPS = 10
+# Number of steps into which a timeout is divided.
+TIMEOUT_STEPS = 10
 
 
 class Timeouts:
-    """Timeouts of calls, counted in steps. A step in which the process was busy counts as one,
-    however long it took, so that replies that arrived meanwhile are read first.
+    """Timeouts of calls, counted in steps. A step in which the process was too busy to end it in
+    time does not count, so that replies that arrived meanwhile are read first.
     """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._step = timeout / STEPS
-        self._now = 0
+        self._step = timeout / TIMEOUT_STEPS
+        # Number of steps that have passed.
+        self._steps = 0
+        # Step of the timeout, future and callback of each call, in the order of the timeouts.
         self._watched: deque[tuple[int, asyncio.Future[Any], Callable[[], None]]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._next_tick = 0.0
@@ -34,50 +36,49 @@ class Timeouts:
         self,
         future: asyncio.Future[Any],
         loop: asyncio.AbstractEventLoop,
-        over: Callable[[], None],
+        on_timeout: Callable[[], None],
     ) -> None:
-        """Calls `over` if the future is not done in time."""
+        """Calls `on_timeout` if the future is not done in time."""
         if self._loop is not loop:
             self._watched.clear()
             self._loop = None
         if self._loop is None:
             self._loop = loop
-            self._wait(loop)
-        self._watched.append((self._now + STEPS + 1, future, over))
+            self._schedule_tick(loop)
+        self._watched.append((self._steps + TIMEOUT_STEPS + 1, future, on_timeout))
 
-    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule_tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._next_tick = loop.time() + self._step
         loop.call_at(self._next_tick, self._tick, loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not loop:
             return
-        if (
-            loop.time() < self._next_tick + self._step
-        ):  # otherwise read the replies that arrived first
-            self._now += 1
+        is_in_time = loop.time() < self._next_tick + self._step
+        if is_in_time:
+            self._steps += 1
         watched = self._watched
-        while watched and (watched[0][1].done() or watched[0][0] <= self._now):
-            _, future, over = watched.popleft()
+        while watched and (watched[0][1].done() or watched[0][0] <= self._steps):
+            _, future, on_timeout = watched.popleft()
             if not future.done():
-                over()
+                on_timeout()
         if watched:
-            self._wait(loop)
+            self._schedule_tick(loop)
         else:
             self._loop = None
 
-    async def within(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Awaits the work of a client library, and raises TimeoutError if it takes too long."""
+    async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Awaits a coroutine of a client library. Raises TimeoutError if it takes too long."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
         timed_out = False
 
-        def over() -> None:
+        def on_timeout() -> None:
             nonlocal timed_out
             timed_out = True
             task.cancel()
 
-        self.watch(task, loop, over)
+        self.watch(task, loop, on_timeout)
         try:
             return await task
         except asyncio.CancelledError:
@@ -90,12 +91,12 @@ class Timeouts:
 class _Connection(asyncio.Protocol):
     """Protocol of one established connection."""
 
-    def __init__(self, owner: SharedConnection, made: Any) -> None:
+    def __init__(self, owner: SharedConnection, client_connection: Any) -> None:
         self._owner = owner
-        self._made = made
+        self._client_connection = client_connection
         self._replies = Replies()
-        self.transport: asyncio.Transport = made._writer.transport
-        self._before = self.transport.get_protocol()
+        self.transport: asyncio.Transport = client_connection._writer.transport
+        self._former_protocol = self.transport.get_protocol()
         self.in_flight: deque[asyncio.Future[Any]] = deque()
         # Number of chunks received.
         self.chunks = 0
@@ -104,9 +105,9 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.chunks += 1
         try:
-            for reply in self._replies.of(data):
+            for reply in self._replies.feed(data):
                 if isinstance(reply, Push):
-                    self._owner.pushed(reply)
+                    self._owner.on_push(reply)
                     continue
                 future = self.in_flight.popleft()
                 if future.done():  # the caller has given up
@@ -123,13 +124,13 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         with suppress(Exception):
-            self._before.connection_lost(error)
+            self._former_protocol.connection_lost(error)
         why = "the server closed the connection" if error is None else str(error)
         self._owner.lose(self, ConnectionError(why))
 
     def close(self) -> Coroutine[Any, Any, None]:
         self.transport.close()
-        closing: Coroutine[Any, Any, None] = self._made.disconnect(nowait=True)
+        closing: Coroutine[Any, Any, None] = self._client_connection.disconnect(nowait=True)
         return closing
 
 
@@ -137,9 +138,10 @@ class SharedConnection:
     """Pipelined connection that reconnects by itself.
 
     `make` creates a connection of redis-py or valkey-py. It connects and completes its handshake in
-    the background, with a timeout of its own, and is then taken over. A connection begins with the
-    commands of `greeting`, and is dropped if one is rejected. `pushed` is called with push messages
-    of the server, and `lost` with the reason why a connection, or an attempt to connect, failed.
+    the background, with a timeout of its own, and is then taken over. The first commands are those
+    of `greeting`; if one is rejected, the connection is dropped. `on_push` is called with push
+    messages of the server, and `on_lost` with the error of a lost connection or of a failed attempt
+    to connect.
     """
 
     def __init__(
@@ -149,24 +151,25 @@ class SharedConnection:
         connect_timeout: float,
         *,
         greeting: Sequence[Sequence[Word]] = (),
-        pushed: Callable[[Push], None] = lambda _: None,
-        lost: Callable[[Exception], None] = lambda _: None,
+        on_push: Callable[[Push], None] = lambda _: None,
+        on_lost: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         self._make = make
         self._greeting = greeting
-        self.pushed = pushed
-        self._lost = lost
+        self.on_push = on_push
+        self._on_lost = on_lost
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._timeouts = Timeouts(timeout)
-        self._forget(None)
+        self._reset(None)
 
-    def _forget(self, loop: asyncio.AbstractEventLoop | None) -> None:
+    def _reset(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        # Commands that wait for a connection.
+        # Commands that wait for a connection, by the futures of their replies.
         self._queue: dict[asyncio.Future[Any], bytes] = {}
+        # Commands to write to the connection at the next iteration of the event loop.
         self._unsent: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -178,10 +181,10 @@ class SharedConnection:
         if self._loop is not loop:
             # A connection of another event loop cannot be used in this one.
             if self._loop is not None:
-                self._lost(ConnectionError("the connection is of another event loop"))
-            self._forget(loop)
+                self._on_lost(ConnectionError("the connection is of another event loop"))
+            self._reset(loop)
         future: asyncio.Future[Any] = loop.create_future()
-        command = packed(words)
+        command = encode_command(words)
         if self._connection is None:
             self._queue[future] = command
             if self._connecting is None:
@@ -199,14 +202,14 @@ class SharedConnection:
         connection.in_flight.append(future)
         chunks = connection.chunks
 
-        def over() -> None:
+        def on_timeout() -> None:
             error = TimeoutError(f"no reply within {self._timeout} seconds")
             future.set_exception(error)
             if connection.chunks == chunks:
-                # No reply at all arrived since the call was sent: reconnect.
+                # Nothing was received since the call was sent: reconnect.
                 self.lose(connection, error)
 
-        self._timeouts.watch(future, self._loop, over)
+        self._timeouts.watch(future, self._loop, on_timeout)
 
     def _write(self) -> None:
         commands, self._unsent = self._unsent, []
@@ -220,14 +223,14 @@ class SharedConnection:
 
     async def _connect(self) -> None:
         loop = self._loop
-        made = None
+        client_connection = None
         try:
-            made = self._make()
-            await asyncio.wait_for(made.connect(), self._connect_timeout)
+            client_connection = self._make()
+            await asyncio.wait_for(client_connection.connect(), self._connect_timeout)
         except BaseException as error:
-            if made is not None:
+            if client_connection is not None:
                 with suppress(Exception):
-                    await made.disconnect(nowait=True)
+                    await client_connection.disconnect(nowait=True)
             if self._loop is loop:
                 self._connecting = None
                 queue, self._queue = self._queue, {}
@@ -237,26 +240,28 @@ class SharedConnection:
                 for future in queue:
                     if not future.done():
                         future.set_exception(why)
-                self._lost(ConnectionError(str(why)))
+                self._on_lost(ConnectionError(str(why)))
             if not isinstance(error, Exception):
                 raise
             return
         self._connecting = None
-        self._connection = connection = _Connection(self, made)
+        self._connection = connection = _Connection(self, client_connection)
         if self._greeting:
             enable_keepalive(connection.transport.get_extra_info("socket"))
         for words in self._greeting:
-            greeted = asyncio.get_running_loop().create_future()
-            greeted.add_done_callback(partial(self._greeted, connection))
-            self._send(connection, packed(words), greeted)
+            greeting_reply = asyncio.get_running_loop().create_future()
+            greeting_reply.add_done_callback(partial(self._on_greeting_reply, connection))
+            self._send(connection, encode_command(words), greeting_reply)
         queue, self._queue = self._queue, {}
         for future, command in queue.items():
             if not future.done():
                 # The timeout of the call begins after connecting.
                 self._send(connection, command, future)
 
-    def _greeted(self, connection: _Connection, greeted: asyncio.Future[Any]) -> None:
-        error = None if greeted.cancelled() else greeted.exception()
+    def _on_greeting_reply(
+        self, connection: _Connection, greeting_reply: asyncio.Future[Any]
+    ) -> None:
+        error = None if greeting_reply.cancelled() else greeting_reply.exception()
         if isinstance(error, Exception):
             self.lose(connection, error)
 
@@ -266,7 +271,7 @@ class SharedConnection:
             self._connection = None
             self._unsent = []
             self._close(connection)
-            self._lost(error)
+            self._on_lost(error)
         in_flight, connection.in_flight = connection.in_flight, deque()
         for future in in_flight:
             if not future.done():

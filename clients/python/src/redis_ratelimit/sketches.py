@@ -1,4 +1,4 @@
-"""Calls by a sketch, in which the key of the call is an item of the sketch's key."""
+"""Calls with a sketch as their limit: the key of the call is an item of the sketch's key."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ def refuse(limits: Collection[Limit]) -> None:
         raise ValueError(MERGED)
 
 
-def only_charged(*, once: Once, ttl: Duration | None, ban: Ban | None = None) -> None:
+def refuse_options(*, once: Once, ttl: Duration | None, ban: Ban | None = None) -> None:
     """Raises ValueError for options of a call that a sketch does not support."""
     if once not in {None, False} or ttl is not None or ban is not None:
         raise ValueError(MERGED)
 
 
-def each_once(keys: Collection[Key]) -> None:
+def require_distinct_keys(keys: Collection[Key]) -> None:
+    """Raises ValueError for a key that occurs twice, as with two items of one sketch."""
     if len(set(keys)) < len(keys):
         raise ValueError("a call has each key once, and so one item of a sketch")
 

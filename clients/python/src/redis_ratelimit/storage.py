@@ -4,8 +4,8 @@
 
     limiter = Limiter(get_remote_address, storage_uri="ratelimit://localhost:6379")
 
-`limits` selects a storage by the scheme of its URI, among the classes that have been imported. Ours
-are the following, each also with the prefix `async+` for `limits.aio`:
+`limits` selects a storage by the scheme of its URI, among the classes that have been imported. This
+module adds these schemes, each also with the prefix `async+` for `limits.aio`:
 
     ratelimit://[[user]:password@]host[:port][/db]     one server
     ratelimits://...                                   the same over TLS
@@ -44,7 +44,7 @@ from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from redis_ratelimit import replies
 from redis_ratelimit.outage import Complaint
-from redis_ratelimit.storage_uri import SCHEMES, connection, is_cluster
+from redis_ratelimit.storage_uri import SCHEMES, client_factory, is_cluster
 
 __all__ = ["PREFIX", "AsyncRateLimitStorage", "RateLimitStorage"]
 
@@ -56,7 +56,7 @@ PREFIX = "RATELIMIT"
 _FULL_WAIT_MS = 1000
 
 # Largest limit of a sliding window, to which `_sliding` adds a fraction.
-_MOST = 999_999_999_999
+_MAX_LIMIT = 999_999_999_999
 
 # Each strategy has keys of its own. After an application changed its strategy, a shared key would
 # have the wrong type until it expires.
@@ -89,14 +89,14 @@ def _fixed(key: str) -> _Words:
     """Returns the words of a fixed window. `limits` passes no limit, and to `get` not even a
     window, but the key of an item contains both.
     """
-    found = _ITEM.search(key)
-    granularity = GRANULARITIES.get(found[3]) if found else None
-    if found is None or granularity is None:
+    match = _ITEM.search(key)
+    granularity = GRANULARITIES.get(match[3]) if match else None
+    if match is None or granularity is None:
         raise ConfigurationError(
             f"the fixed window needs a key of RateLimitItem.key_for(), which has the limit and the "
             f"window in it: not {key!r}"
         )
-    return "FIXED", int(found[1]), int(found[2]) * granularity.GRANULARITY.seconds
+    return "FIXED", int(match[1]), int(match[2]) * granularity.GRANULARITY.seconds
 
 
 def _moving(limit: int, window: int) -> _Words:
@@ -110,21 +110,23 @@ def _sliding(limit: int, window: int) -> _Words:
     return "SLIDING", f"{limit}.999999", window
 
 
-def _within(seconds: float, window: int) -> float:
-    """Returns a time below the window: `limits` takes it modulo the window, which would yield 0."""
+def _below_window(seconds: float, window: int) -> float:
+    """Returns `seconds`, lowered below the window: `limits` takes them modulo the window, which
+    would turn a whole window into 0.
+    """
     return min(seconds, math.nextafter(window, 0))
 
 
 # Seconds that an application may take from the decision to its response.
-_LATE = 0.1
+_RESPONSE_DELAY = 0.1
 
 
-class _Keys:
+class _BaseStorage:
     """Common part of the storages for threads and for asyncio."""
 
     key_prefix: str
-    # Flask-Limiter rounds the end of a wait to whole seconds and truncates the rest until then.
-    # With the exact instant it would report less than the wait.
+    # `True` if the reported end of a wait is a whole second. Flask-Limiter truncates the time until
+    # that end to whole seconds, so it would report less than the wait for the exact end.
     whole_seconds: bool
     base_exceptions = (RedisError, RedisClusterException)
     _complaint: Complaint
@@ -134,14 +136,14 @@ class _Keys:
         exact = now + wait
         if not self.whole_seconds:
             return exact
-        return max(exact, math.floor(now + _LATE) + math.ceil(wait))
+        return max(exact, math.floor(now + _RESPONSE_DELAY) + math.ceil(wait))
 
     def _denied_if_full(self, error: RedisError, key: str, words: _Words) -> _Decision:
         """Returns a denial if the key or the server is full; raises the error otherwise."""
         reply = replies.reply_of(error, ResponseError)
         cause = None if reply is None else replies.cause_of(reply)
         if reply is not None and cause in {replies.Cause.FULL, replies.Cause.OPERATOR}:
-            self._complaint.of(reply, key, replies.explained(reply))
+            self._complaint.log_reply(reply, key, replies.to_exception(reply))
         if cause is not replies.Cause.FULL:
             raise error
         limit = math.floor(float(words[1]))
@@ -161,7 +163,7 @@ class _Keys:
         return re.sub(r"([][*?\\])", r"\\\1", self.key_prefix) + ":*"
 
 
-class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounterSupport):
+class RateLimitStorage(_BaseStorage, Storage, MovingWindowSupport, SlidingWindowCounterSupport):
     """Storage for `limits.strategies`, Flask-Limiter and slowapi, described in this module's
     docstring.
     """
@@ -176,12 +178,13 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         whole_seconds: bool | None = None,
         **options: Any,
     ) -> None:
-        """`options` are redis-py's: those of its Redis, RedisCluster or Sentinel. A
-        `connection_pool` among them is used instead of what the URI says.
+        """`options` are those of redis-py's Redis, RedisCluster or Sentinel. A `connection_pool`
+        among them replaces the server of the URI.
 
-        With `whole_seconds`, ends of waits are rounded up: None, where Flask-Limiter is in use.
+        `whole_seconds` rounds the ends of waits up to whole seconds, by default if Flask-Limiter is
+        imported.
 
-        With `wrap_exceptions`, its errors are raised as `limits.errors.StorageError`.
+        `wrap_exceptions` raises errors of redis-py as `limits.errors.StorageError`.
 
         Raises `limits.errors.ConfigurationError` if the URI lacks something.
         """
@@ -191,22 +194,22 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         self.whole_seconds = is_flask if whole_seconds is None else whole_seconds
         self._is_cluster = is_cluster(uri)
         self._complaint = Complaint(time.monotonic)
-        self._connect = connection(redis, uri, options)
+        self._connect = client_factory(redis, uri, options)
 
     @cached_property
     def storage(self) -> Any:
-        """Client of redis-py, named as in limits' own storages: Flask-Limiter's command line shows
-        it.
+        """Client of redis-py. It has the name that it has in limits' own storages, where
+        Flask-Limiter's command line looks for it.
 
-        It is created by the first call. redis-py's client of a cluster connects on creation, and an
-        application should start while the cluster is unreachable.
+        The first call creates the client: redis-py's client of a cluster connects on creation, and
+        an application should start while the cluster is unreachable.
         """
         return self._connect()
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
-        """Charges a hit and returns the usage of the window with it. If that is above the limit,
-        the hit was denied and not charged. The key must be a RateLimitItem's, which contains the
-        window.
+        """Charges a hit and returns the usage of the window including the hit. If that is above the
+        limit, the hit was denied and not charged. The key must be a RateLimitItem's, which contains
+        the limit and the window.
         """
         decision = self._send("RL.TAKE", key, "fixed", _fixed(key), amount)
         return decision.used if decision.allowed else decision.used + amount
@@ -232,8 +235,8 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         if used == 0:
             return time.time(), 0
         # The oldest hit leaves the window when a limit of one less is no longer exceeded.
-        fewer = self._send("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
-        return self._reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
+        one_less = self._send("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
+        return self._reset_at(one_less.wait_ms / 1000, time.time()) - expiry, used
 
     def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -242,15 +245,21 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         return bool(self._send("RL.TAKE", key, "sliding", _sliding(limit, expiry), amount).allowed)
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns both windows combined: 0 for the previous one, and as the current one their
-        weighted count, rounded down, with the seconds until it is one less.
+        """Returns the count of the previous window and the seconds until it ends, both 0, and those
+        of the current window: the weighted count of both windows, rounded down, and the seconds
+        until it is one less.
         """
-        used = self._send("RL.PEEK", key, "sliding", _sliding(_MOST, expiry)).used
+        used = self._send("RL.PEEK", key, "sliding", _sliding(_MAX_LIMIT, expiry)).used
         if used == 0:
             return 0, 0.0, 0, 0.0
-        fewer = self._send("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
+        one_less = self._send("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
         now = time.time()
-        return 0, 0.0, used, _within(self._reset_at(fewer.wait_ms / 1000, now) - now, expiry)
+        return (
+            0,
+            0.0,
+            used,
+            _below_window(self._reset_at(one_less.wait_ms / 1000, now) - now, expiry),
+        )
 
     def check(self) -> bool:
         """Returns `True` if the server is reachable and has the module. Never raises: Flask-Limiter
@@ -281,20 +290,22 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
     def _send(
         self, command: str, key: str, strategy: str, words: _Words, amount: int = 1
     ) -> _Decision:
-        named = self._key(key, strategy)
+        full_key = self._key(key, strategy)
         options = {}
         if self._is_cluster:
             # Without a target, redis-py would send COMMAND GETKEYS before each command.
-            options["target_nodes"] = self.storage.get_node_from_key(named)
+            options["target_nodes"] = self.storage.get_node_from_key(full_key)
         try:
-            reply = self.storage.execute_command(command, named, "COST", amount, *words, **options)
+            reply = self.storage.execute_command(
+                command, full_key, "COST", amount, *words, **options
+            )
         except RedisError as error:
-            return self._denied_if_full(error, named, words)
+            return self._denied_if_full(error, full_key, words)
         return _Decision(*reply)
 
 
 class AsyncRateLimitStorage(
-    _Keys,
+    _BaseStorage,
     aio.storage.Storage,
     aio.storage.MovingWindowSupport,
     aio.storage.SlidingWindowCounterSupport,
@@ -317,7 +328,7 @@ class AsyncRateLimitStorage(
         self.whole_seconds = whole_seconds
         self._is_cluster = is_cluster(uri)
         self._complaint = Complaint(time.monotonic)
-        self.storage = connection(redis.asyncio, uri.removeprefix("async+"), options)()
+        self.storage = client_factory(redis.asyncio, uri.removeprefix("async+"), options)()
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
         """Charges a hit; see `RateLimitStorage.incr`."""
@@ -343,8 +354,8 @@ class AsyncRateLimitStorage(
         used = (await self._send("RL.PEEK", key, "moving", _moving(limit, expiry))).used
         if used == 0:
             return time.time(), 0
-        fewer = await self._send("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
-        return self._reset_at(fewer.wait_ms / 1000, time.time()) - expiry, used
+        one_less = await self._send("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
+        return self._reset_at(one_less.wait_ms / 1000, time.time()) - expiry, used
 
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
@@ -354,13 +365,18 @@ class AsyncRateLimitStorage(
         return bool(decision.allowed)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns both windows combined; see `RateLimitStorage.get_sliding_window`."""
-        used = (await self._send("RL.PEEK", key, "sliding", _sliding(_MOST, expiry))).used
+        """Returns the counts of two windows; see `RateLimitStorage.get_sliding_window`."""
+        used = (await self._send("RL.PEEK", key, "sliding", _sliding(_MAX_LIMIT, expiry))).used
         if used == 0:
             return 0, 0.0, 0, 0.0
-        fewer = await self._send("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
+        one_less = await self._send("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
         now = time.time()
-        return 0, 0.0, used, _within(self._reset_at(fewer.wait_ms / 1000, now) - now, expiry)
+        return (
+            0,
+            0.0,
+            used,
+            _below_window(self._reset_at(one_less.wait_ms / 1000, now) - now, expiry),
+        )
 
     async def check(self) -> bool:
         """Returns `True` if the server is reachable and has the module. Never raises."""
@@ -392,15 +408,15 @@ class AsyncRateLimitStorage(
     async def _send(
         self, command: str, key: str, strategy: str, words: _Words, amount: int = 1
     ) -> _Decision:
-        named = self._key(key, strategy)
+        full_key = self._key(key, strategy)
         options = {}
         if self._is_cluster:
             await self.storage.initialize()
-            options["target_nodes"] = self.storage.get_node_from_key(named)
+            options["target_nodes"] = self.storage.get_node_from_key(full_key)
         try:
             reply = await self.storage.execute_command(
-                command, named, "COST", amount, *words, **options
+                command, full_key, "COST", amount, *words, **options
             )
         except RedisError as error:
-            return self._denied_if_full(error, named, words)
+            return self._denied_if_full(error, full_key, words)
         return _Decision(*reply)

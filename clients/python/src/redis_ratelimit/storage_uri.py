@@ -19,8 +19,10 @@ _REDIS_SCHEMES = {"ratelimit": "redis", "ratelimits": "rediss", "ratelimit+unix"
 _TIMEOUT = 1.0
 
 
-def connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], Any]:
-    """Returns a function that creates a client of `redis` or of `redis.asyncio`."""
+def client_factory(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], Any]:
+    """Returns a function that creates the client for a URI. `library` is `redis` or
+    `redis.asyncio`.
+    """
     # No retries: a hit that is resent because its reply was lost may be charged twice.
     options = clients.settings(library, _TIMEOUT) | options
     scheme, _, location = uri.partition("://")
@@ -28,10 +30,10 @@ def connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], 
         return partial(library.Redis, connection_pool=options["connection_pool"])
     if scheme in _REDIS_SCHEMES:
         # A burst of hits waits for a free connection. A plain pool would raise an error.
-        waiting = {"max_connections": clients.MOST_CONNECTIONS, "timeout": _TIMEOUT} | options
+        pool_options = {"max_connections": clients.MAX_CONNECTIONS, "timeout": _TIMEOUT} | options
         url = f"{_REDIS_SCHEMES[scheme]}://{location}"
         return lambda: library.Redis.from_pool(
-            library.BlockingConnectionPool.from_url(url, **waiting)
+            library.BlockingConnectionPool.from_url(url, **pool_options)
         )
     hosts, credentials, path = _locations(uri)
     if is_cluster(uri):
@@ -40,9 +42,9 @@ def connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], 
     service = options.pop("service_name", path)
     if not service:
         raise ConfigurationError("no service: ratelimit+sentinel://host:port/service")
-    of_sentinels = credentials | options.pop("sentinel_kwargs", {})
+    sentinel_options = credentials | options.pop("sentinel_kwargs", {})
     sentinel = library.sentinel.Sentinel(
-        hosts, sentinel_kwargs=of_sentinels, **credentials | options
+        hosts, sentinel_kwargs=sentinel_options, **credentials | options
     )
     return partial(sentinel.master_for, service)
 
@@ -58,13 +60,13 @@ def _locations(uri: str) -> tuple[list[tuple[str, int]], dict[str, str], str]:
     # `urlsplit` rejects the port of several hosts, so each host is parsed by itself.
     for host in filter(None, parts.netloc.rpartition("@")[2].split(",")):
         try:
-            one = urlsplit(f"//{host.strip()}")
-            port = one.port
+            host_parts = urlsplit(f"//{host.strip()}")
+            port = host_parts.port
         except ValueError as error:
             raise ConfigurationError(f"{host}: {error}") from error
-        if not one.hostname or not port:
+        if not host_parts.hostname or not port:
             raise ConfigurationError(f"{host!r} is not host:port")
-        hosts.append((one.hostname, port))
+        hosts.append((host_parts.hostname, port))
     parsed = {"username": parts.username, "password": parts.password}
     credentials = {name: unquote(value) for name, value in parsed.items() if value}
     return hosts, credentials, parts.path.strip("/")

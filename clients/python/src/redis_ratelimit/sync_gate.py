@@ -24,8 +24,8 @@ class Gate(BaseGate):
             limits = resolved(self._limit_of(*request))
             if limits is UNLIMITED:
                 return None
-        found = None if self._key is None else resolved(self._key(*request))
-        charge = self._charge(limits, found, address)
+        caller = None if self._key is None else resolved(self._key(*request))
+        charge = self._charge(limits, caller, address)
         if charge is None:
             return None
         cost = self._cost
@@ -47,12 +47,12 @@ class Gate(BaseGate):
             limiter._transport.sleep(decision.wait_ms / 1000)
 
     def answer(self, denial: Denial, *request: Any) -> Any:
-        """Returns the application's own response to a request that is denied, if it has one."""
+        """Returns the response of the application's `denied` function, or None without one."""
         denied = self._denied
         return None if denied is None else resolved(denied(*request, denial))
 
     def refund(self, decision: Decision, response: Any) -> None:
-        """Gives the charge back if the `refund` function of the application says so."""
+        """Gives the charge back if the application's `refund` function returns `True`."""
         if self.is_refunded(decision, response):
             # The request was served. If the refund fails, the usage recovers by itself.
             with suppress(RateLimitError, ValueError):

@@ -10,18 +10,18 @@ from random import uniform
 from typing import Any
 
 from redis_ratelimit import clients
-from redis_ratelimit.call import LONGEST, Call, blocking
-from redis_ratelimit.clients import MOVING, Route
+from redis_ratelimit.call import MAX_DURATION, Call, blocking_words
+from redis_ratelimit.clients import MOVING_RETRY, BaseTransport
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.shared_connection import SharedConnection, Timeouts
 from redis_ratelimit.tracking import AsyncTracker
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
-else:  # redis-py has it there
+else:  # redis-py depends on this package on Python 3.10
     from async_timeout import timeout
 
-# Exception that interrupts the wait of a caller.
+# Exception that interrupts a caller while it waits.
 Interrupted = asyncio.CancelledError
 
 
@@ -30,9 +30,9 @@ async def resolved(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-class Transport(Route):
+class Transport(BaseTransport):
     is_async = True
-    where = staticmethod(asyncio.get_running_loop)
+    current_loop = staticmethod(asyncio.get_running_loop)
 
     def __init__(self, client: Any, **settings: Any) -> None:
         super().__init__(client, **settings)
@@ -40,7 +40,7 @@ class Transport(Route):
             self._timeouts = Timeouts(self.timeout)
         else:
             self._connection = SharedConnection(self.connect, self.timeout, self.connect_timeout)
-        # Client tracking by the node of a cluster.
+        # Client tracking by node; "" for a single server.
         self._trackers: dict[str, AsyncTracker] = {}
         # Event loop of the clients for blocking calls.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -48,7 +48,7 @@ class Transport(Route):
     async def send(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
             return await self._connection.send(call.words)
-        return await self._timeouts.within(self._send_to_cluster(call))
+        return await self._timeouts.run(self._send_to_cluster(call))
 
     async def _send_to_cluster(self, call: Call[Any]) -> Any:
         # Without a target, redis-py would send COMMAND GETKEYS before each command.
@@ -56,36 +56,36 @@ class Transport(Route):
         node = clients.node_for(self.client, call.key, replica=call.is_peek and self.replicas)
         return await self.client.execute_command(*call.words, target_nodes=node)
 
-    def waiting_at(self, name: str, of: Any) -> Any:
+    def blocking_client_at(self, name: str, source: Any) -> Any:
         if self._loop is not (loop := asyncio.get_running_loop()):
             # Connections of another event loop cannot be used in this one.
             self._loop = loop
-            self._waiting.clear()
-            self.own.clear()
-        return super().waiting_at(name, of)
+            self._blocking_clients.clear()
+            self.own_clients.clear()
+        return super().blocking_client_at(name, source)
 
-    async def wait(self, call: Call[Any], until: float) -> Any:
-        """Sends a blocking call, which the server answers when there is room, or at `until`."""
+    async def wait(self, call: Call[Any], deadline: float) -> Any:
+        """Sends a blocking call, which the server answers when there is room, or at `deadline`."""
         client = self.client
-        while (remaining := until - self.clock()) > 0:
-            words, reply_timeout = blocking(call, remaining), remaining + self.timeout
+        while (remaining := deadline - self.clock()) > 0:
+            words, reply_timeout = blocking_words(call, remaining), remaining + self.timeout
             if not self.is_cluster:
-                waiting = self.waiting_at("", client.connection_pool)
-                return await self._send_blocking(waiting, words, reply_timeout)
-            await self._timeouts.within(client.initialize())
+                blocking_client = self.blocking_client_at("", client.connection_pool)
+                return await self._send_blocking(blocking_client, words, reply_timeout)
+            await self._timeouts.run(client.initialize())
             node = clients.node_for(client, call.key, replica=False)
-            waiting = self.waiting_at(node.name, node)
+            blocking_client = self.blocking_client_at(node.name, node)
             try:
-                return await self._send_blocking(waiting, words, reply_timeout)
+                return await self._send_blocking(blocking_client, words, reply_timeout)
             except Exception as error:
-                if not self.may_be_elsewhere(error):
+                if not self.may_have_moved(error):
                     raise
-            # Let the cluster's client find the new node of the key. If the call is denied, block
-            # there.
+            # `send` lets the cluster's client find the new node of the key. If the call is denied,
+            # block there.
             reply = await self.send(call)
             if call.is_over(reply):
                 return reply
-            await asyncio.sleep(uniform(0.5, 1.0) * MOVING)
+            await asyncio.sleep(uniform(0.5, 1.0) * MOVING_RETRY)
         return await self.send(call)
 
     def watch(self, call: Call[Any], on_reply: Callable[[Any], None]) -> None:
@@ -111,10 +111,10 @@ class Transport(Route):
     async def _send_blocking(self, client: Any, words: Sequence[Word], reply_timeout: float) -> Any:
         # Cancellation and the timeout close the connection, as a late reply may follow.
         try:
-            async with timeout(reply_timeout if reply_timeout < LONGEST else None):
+            async with timeout(reply_timeout if reply_timeout < MAX_DURATION else None):
                 return await client.execute_command(*words)
         except Exception as error:
-            if self.is_sent_away(error):
+            if self.is_from_former_primary(error):
                 await client.connection_pool.disconnect(inuse_connections=False)
             raise
 
@@ -125,5 +125,5 @@ class Transport(Route):
             await self._connection.close()
         for tracker in self._trackers.values():
             await tracker.close()
-        for client in self.own:
+        for client in self.own_clients:
             await client.aclose()

@@ -8,13 +8,13 @@ from random import uniform
 from typing import Any
 
 from redis_ratelimit import clients
-from redis_ratelimit.call import Call, blocking
-from redis_ratelimit.clients import MOVING, Route
+from redis_ratelimit.call import Call, blocking_words
+from redis_ratelimit.clients import MOVING_RETRY, BaseTransport
 from redis_ratelimit.connections import Connections
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.tracking import Tracker
 
-# Exception that interrupts the wait of a caller: a signal, or the timeout of a greenlet.
+# Exception that interrupts a caller while it waits: by a signal, or by the timeout of a greenlet.
 Interrupted = BaseException
 
 
@@ -23,48 +23,48 @@ def resolved(value: Any) -> Any:
     return value
 
 
-class Transport(Route):
+class Transport(BaseTransport):
     is_async = False
 
     @staticmethod
-    def where() -> None:
+    def current_loop() -> None:
         """Returns None, as all threads share the tracking."""
 
     def __init__(self, client: Any, **settings: Any) -> None:
         super().__init__(client, **settings)
         if not self.is_cluster:
-            self._connections = Connections(self.connect, self.timeout, clients.MOST_CONNECTIONS)
-        # Client tracking by the node of a cluster.
+            self._connections = Connections(self.connect, self.timeout, clients.MAX_CONNECTIONS)
+        # Client tracking by node; "" for a single server.
         self._trackers: dict[str, Tracker] = {}
 
     def send(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
-            return self._connections.send(call.words, only_once=call.repeatable == 0)
+            return self._connections.send(call.words, only_once=call.resendable_for == 0)
         # Without a target, redis-py would send COMMAND GETKEYS before each command.
         node = clients.node_for(self.client, call.key, replica=call.is_peek and self.replicas)
         return self.client.execute_command(*call.words, target_nodes=node)
 
-    def wait(self, call: Call[Any], until: float) -> Any:
-        """Sends a blocking call, which the server answers when there is room, or at `until`."""
+    def wait(self, call: Call[Any], deadline: float) -> Any:
+        """Sends a blocking call, which the server answers when there is room, or at `deadline`."""
         client = self.client
-        while (remaining := until - self.clock()) > 0:
-            words, reply_timeout = blocking(call, remaining), remaining + self.timeout
+        while (remaining := deadline - self.clock()) > 0:
+            words, reply_timeout = blocking_words(call, remaining), remaining + self.timeout
             if not self.is_cluster:
-                waiting = self.waiting_at("", client.connection_pool)
-                return self._send_blocking(waiting, words, reply_timeout)
+                blocking_client = self.blocking_client_at("", client.connection_pool)
+                return self._send_blocking(blocking_client, words, reply_timeout)
             node = clients.node_for(client, call.key, replica=False)
-            waiting = self.waiting_at(node.name, clients.pool_of(client, node))
+            blocking_client = self.blocking_client_at(node.name, clients.pool_of(client, node))
             try:
-                return self._send_blocking(waiting, words, reply_timeout)
+                return self._send_blocking(blocking_client, words, reply_timeout)
             except Exception as error:
-                if not self.may_be_elsewhere(error):
+                if not self.may_have_moved(error):
                     raise
-            # Let the cluster's client find the new node of the key. If the call is denied, block
-            # there.
+            # `send` lets the cluster's client find the new node of the key. If the call is denied,
+            # block there.
             reply = self.send(call)
             if call.is_over(reply):
                 return reply
-            time.sleep(uniform(0.5, 1.0) * MOVING)
+            time.sleep(uniform(0.5, 1.0) * MOVING_RETRY)
         return self.send(call)
 
     def watch(self, call: Call[Any], on_reply: Callable[[Any], None]) -> None:
@@ -90,7 +90,7 @@ class Transport(Route):
         try:
             return client.execute_command(*words, reply_timeout=reply_timeout)
         except Exception as error:
-            if self.is_sent_away(error):
+            if self.is_from_former_primary(error):
                 client.connection_pool.disconnect(inuse_connections=False)
             raise
 
@@ -104,5 +104,5 @@ class Transport(Route):
             self._connections.close()
         for tracker in list(self._trackers.values()):
             tracker.close()
-        for client in self.own:
+        for client in self.own_clients:
             client.close()

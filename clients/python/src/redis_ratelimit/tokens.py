@@ -10,13 +10,13 @@ from typing import Any
 from redis_ratelimit.quantities import MOST
 
 # Fields of a request that contain input for the model.
-_PROMPTS = ("messages", "prompt", "input", "system", "instructions", "tools", "contents")
-_MOST_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_PROMPT_FIELDS = ("messages", "prompt", "input", "system", "instructions", "tools", "contents")
+_MAX_TOKENS_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
-# Approximate ratio of tokenizers, which is precise enough for an estimate.
+# Approximate number of characters in a token, which is precise enough for an estimate.
 _CHARACTERS_A_TOKEN = 4
 
-# Names of usage fields in the APIs of providers.
+# Kinds of tokens by the names of usage fields in the APIs of providers.
 _USAGE = {
     "prompt_tokens": "input",
     "input_tokens": "input",
@@ -28,20 +28,21 @@ _USAGE = {
     "totalTokenCount": "total",
 }
 
-# Matches usage fields only outside of generated text, in which the quotes are escaped.
+# A usage field in JSON. Generated text cannot match, as its quotes are escaped.
 _USAGE_IN_BYTES = re.compile(rb'"(%s)"\s*:\s*(\d+)' % "|".join(_USAGE).encode())
-_LONGEST = 64
+# Upper bound of the bytes of a usage field with its number.
+_MAX_USAGE_FIELD = 64
 
 
 def estimate(data: Mapping[str, Any], default_output: int) -> int:
     """Estimates the tokens that a request can cost: its prompt, and the maximum that the model may
-    generate, which is `default_output` if the request sets none. Of several maxima the largest
+    generate, which is `default_output` if the request sets none. The largest of several maxima
     counts, as providers differ in the field that they obey.
     """
-    answers = _count(data.get("n")) or 1
-    maxima = (_count(data.get(name)) for name in _MOST_TOKENS)
+    choices = _count(data.get("n")) or 1
+    maxima = (_count(data.get(name)) for name in _MAX_TOKENS_FIELDS)
     output = max((count for count in maxima if count is not None), default=default_output)
-    return min(max(prompt_tokens(data) + output * answers, 1), MOST)
+    return min(max(prompt_tokens(data) + output * choices, 1), MOST)
 
 
 def _count(value: object) -> int | None:
@@ -49,7 +50,7 @@ def _count(value: object) -> int | None:
 
 
 def prompt_tokens(data: Mapping[str, Any]) -> int:
-    characters = sum(_length(data.get(name)) for name in _PROMPTS)
+    characters = sum(_length(data.get(name)) for name in _PROMPT_FIELDS)
     return ceil(characters / _CHARACTERS_A_TOKEN)
 
 
@@ -78,8 +79,8 @@ class Tokens:
         if isinstance(part, (bytes, str)):
             self._add_bytes(part.encode() if isinstance(part, str) else part)
             return
-        for of in (part, _get(part, "response"), _get(part, "message")):
-            usage = _get(of, "usage")
+        for source in (part, _get(part, "response"), _get(part, "message")):
+            usage = _get(source, "usage")
             for name, counter in _USAGE.items():
                 self._record(counter, _get(usage, name))
         for choice in _get(part, "choices") or ():
@@ -96,7 +97,7 @@ class Tokens:
         for name, number in _USAGE_IN_BYTES.findall(text):
             self._record(_USAGE[name.decode()], int(number))
         # A chunk may end within a number, so its end is matched again with the next chunk.
-        self._tail = text[-_LONGEST:]
+        self._tail = text[-_MAX_USAGE_FIELD:]
 
     def _record(self, counter: str, number: object) -> None:
         # Streams report cumulative counts.
@@ -106,8 +107,8 @@ class Tokens:
     @property
     def reported(self) -> int | None:
         """Number of tokens that the model reported, or None if it reported none."""
-        both = self._reported.get("input", 0) + self._reported.get("output", 0)
-        return max(both, self._reported.get("total", 0)) or None
+        sum_of_parts = self._reported.get("input", 0) + self._reported.get("output", 0)
+        return max(sum_of_parts, self._reported.get("total", 0)) or None
 
     @property
     def estimated(self) -> int | None:
@@ -117,5 +118,5 @@ class Tokens:
         return self._prompt + ceil(self._characters / _CHARACTERS_A_TOKEN)
 
 
-def _get(of: Any, name: str) -> Any:
-    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+def _get(source: Any, name: str) -> Any:
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)

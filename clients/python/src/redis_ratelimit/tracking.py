@@ -1,7 +1,7 @@
 """Client tracking in RESP3: connections on which the server reports changed keys.
 
 A tracker peeks at a key (RL.PEEK), and the server then reports the key's next change. The first
-peek opens the connection, and so does the next one after it was lost.
+peek opens the connection, and so does the first peek after the connection was lost.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any, TypeAlias
 from redis_ratelimit import forks
 from redis_ratelimit.clients import enable_keepalive
 from redis_ratelimit.quantities import Word
-from redis_ratelimit.resp import Push, RefusedError, Replies, packed
+from redis_ratelimit.resp import Push, RefusedError, Replies, encode_command
 from redis_ratelimit.shared_connection import SharedConnection
 
 GREETING: tuple[tuple[str, ...], ...] = (("HELLO", "3"), ("CLIENT", "TRACKING", "ON"))
 
 # Seconds until the next attempt after a connection failed, and after the server rejected tracking.
-PAUSE = 1.0
-REFUSED = 60.0
+PAUSE_AFTER_LOSS = 1.0
+PAUSE_AFTER_REFUSAL = 60.0
 
-# Callback with the name of a changed key, or None if any key may have changed.
+# Callback for the name of a changed key, or None if any key may have changed.
 OnInvalidation: TypeAlias = Callable[["bytes | None"], None]
-# Callback with the reply to a peek. It is not called if the reply is lost.
+# Callback for the reply to a peek, which is not called if the reply is lost.
 OnReply: TypeAlias = Callable[[Any], None]
 
 
@@ -58,8 +58,8 @@ class AsyncTracker:
             timeout,
             connect_timeout,
             greeting=GREETING,
-            pushed=lambda message: dispatch(message, on_invalidation),
-            lost=self._lost,
+            on_push=lambda message: dispatch(message, on_invalidation),
+            on_lost=self._lost,
         )
 
     def send(self, words: Sequence[Word], on_reply: OnReply) -> None:
@@ -74,7 +74,7 @@ class AsyncTracker:
             on_reply(future.result())
 
     def _lost(self, error: Exception) -> None:
-        pause = REFUSED if isinstance(error, RefusedError) else PAUSE
+        pause = PAUSE_AFTER_REFUSAL if isinstance(error, RefusedError) else PAUSE_AFTER_LOSS
         self._not_before = time.monotonic() + pause
         self._on_invalidation(None)
 
@@ -91,10 +91,10 @@ class Tracker:
         self._make = make
         self._on_invalidation = on_invalidation
         self._not_before = 0.0
-        self.forked()
-        forks.knows(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forgets the connection and its thread, which belong to the parent process."""
         forks.forget(self, "_lock")
         self._listener: _Listener | None = None
@@ -106,14 +106,14 @@ class Tracker:
                 if time.monotonic() < self._not_before:
                     return
                 self._listener = _Listener(self._make, self._on_invalidation, self._lost)
-            self._listener.send(packed(words), on_reply)
+            self._listener.send(encode_command(words), on_reply)
 
     def _lost(self, listener: _Listener, error: Exception | None) -> None:
         with self._lock:
             if self._listener is not listener:
                 return
             self._listener = None
-            pause = REFUSED if isinstance(error, RefusedError) else PAUSE
+            pause = PAUSE_AFTER_REFUSAL if isinstance(error, RefusedError) else PAUSE_AFTER_LOSS
             self._not_before = time.monotonic() + pause
         self._on_invalidation(None)
 
@@ -126,68 +126,68 @@ class Tracker:
 
 
 class _Listener:
-    """Connection and its thread. Only that thread reads and writes, as TLS requires."""
+    """Connection with a thread of its own, which alone reads and writes, as TLS requires."""
 
     def __init__(
         self,
         make: Callable[[], Any],
         on_invalidation: OnInvalidation,
-        lost: Callable[[_Listener, Exception | None], None],
+        on_lost: Callable[[_Listener, Exception | None], None],
     ) -> None:
         self._make = make
         self._on_invalidation = on_invalidation
-        self._lost = lost
+        self._on_lost = on_lost
         self._in_flight: deque[OnReply] = deque()
         self._unsent: deque[tuple[bytes, OnReply]] = deque()
-        self._woken, self._wake = socket.socketpair()
-        self._wake.setblocking(False)
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_sender.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="redis-ratelimit", daemon=True)
         self._thread.start()
 
     def send(self, command: bytes, on_reply: OnReply) -> None:
         self._unsent.append((command, on_reply))
-        with suppress(
-            OSError
-        ):  # the buffer is full, so the thread wakes up anyway, or it has ended
-            self._wake.send(b"x")
+        # Fails if the buffer is full, so that the thread wakes up anyway, or if the thread has
+        # ended.
+        with suppress(OSError):
+            self._wake_sender.send(b"x")
 
     def close(self) -> None:
         with suppress(OSError):
-            self._wake.shutdown(socket.SHUT_RDWR)
+            self._wake_sender.shutdown(socket.SHUT_RDWR)
         if self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:
-        made, why = None, None
+        connection, why = None, None
         try:
-            made = self._make()
-            made.connect()
-            self._listen(made._sock)
+            connection = self._make()
+            connection.connect()
+            self._listen(connection._sock)
         except Exception as error:
             why = error
         finally:
-            if made is not None:
+            if connection is not None:
                 with suppress(Exception):
-                    made.disconnect()
-            self._woken.close()
-            self._wake.close()
-            self._lost(self, why)
+                    connection.disconnect()
+            self._wake_receiver.close()
+            self._wake_sender.close()
+            self._on_lost(self, why)
 
     def _listen(self, connection: socket.socket) -> None:
         """Reads and writes until the connection is lost, which raises an error, or closed."""
         enable_keepalive(connection)
         for words in GREETING:
-            self._in_flight.append(_greeted)
-            connection.sendall(packed(words))
+            self._in_flight.append(_check_greeting_reply)
+            connection.sendall(encode_command(words))
         replies = Replies()
         with selectors.DefaultSelector() as ready:
             ready.register(connection, selectors.EVENT_READ)
-            ready.register(self._woken, selectors.EVENT_READ)
+            ready.register(self._wake_receiver, selectors.EVENT_READ)
             while True:
-                for found, _ in ready.select():
-                    if found.fileobj is connection:
+                for selected, _ in ready.select():
+                    if selected.fileobj is connection:
                         self._read(connection, replies)
-                    elif not self._woken.recv(4096):
+                    elif not self._wake_receiver.recv(4096):
                         return
                 while self._unsent:
                     command, on_reply = self._unsent.popleft()
@@ -199,16 +199,16 @@ class _Listener:
             data = connection.recv(65536)
             if not data:
                 raise ConnectionError("the server closed the connection")
-            for reply in replies.of(data):
+            for reply in replies.feed(data):
                 if isinstance(reply, Push):
                     dispatch(reply, self._on_invalidation)
                 else:
                     self._in_flight.popleft()(reply)
-            # TLS may have read more than it was asked for.
+            # TLS may have decrypted more than `recv` returned.
             if not getattr(connection, "pending", int)():
                 return
 
 
-def _greeted(reply: Any) -> None:
+def _check_greeting_reply(reply: Any) -> None:
     if isinstance(reply, RefusedError):
         raise reply

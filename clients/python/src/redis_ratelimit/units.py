@@ -18,15 +18,15 @@ from redis_ratelimit.batching import Batching, Grant, Reply
 from redis_ratelimit.call import Call, Undecided
 from redis_ratelimit.calls import Calls
 from redis_ratelimit.decision import NEVER, Decision
-from redis_ratelimit.denials import UNTRACKED
+from redis_ratelimit.denials import UNTRACKED_SECONDS
 from redis_ratelimit.errors import CallError, FullError, RateLimitError, UnavailableError
 from redis_ratelimit.limits import Limit
 from redis_ratelimit.pending import pending
 from redis_ratelimit.quantities import Key
 
-# Seconds beyond `keep` for which the server remembers a grant, so that units can be given back
+# Seconds beyond `keep` for which the server can settle a grant, so that units can be given back
 # late.
-SETTLED_LATE = 10.0
+SETTLE_GRACE = 10.0
 
 
 @dataclass(eq=False)
@@ -53,8 +53,8 @@ class _BaseUnits:
     """Common base of units: decisions by the units in hand, and the requests for more.
 
     The server has charged every unit before it is spent here, so all processes together never spend
-    more than it grants. Units not spent within `keep` seconds are given back, so that a process
-    cannot save them up and spend them on top of later ones. They are given back by SETTLE, as if
+    more than the server grants. Units not spent within `keep` seconds are given back, so that a
+    process cannot save them up and spend them on top of later units. SETTLE gives them back as if
     only the spent units had been charged from the beginning.
     """
 
@@ -71,7 +71,7 @@ class _BaseUnits:
         for name, number in (("batch", batch), ("peers", peers)):
             if number is not None and (not isinstance(number, int) or number < 1):
                 raise ValueError(f"{name} must be a whole number from 1, not {number!r}")
-        words.refuse_no_limits(limits, key)
+        words.require_limits(limits, key)
         sketches.refuse(limits)  # unspent units could not be given back
         self.key = key
         self._calls = calls
@@ -81,18 +81,18 @@ class _BaseUnits:
         self._batching = Batching(keep, batch, peers)
         self._waiting: deque[_Waiter] = deque()
         # `True` while a request is in flight.
-        self._requests = False
+        self._is_requesting = False
         # Last decision of the server.
-        self._last = Decision(True, 0, 0, 0, 0, limits=tuple(limits))
+        self._last_decision = Decision(True, 0, 0, 0, 0, limits=tuple(limits))
         # Time until which it is known that the policy has no FORCE.
-        self._facts_until = 0.0
-        forks.knows(self)
+        self._unforced_until = 0.0
+        forks.register(self)
 
-    def forked(self) -> None:
-        """Forgets the units, which the parent process spends or gives back."""
+    def reset_after_fork(self) -> None:
+        """Forgets the units: the parent process spends them or gives them back."""
         self._batching.forget()
         self._waiting.clear()
-        self._requests = False
+        self._is_requesting = False
 
     @property
     def in_hand(self) -> int:
@@ -102,21 +102,21 @@ class _BaseUnits:
     def _demand(self, cost: int) -> Decision | None:
         """Counts a take, and decides it if no call is needed."""
         now = self._clock()
-        self._batching.demand(cost, now)
-        return self._decided(cost, now)
+        self._batching.record_demand(cost, now)
+        return self._decide(cost, now)
 
-    def _decided(self, cost: int, now: float) -> Decision | None:
-        batching, last = self._batching, self._last
+    def _decide(self, cost: int, now: float) -> Decision | None:
+        batching, last = self._batching, self._last_decision
         if batching.spend(cost, now):
             remaining = (last.remaining or 0) + batching.in_hand(now)
             return last.but(allowed=True, remaining=remaining, wait_ms=0)
         if batching.denies(cost, now):
-            return self._denied(cost, now)
+            return self._deny(cost, now)
         return None
 
-    def _denied(self, cost: int, now: float) -> Decision:
+    def _deny(self, cost: int, now: float) -> Decision:
         wait = self._batching.wait(cost, now)
-        return self._last.but(
+        return self._last_decision.but(
             allowed=False,
             remaining=self._batching.in_hand(now),
             wait_ms=NEVER if wait is None else max(ceil(wait * 1000), 1),
@@ -124,44 +124,44 @@ class _BaseUnits:
 
     def _is_due(self) -> bool:
         """Returns `True` if a batch is to be requested before the units in hand are spent."""
-        return not self._requests and self._batching.is_due(self._clock())
+        return not self._is_requesting and self._batching.is_due(self._clock())
 
-    def _request(self) -> tuple[Call[Decision], int, float]:
-        """Returns a request for units, their number, and the time."""
+    def _next_request(self) -> tuple[Call[Decision], int, float]:
+        """Returns a request for units, the number of units, and the time of the request."""
         now = self._clock()
-        wanted = self._batching.wanted(sum(waiter.cost for waiter in self._waiting), now)
+        wanted = self._batching.plan_request(sum(waiter.cost for waiter in self._waiting), now)
         call = self._calls.take(
             self.key,
             self._limits,
             cost=wanted,
             upto=True,
             once=True,
-            ttl=self._keep + SETTLED_LATE,
+            ttl=self._keep + SETTLE_GRACE,
         )
         # During an outage each request is decided by itself, not a batch. Without an idempotency
         # key, units could not be given back.
-        return replace(call, without=None, unnamed=None), wanted, now
+        return replace(call, fallback=None, without_id=None), wanted, now
 
-    def _facts(self) -> Call[Decision] | None:
+    def _policy_check(self) -> Call[Decision] | None:
         """Returns the call that asks if a policy has FORCE, or None if that is known."""
-        if not words.is_policy(self._limits) or self._clock() < self._facts_until:
+        if not words.is_policy(self._limits) or self._clock() < self._unforced_until:
             return None
         return self._calls.policy_facts(self.key, self._limits)
 
     def _refuse_forced(self, facts: Decision) -> None:
         """Raises CallError for a policy with FORCE, which would grant any number of units."""
         if facts.forced:
-            raise CallError(waits.FORCED)
-        self._facts_until = self._clock() + UNTRACKED
+            raise CallError(waits.FORCED_POLICY)
+        self._unforced_until = self._clock() + UNTRACKED_SECONDS
 
-    def _received(self, decision: Decision, wanted: int, sent_at: float) -> None:
+    def _record_reply(self, decision: Decision, wanted: int, sent_at: float) -> None:
         """Records the reply to a request, and answers the waiting takes, first come, first served.
-        Those that came after a full grant was requested may have to wait for the next.
+        Takes that began after the request may have to wait for the next reply.
         """
-        assert decision.id is not None  # `_request` has one
-        self._requests = False
-        self._last = replace(decision, granted=None, id=None, limits=tuple(self._limits))
-        # A policy that has got FORCE meanwhile charges what it denies.
+        assert decision.id is not None  # `_next_request` sets `once`
+        self._is_requesting = False
+        self._last_decision = replace(decision, granted=None, id=None, limits=tuple(self._limits))
+        # A denied call grants nothing, even if its policy has FORCE by now, which charges it.
         granted = decision.granted or 0 if decision.allowed else 0
         reply = Reply(
             decision.id,
@@ -172,37 +172,37 @@ class _BaseUnits:
             decision.reset or 0.0,
         )
         now = self._clock()
-        self._batching.received(reply, wanted, sent_at, now, random())
+        self._batching.record_reply(reply, wanted, sent_at, now, random())
         while self._waiting:
-            answer = self._decided(self._waiting[0].cost, now)
+            answer = self._decide(self._waiting[0].cost, now)
             if answer is None:
                 break
             self._waiting.popleft().receive(answer)
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         """Answers all waiting takes after a request that failed."""
-        self._requests = False
-        self._batching.failed(self._clock())
+        self._is_requesting = False
+        self._batching.record_failure(self._clock())
         while self._waiting:
             waiter = self._waiting.popleft()
             if isinstance(error, (UnavailableError, FullError)):
-                waiter.receive(self._without(waiter.cost, error))
+                waiter.receive(self._fallback(waiter.cost, error))
             else:
                 waiter.receive(error)
 
-    def _without(self, cost: int, error: Undecided) -> Decision | Exception:
+    def _fallback(self, cost: int, error: Undecided) -> Decision | Exception:
         call = self._calls.take(self.key, self._limits, cost=cost, once=False)
-        assert call.without is not None  # every take has one
+        assert call.fallback is not None  # every call of `take` has a fallback
         try:
-            return call.without(error).but(limits=tuple(self._limits))
+            return call.fallback(error).but(limits=tuple(self._limits))
         except RateLimitError as raised:  # `on_outage` is "raise"
             return raised
 
-    def _settling(self, grant: Grant) -> Call[Decision]:
+    def _settle_call(self, grant: Grant) -> Call[Decision]:
         return self._calls.settle(self.key, self._limits, id=grant.id, cost=grant.spent)
 
 
-def _checked(cost: int) -> None:
+def _check_cost(cost: int) -> None:
     if not isinstance(cost, int) or cost < 1:
         raise ValueError(f"cost must be a whole number of units from 1, not {cost!r}")
 
@@ -211,26 +211,26 @@ class Units(_BaseUnits):
     """Units of a hot key, for threads: `limiter.units("global", TokenBucket(10_000, 10_000))`.
 
     `units.take()` for each request sends one call for a batch of requests. A thread requests the
-    next batch before the last one is spent, and gives back units that expire. `close`, or a `with`
-    block, gives the rest back.
+    next batch before the last one is spent, and gives back units that expire. `close`, or the end
+    of a `with` block, gives back the remaining units.
     """
 
-    # Guards everything, and is notified when a request ends.
+    # Lock of all fields, which is notified when a request ends.
     _changed = forks.condition()
 
-    def __init__(self, do: Callable[[Call[Any]], Any], *terms: Any) -> None:
-        super().__init__(*terms)
-        self._do = do
-        self.forked()
+    def __init__(self, execute: Callable[[Call[Any]], Any], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._execute = execute
+        self.reset_after_fork()
 
-    def forked(self) -> None:
-        super().forked()
+    def reset_after_fork(self) -> None:
+        super().reset_after_fork()
         forks.forget(self, "_changed")
-        self._works = False
+        self._is_working = False
         self._alarm: threading.Timer | None = None
 
     def take(self, cost: int = 1) -> Decision:
-        _checked(cost)
+        _check_cost(cost)
         with self._changed:
             decision = self._demand(cost)
             if self._batching.has_expired or self._is_due():
@@ -242,12 +242,12 @@ class Units(_BaseUnits):
             try:
                 while waiter.answer is None:
                     # One of the waiting threads requests units for all of them.
-                    if self._requests:
+                    if self._is_requesting:
                         self._changed.wait()
                     else:
                         self._fetch()
             finally:
-                if waiter in self._waiting:  # it was interrupted, by a signal for example
+                if waiter in self._waiting:  # its thread was interrupted, for example by a signal
                     self._waiting.remove(waiter)
         if isinstance(waiter.answer, Exception):
             raise waiter.answer
@@ -255,31 +255,31 @@ class Units(_BaseUnits):
 
     def _fetch(self) -> None:
         """Requests units and answers the waiting takes. Releases the lock during the calls."""
-        self._requests = True
+        self._is_requesting = True
         try:
-            facts = self._facts()
+            facts = self._policy_check()
             if facts is not None:
-                self._refuse_forced(self._unlocked(facts))
-            call, wanted, sent_at = self._request()
-            self._received(self._unlocked(call), wanted, sent_at)
+                self._refuse_forced(self._send_unlocked(facts))
+            call, wanted, sent_at = self._next_request()
+            self._record_reply(self._send_unlocked(call), wanted, sent_at)
             self._set_alarm()
         except Exception as error:
-            self._failed(error)
+            self._record_failure(error)
         finally:
-            self._requests = False
+            self._is_requesting = False
             self._changed.notify_all()
 
-    def _unlocked(self, call: Call[Any]) -> Any:
+    def _send_unlocked(self, call: Call[Any]) -> Any:
         self._changed.release()
         try:
-            return self._do(call)
+            return self._execute(call)
         finally:
             self._changed.acquire()
 
     def _start_work(self) -> None:
-        if not self._works:
+        if not self._is_working:
             thread = threading.Thread(target=self._work, name="units", daemon=True)
-            self._works = _started(thread)
+            self._is_working = _try_to_start(thread)
 
     def _work(self) -> None:
         """Gives expired units back, and requests a batch if it is due."""
@@ -287,20 +287,20 @@ class Units(_BaseUnits):
             try:
                 if self._is_due():
                     self._fetch()
-                self._give_back(self._batching.expired())
+                self._give_back(self._batching.take_expired())
             finally:
-                self._works = False
+                self._is_working = False
                 self._changed.notify_all()
 
     def _set_alarm(self) -> None:
         """Starts a timer that gives the oldest units back even if no take follows."""
-        until = self._batching.expires_at
-        if self._alarm is None and until is not None:
-            wait = max(until - self._clock(), 0.001)
-            # A timer does not keep abandoned units alive.
-            alarm = threading.Timer(wait, _expire, [ref(self)])
+        expires_at = self._batching.expires_at
+        if self._alarm is None and expires_at is not None:
+            wait = max(expires_at - self._clock(), 0.001)
+            # A weak reference, so that the timer does not keep abandoned units alive.
+            alarm = threading.Timer(wait, _expire_units, [ref(self)])
             alarm.daemon = True
-            self._alarm = alarm if _started(alarm) else None
+            self._alarm = alarm if _try_to_start(alarm) else None
 
     def _expire(self) -> None:
         with self._changed:
@@ -312,18 +312,18 @@ class Units(_BaseUnits):
 
     def _give_back(self, grants: Sequence[Grant]) -> None:
         for grant in grants:
-            if grant.left:
+            if grant.unspent:
                 with suppress(RateLimitError):  # otherwise the usage recovers by itself
-                    self._unlocked(self._settling(grant))
+                    self._send_unlocked(self._settle_call(grant))
 
     def close(self) -> None:
         with self._changed:
-            while self._requests or self._works:
+            while self._is_requesting or self._is_working:
                 self._changed.wait()
             if self._alarm is not None:
                 self._alarm.cancel()
                 self._alarm = None
-            self._give_back(self._batching.rest())
+            self._give_back(self._batching.take_all())
 
     def __enter__(self) -> Units:
         return self
@@ -332,8 +332,8 @@ class Units(_BaseUnits):
         self.close()
 
 
-def _started(thread: threading.Thread) -> bool:
-    """Starts a thread. Returns `False` if the interpreter shuts down, when none can start."""
+def _try_to_start(thread: threading.Thread) -> bool:
+    """Starts a thread. Returns `False` if the interpreter shuts down and starts no threads."""
     try:
         thread.start()
     except RuntimeError:
@@ -341,10 +341,10 @@ def _started(thread: threading.Thread) -> bool:
     return True
 
 
-def _expire(units: ref[Units]) -> None:
-    found = units()
-    if found is not None:
-        found._expire()
+def _expire_units(units: ref[Units]) -> None:
+    referent = units()
+    if referent is not None:
+        referent._expire()
 
 
 class AsyncUnits(_BaseUnits):
@@ -352,42 +352,42 @@ class AsyncUnits(_BaseUnits):
     `async with`. A task requests the next batch before the last one is spent.
     """
 
-    def __init__(self, do: Callable[[Call[Any]], Awaitable[Any]], *terms: Any) -> None:
-        super().__init__(*terms)
-        self._do = do
+    def __init__(self, execute: Callable[[Call[Any]], Awaitable[Any]], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._execute = execute
         # Event loop of the tasks, the timer and the waiting takes.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm: asyncio.TimerHandle | None = None
 
-    def forked(self) -> None:
-        super().forked()
+    def reset_after_fork(self) -> None:
+        super().reset_after_fork()
         self._loop = None
 
     def _in_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Requests and timers of another event loop do not run on.
-            self._loop, self._alarm, self._requests = loop, None, False
+            # Requests and timers of another event loop never end.
+            self._loop, self._alarm, self._is_requesting = loop, None, False
             self._tasks.clear()
             self._waiting.clear()
         return loop
 
     @pending
     async def take(self, cost: int = 1) -> Decision:
-        # There is no await in between, so spending units needs no lock.
-        _checked(cost)
+        # No other task runs before the first `await`, so spending units needs no lock.
+        _check_cost(cost)
         loop = self._in_loop()
         decision = self._demand(cost)
         if self._batching.has_expired:
-            self._start(self._give_back(self._batching.expired()))
+            self._start(self._give_back(self._batching.take_expired()))
         if decision is not None:
             if self._is_due():
                 self._start_fetching()
             return decision
         waiter = _Waiter(cost, future=loop.create_future())
         self._waiting.append(waiter)
-        if not self._requests:
+        if not self._is_requesting:
             self._start_fetching()
         assert waiter.future is not None
         try:
@@ -402,28 +402,28 @@ class AsyncUnits(_BaseUnits):
         task.add_done_callback(self._tasks.discard)
 
     def _start_fetching(self) -> None:
-        self._requests = True
+        self._is_requesting = True
         self._start(self._fetch())
 
     async def _fetch(self) -> None:
         """Requests units until every waiting take is answered."""
         try:
-            facts = self._facts()
+            facts = self._policy_check()
             if facts is not None:
-                self._refuse_forced(await self._do(facts))
-            call, wanted, sent_at = self._request()
-            self._received(await self._do(call), wanted, sent_at)
+                self._refuse_forced(await self._execute(facts))
+            call, wanted, sent_at = self._next_request()
+            self._record_reply(await self._execute(call), wanted, sent_at)
             self._set_alarm()
         except Exception as error:
-            self._failed(error)
+            self._record_failure(error)
         if self._waiting:
             self._start_fetching()
 
     def _set_alarm(self) -> None:
         """Starts a timer that gives the oldest units back even if no take follows."""
-        until = self._batching.expires_at
-        if self._alarm is None and until is not None:
-            wait = max(until - self._clock(), 0.001)
+        expires_at = self._batching.expires_at
+        if self._alarm is None and expires_at is not None:
+            wait = max(expires_at - self._clock(), 0.001)
             self._alarm = asyncio.get_running_loop().call_later(wait, self._expire)
 
     def _expire(self) -> None:
@@ -431,13 +431,13 @@ class AsyncUnits(_BaseUnits):
         self._batching.in_hand(self._clock())
         self._set_alarm()
         if self._batching.has_expired:
-            self._start(self._give_back(self._batching.expired()))
+            self._start(self._give_back(self._batching.take_expired()))
 
     async def _give_back(self, grants: Sequence[Grant]) -> None:
         for grant in grants:
-            if grant.left:
+            if grant.unspent:
                 with suppress(RateLimitError):  # otherwise the usage recovers by itself
-                    await self._do(self._settling(grant))
+                    await self._execute(self._settle_call(grant))
 
     async def close(self) -> None:
         self._in_loop()
@@ -446,7 +446,7 @@ class AsyncUnits(_BaseUnits):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        await self._give_back(self._batching.rest())
+        await self._give_back(self._batching.take_all())
 
     async def __aenter__(self) -> AsyncUnits:
         return self

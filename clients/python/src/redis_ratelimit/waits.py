@@ -6,34 +6,36 @@ from collections.abc import Sequence
 from random import uniform
 from typing import Any
 
-from redis_ratelimit.call import LONGEST
+from redis_ratelimit.call import MAX_DURATION
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.ids import Once
 from redis_ratelimit.limits import Limit, TokenBucket
 
-# Error text for a policy with FORCE: each attempt would be charged.
-FORCED = "the policy has a limit with FORCE, which charges denied calls: not with `wait` or units"
+# Error text for a policy with FORCE, which would charge each attempt.
+FORCED_POLICY = (
+    "the policy has a limit with FORCE, which charges denied calls: not with `wait` or units"
+)
 
 # Seconds after its start for which a reservation can still be given back.
-AFTER_ITS_TURN = 60.0
+REFUNDABLE_AFTER_START = 60.0
 
 
-def reserves(limits: Sequence[Limit], *, once: Once, excluded: bool) -> bool:
-    """Returns `True` if a waiting call can reserve units by MAXWAIT. All limits must be token
+def can_reserve(limits: Sequence[Limit], *, once: Once, excludes_max_wait: bool) -> bool:
+    """Returns `True` if a call that waits can reserve units by MAXWAIT. All limits must be token
     buckets, and the call needs an idempotency key, by which an unused reservation is given back. A
-    limit with a cost of its own would keep its charge. `excluded` is `True` if an option of the
-    call excludes MAXWAIT.
+    limit with a cost of its own would keep its charge. `excludes_max_wait` is `True` if an option
+    of the call excludes MAXWAIT.
     """
     return (
-        not excluded
+        not excludes_max_wait
         and once is not False
         and all(type(limit) is TokenBucket and limit.cost is None for limit in limits)
     )
 
 
-def longest(wait: float) -> float:
+def bounded(wait: float) -> float:
     """Returns the wait in seconds, bounded by the longest duration that the server accepts."""
-    return min(wait, float(LONGEST))
+    return min(wait, float(MAX_DURATION))
 
 
 def without_reservation(decision: Decision, wait: float) -> Decision:
@@ -52,13 +54,13 @@ def pause(decision: Decision, attempts: int, remaining: float) -> float | None:
     if decision.wait is None or decision.degraded:
         return None
     # Another call may come first, so do not retry at once.
-    least = max(decision.wait, 0.001)
-    return None if least > remaining else min(least * uniform(1, 1 + attempts), remaining)
+    wait = max(decision.wait, 0.001)
+    return None if wait > remaining else min(wait * uniform(1, 1 + attempts), remaining)
 
 
-def hoisted(limits: tuple[Limit, ...], cost: Any) -> tuple[tuple[Limit, ...], Any]:
-    """Returns the limits and the cost of a call that may be settled. The own cost of a single limit
-    becomes the cost of the call, as settling never gives back a limit's own cost.
+def hoist_cost(limits: tuple[Limit, ...], cost: Any) -> tuple[tuple[Limit, ...], Any]:
+    """Returns the limits and the cost of a call that may be settled. If a single limit has a cost,
+    it becomes the cost of the call, as settling does not change the costs of limits.
     """
     if len(limits) != 1 or limits[0].cost is None:
         return limits, cost

@@ -6,15 +6,15 @@ from collections.abc import Collection, Sequence
 from decimal import Decimal
 
 from redis_ratelimit.ids import Id
-from redis_ratelimit.limits import Ban, Limit, Policy, specs
-from redis_ratelimit.quantities import Amount, Duration, Key, Word, amount, duration, kept
+from redis_ratelimit.limits import Ban, Limit, Policy, spec_words
+from redis_ratelimit.quantities import Amount, Duration, Key, Word, amount, duration, keep_word
 
 
-def of_id(id: Id | None) -> list[Word]:
+def once_words(id: Id | None) -> list[Word]:
     return [] if id is None else id.words()
 
 
-def one_key(
+def single_key_command(
     command: str,
     key: Key,
     limits: Sequence[Limit],
@@ -27,7 +27,13 @@ def one_key(
         # RL.LIMIT is shorter, and faster on the server.
         _, *names = limits[0].spec(item=item)
         return ["RL.LIMIT", key, *names, *options]
-    return [command, key, *options, *specs(limits, holder, item), *(ban.words() if ban else [])]
+    return [
+        command,
+        key,
+        *options,
+        *spec_words(limits, holder, item),
+        *(ban.words() if ban else []),
+    ]
 
 
 def options(
@@ -50,7 +56,7 @@ def options(
     if max_wait is not None:
         words += ["MAXWAIT", duration(max_wait, "max_wait", zero=True)]
     if keep is not None:
-        words += ["KEEP", kept(keep)]
+        words += ["KEEP", keep_word(keep)]
     return words
 
 
@@ -62,7 +68,8 @@ def is_policy(limits: Sequence[Limit]) -> bool:
     return isinstance(limits[0], Policy)
 
 
-def refuse_no_limits(limits: Collection[Limit], key: object = None) -> None:
+def require_limits(limits: Collection[Limit], key: object = None) -> None:
+    """Raises ValueError if a call has no limits."""
     if limits:
         return
     if isinstance(key, Limit):
@@ -72,7 +79,7 @@ def refuse_no_limits(limits: Collection[Limit], key: object = None) -> None:
     )
 
 
-def refuse_other_than_keys(*keys: Key) -> None:
+def require_keys(*keys: Key) -> None:
     """Raises TypeError for a key that is neither text nor bytes. The client library would fail
     later, as if there were an outage.
     """

@@ -39,10 +39,9 @@ class RateLimitMiddleware:
              request. Or a function of the environment that returns one of these (with `name`), a
              limit for each of several keys ({f"user:{user}": "10/second", f"all:{team}":
              "1000/minute"}), or UNLIMITED.
-    key      a function of a request's environment that returns whose limit it is, such as
-             f"user:{...}". None, and an empty key: by the client's address. UNLIMITED: it has no
-             limit. Without it: by the client's address.
-    cost     what a request charges, or a function of its environment.
+    key      a function of the environment that returns the caller, such as f"user:{...}", or
+             UNLIMITED. By default, and if it returns None or an empty key: the client's address.
+    cost     units that a request charges, or a function of the environment that returns them.
     name     the name of a limit that is not bound, in its keys and in header fields.
     unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
     ipv6_prefix   length of the IPv6 networks that are counted as one client.
@@ -90,8 +89,8 @@ class RateLimitMiddleware:
             denial = gate.denial(decision)
             app = gate.answer(denial, environ)
             if app is not None:
-                answered: Iterable[bytes] = app(environ, start_response)
-                return answered
+                body: Iterable[bytes] = app(environ, start_response)
+                return body
             status = HTTPStatus(denial.status)
             start_response(f"{status.value} {status.phrase}", list(denial.headers.items()))
             return [denial.body]
@@ -99,14 +98,14 @@ class RateLimitMiddleware:
         fields = list(gate.fields(decision).items())
 
         def start_with_fields(
-            status: str, found: list[tuple[str, str]], exc_info: Any = None
+            status: str, headers: list[tuple[str, str]], exc_info: Any = None
         ) -> Callable[[bytes], object]:
             if gate.may_refund:
-                headers = {name.lower(): value for name, value in found}
-                gate.refund(decision, Response(int(status.split(" ", 1)[0]), headers))
-            found = _with(found, fields)
+                by_name = {name.lower(): value for name, value in headers}
+                gate.refund(decision, Response(int(status.split(" ", 1)[0]), by_name))
+            merged = _merged(headers, fields)
             # Older servers accept no third argument.
-            return start_response(status, found, *([exc_info] if exc_info else []))
+            return start_response(status, merged, *([exc_info] if exc_info else []))
 
         try:
             return self._app(environ, start_with_fields)
@@ -116,10 +115,12 @@ class RateLimitMiddleware:
             raise
 
 
-def _with(found: list[tuple[str, str]], fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Merges header fields into those of the application, which may use limits of its own. The two
-    fields that are lists keep the values of both.
+def _merged(headers: list[tuple[str, str]], fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Adds the rate limit fields to the headers of the application, which may have fields of limits
+    of its own: these are kept, and only the lists RateLimit and RateLimit-Policy are extended.
     """
-    existing = {name.lower() for name, _ in found}
+    existing = {name.lower() for name, _ in headers}
     lists = {"RateLimit", "RateLimit-Policy"}
-    return found + [pair for pair in fields if pair[0] in lists or pair[0].lower() not in existing]
+    return headers + [
+        field for field in fields if field[0] in lists or field[0].lower() not in existing
+    ]

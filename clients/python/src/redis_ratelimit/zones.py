@@ -12,8 +12,8 @@ def zone_offset(zone: str, at: datetime | None = None) -> str:
     `Fixed(1000, "1d", aligned=True, offset=zone_offset("Europe/Berlin"))`.
 
     It is the zone's smallest offset in the year of `at` (now), and does not change when clocks do.
-    Days begin at midnight in winter and at 1:00 in summer, and none is granted twice, as it would
-    be with the offset of the moment when clocks go back.
+    Days begin at midnight in winter and at 1:00 in summer. The current offset would grant a day
+    twice when clocks go back.
 
     Raises ValueError if there is no zone of this name, or no database of time zones (on Windows,
     install tzdata).

@@ -13,7 +13,7 @@ _DAYS_BEFORE_EPOCH = 719_468
 CALENDAR = {"1w": 0, "1mo": 1, "3mo": 3, "1y": 12}
 
 
-class Clocks:
+class AlignedWindows:
     """Boundaries of aligned windows. `offset` is the difference from UTC in microseconds, `anchor`
     the day on which months begin.
     """
@@ -23,14 +23,14 @@ class Clocks:
         self.key = (calendar, offset, anchor)
 
     def end(self, instant: int) -> int:
-        """Returns the end of the window that an instant lies in."""
+        """Returns the end of the window that contains an instant."""
         if self.calendar is None:
             return instant + self.window - (instant + self.offset) % self.window
         local = instant + _DAYS_BEFORE_EPOCH * DAY + self.offset
-        return instant + self._next(local // DAY, CALENDAR[self.calendar]) * DAY - local
+        return instant + self._next_begin(local // DAY, CALENDAR[self.calendar]) * DAY - local
 
-    def _next(self, day: int, months: int) -> int:
-        """Returns the day that the next window begins on."""
+    def _next_begin(self, day: int, months: int) -> int:
+        """Returns the day on which the next window of `months` months, or of a week, begins."""
         if months == 0:
             # Day 0 was a Wednesday, and month 0 a March.
             return day + 7 - (day + 2) % 7
@@ -44,12 +44,14 @@ class Clocks:
 
 
 def _month_of(day: int) -> int:
-    era, of_era = divmod(day, 146_097)
-    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    era, day_of_era = divmod(day, 146_097)
+    year_of_era = (
+        day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096
+    ) // 365
     year = era * 400 + year_of_era
     return year * 12 + ((day - _first_day(year * 12)) * 5 + 2) // 153
 
 
 def _first_day(month: int) -> int:
-    year, of_year = divmod(month, 12)
-    return year * 365 + year // 4 + year // 400 - year // 100 + (of_year * 153 + 2) // 5
+    year, month_of_year = divmod(month, 12)
+    return year * 365 + year // 4 + year // 400 - year // 100 + (month_of_year * 153 + 2) // 5

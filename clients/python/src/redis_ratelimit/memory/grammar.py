@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from redis_ratelimit.memory.calendar import CALENDAR, Clocks
+from redis_ratelimit.memory.calendar import CALENDAR, AlignedWindows
 from redis_ratelimit.memory.leases import Concurrency
 from redis_ratelimit.memory.options import Options, Request, Words, duration_of, refused
 from redis_ratelimit.memory.pools import Bucket, Fixed
 from redis_ratelimit.memory.rule import LATEST, Rule
 from redis_ratelimit.memory.windows import Sliding, SlidingLog, Strict
 
-_MOST_SPECS = 8
+_MAX_SPECS = 8
 
-_OF_KEYS = {"COST", "FORCE", "MAXWAIT", "KEEP", "ONCE", "SETTLE"}
-_OF_A_CALL = _OF_KEYS | {"UPTO", "EACH"}
-_OF_A_RATE = (_OF_A_CALL | {"AS"}) - {"EACH", "MAXWAIT"}
-_OF_LEASES = {"COST", "KEEP", "AS", "NX"}
-# Options that may follow the numbers of each algorithm.
-_BEHIND = {
-    "TOKENBUCKET": _OF_A_RATE | {"MAXWAIT"},
-    "LEAKYBUCKET": _OF_A_RATE,
-    "FIXED": _OF_A_RATE | {"ALIGNED", "OFFSET", "ANCHOR"},
-    "SLIDING": _OF_A_RATE | {"STRICT"},
-    "SLIDINGLOG": _OF_A_RATE,
-    "CONCURRENCY": _OF_LEASES,
+_OPTIONS_OF_KEYS = {"COST", "FORCE", "MAXWAIT", "KEEP", "ONCE", "SETTLE"}
+_OPTIONS_OF_CALL = _OPTIONS_OF_KEYS | {"UPTO", "EACH"}
+_OPTIONS_OF_RATE = (_OPTIONS_OF_CALL | {"AS"}) - {"EACH", "MAXWAIT"}
+_OPTIONS_OF_LEASES = {"COST", "KEEP", "AS", "NX"}
+# Options that may follow the arguments of each algorithm.
+_OPTIONS_AFTER = {
+    "TOKENBUCKET": _OPTIONS_OF_RATE | {"MAXWAIT"},
+    "LEAKYBUCKET": _OPTIONS_OF_RATE,
+    "FIXED": _OPTIONS_OF_RATE | {"ALIGNED", "OFFSET", "ANCHOR"},
+    "SLIDING": _OPTIONS_OF_RATE | {"STRICT"},
+    "SLIDINGLOG": _OPTIONS_OF_RATE,
+    "CONCURRENCY": _OPTIONS_OF_LEASES,
 }
 # Features that need a server, by command or word.
 _ONLY_SERVER = {
@@ -41,24 +41,25 @@ _ONLY_SERVER = {
 }
 
 
-def refuse_what_needs_a_server(word: str) -> None:
+def refuse_server_features(word: str) -> None:
+    """Raises RefusedError if the command or word needs a server."""
     feature = "policies" if word.startswith("RL.POLICY") else _ONLY_SERVER.get(word)
     if feature is not None:
         raise refused(f"a limiter in memory has no {feature}: they need a server with the module")
 
 
-_NOTHING = Request("TAKE", 0)
+_NO_CHARGE = Request("TAKE", 0)
 
 
 @dataclass
 class Spec:
-    """Limit and the request to it. KEEP lowers the limit by `kept`."""
+    """Limit and the request to the limit. KEEP has lowered the limit by `kept`."""
 
     rule: Rule
     request: Request
     kept: int
     name: str | None
-    own_cost: bool
+    has_own_cost: bool
 
     @property
     def identity(self) -> object:
@@ -71,11 +72,13 @@ class Call:
 
     specs: list[Spec]
     purpose: str
+    # Id, and its ttl in microseconds.
     once: tuple[bytes, int] | None = None
+    # Id, and the actual cost in millionths.
     settle: tuple[bytes, int] | None = None
     each: bool = False
     # `True` if a plain key, which stores the usage of one limit alone, can serve the call.
-    plain: bool = False
+    is_plain: bool = False
 
 
 class Common:
@@ -87,7 +90,7 @@ class Common:
             if options.cost is not None or options.mode or options.keep is not None:
                 raise refused("syntax error: SETTLE says the cost")
             self.purpose = "SETTLE"
-        elif options.back:
+        elif options.gives_back:
             self.purpose = "BACK"
         else:
             self.purpose = "CHECK" if options.cost == 0 else "CHARGE"
@@ -101,16 +104,18 @@ class Common:
             raise refused("syntax error, unexpected KEEP: it keeps nothing of such a call")
 
     def _refuse_once(self, options: Options) -> None:
-        if self.options.once is not None and options.back:
+        if self.options.once is not None and options.gives_back:
             raise refused("cost must be 0 or more with ONCE")
 
-    def spec(self, rule: Rule, own: Options) -> Spec:
+    def spec(self, rule: Rule, spec_options: Options) -> Spec:
         of_leases = isinstance(rule, Concurrency)
-        request = self._request(rule, own, apart=own.cost is not None or of_leases)
-        self._refuse_once(own)
-        keep = own.keep
+        request = self._request(
+            rule, spec_options, is_apart=spec_options.cost is not None or of_leases
+        )
+        self._refuse_once(spec_options)
+        keep = spec_options.keep
         if keep is None and (
-            isinstance(self.options.keep, str) or not (own.cost is not None or of_leases)
+            isinstance(self.options.keep, str) or not (spec_options.cost is not None or of_leases)
         ):
             keep = self.options.keep
         self._refuse_keep(keep, request)
@@ -122,40 +127,47 @@ class Common:
             kept = min(ceil(share), rule.limit)
             rule.limit -= kept
         if isinstance(rule, Concurrency):
-            rule.nx = "NX" in own.flags
-        return Spec(rule, request, kept, own.name, own.cost is not None)
+            rule.nx = "NX" in spec_options.flags
+        return Spec(rule, request, kept, spec_options.name, spec_options.cost is not None)
 
-    def _request(self, rule: Rule, own: Options, *, apart: bool) -> Request:
+    def _request(self, rule: Rule, spec_options: Options, *, is_apart: bool) -> Request:
+        """Returns the request to one limit. With `is_apart`, the options before the first spec do
+        not apply to it.
+        """
         if self.purpose == "SETTLE":
-            if own.mode and not apart:
-                raise refused(f"syntax error, unexpected {own.mode}: SETTLE says the cost")
-            return _NOTHING
-        if apart:
+            if spec_options.mode and not is_apart:
+                raise refused(f"syntax error, unexpected {spec_options.mode}: SETTLE says the cost")
+            return _NO_CHARGE
+        if is_apart:
             charges = self.purpose == "CHARGE"
-            return own.request(own.mode, own.max_wait) if charges else _NOTHING
-        if own.mode:
-            return self.options.request(own.mode, own.max_wait)
-        if self.options.mode == "MAXWAIT" and not rule.waits:
+            return (
+                spec_options.request(spec_options.mode, spec_options.max_wait)
+                if charges
+                else _NO_CHARGE
+            )
+        if spec_options.mode:
+            return self.options.request(spec_options.mode, spec_options.max_wait)
+        if self.options.mode == "MAXWAIT" and not rule.can_wait:
             return self.options.request("", 0)
         return self.options.request(self.options.mode, self.options.max_wait)
 
 
 def _read_spec(words: Words) -> tuple[Rule, Options]:
     algorithm = words.peek()
-    refuse_what_needs_a_server(algorithm)
-    behind = _BEHIND.get(algorithm)
-    if behind is None:
+    refuse_server_features(algorithm)
+    allowed = _OPTIONS_AFTER.get(algorithm)
+    if allowed is None:
         raise refused(f"syntax error, unexpected {algorithm!r}: a spec is needed")
     words.raw("spec")
-    return read_rule(words, algorithm, behind)
+    return read_rule(words, algorithm, allowed)
 
 
-def read_rule(words: Words, algorithm: str, behind: set[str]) -> tuple[Rule, Options]:
-    """Parses the numbers of an algorithm and the options after them."""
+def read_rule(words: Words, algorithm: str, allowed: set[str]) -> tuple[Rule, Options]:
+    """Parses the arguments of an algorithm and the options after them."""
     limit = words.amount("limit")
     if algorithm in {"TOKENBUCKET", "LEAKYBUCKET"}:
         refill, period = words.amount("refill"), words.duration("period")
-        options = Options.read(words, behind)
+        options = Options.read(words, allowed)
         if refill == 0:
             raise refused("refill must be a number from 0.000001 to 1000000000000, such as 100")
         bucket = Bucket(limit, refill, period, queues=algorithm == "LEAKYBUCKET")
@@ -163,70 +175,74 @@ def read_rule(words: Words, algorithm: str, behind: set[str]) -> tuple[Rule, Opt
             raise refused("refill must be enough to refill the capacity within 36500d")
         return bucket, options
     if algorithm == "FIXED":
-        return _fixed(words, limit, behind)
+        return _fixed(words, limit, allowed)
     window = words.duration("window")
     if algorithm == "CONCURRENCY":
         holder = words.name("holder")
-        options = Options.read(words, behind)
+        options = Options.read(words, allowed)
         if options.cost is not None and options.cost <= 0:
             raise refused("cost must be a number above 0, up to 1000000000000, such as 1")
         return Concurrency(limit, window, holder), options
-    options = Options.read(words, behind)
+    options = Options.read(words, allowed)
     if algorithm == "SLIDINGLOG":
         return SlidingLog(limit, window), options
     return (Strict if "STRICT" in options.flags else Sliding)(limit, window), options
 
 
-def _fixed(words: Words, limit: int, behind: set[str]) -> tuple[Rule, Options]:
+def _fixed(words: Words, limit: int, allowed: set[str]) -> tuple[Rule, Options]:
     text = words.text("window")
     window, calendar = duration_of(text), text if text in CALENDAR else None
     if not (window or calendar):
         raise refused(
             "window must be a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y"
         )
-    options = Options.read(words, behind)
-    moved = options.offset is not None or options.anchor is not None
+    options = Options.read(words, allowed)
+    is_shifted = options.offset is not None or options.anchor is not None
     if "ALIGNED" not in options.flags:
-        if moved or calendar:
+        if is_shifted or calendar:
             raise refused(f"syntax error: windows of {text} need ALIGNED")
         return Fixed(limit, window or 0, None), options
     if options.anchor is not None and calendar not in {"1mo", "3mo"}:
         raise refused("syntax error, unexpected ANCHOR: it is for months and quarters")
-    clocks = Clocks(window or 0, calendar, options.offset or 0, options.anchor or 1)
-    return Fixed(limit, window or 0, clocks), options
+    aligned_windows = AlignedWindows(
+        window or 0, calendar, options.offset or 0, options.anchor or 1
+    )
+    return Fixed(limit, window or 0, aligned_windows), options
 
 
 def read_call(words: Words, *, is_peek: bool) -> Call:
     """Parses the arguments of a call for one key: `[options] spec [spec ...]`."""
-    common = Common(Options.read(words, _OF_A_CALL))
-    read = [_read_spec(words)]
+    common = Common(Options.read(words, _OPTIONS_OF_CALL))
+    parsed = [_read_spec(words)]
     while words.has_next():
-        read.append(_read_spec(words))
-    if len(read) > 1:
-        specs = [_among_several(common, *one) for one in read]
-        if any(own.back for _, own in read):
+        parsed.append(_read_spec(words))
+    if len(parsed) > 1:
+        specs = [_one_of_several(common, *rule_and_options) for rule_and_options in parsed]
+        if any(spec_options.gives_back for _, spec_options in parsed):
             raise refused("cost must be 0 or more behind one of several limits")
-        _refuse_twins(specs)
+        _refuse_duplicates(specs)
         return _call(common, specs, common.purpose, is_peek=is_peek)
-    rule, own = read[0]
-    return _only_call(common, rule, own, is_peek=is_peek)
+    rule, spec_options = parsed[0]
+    return _only_call(common, rule, spec_options, is_peek=is_peek)
 
 
-def _only_call(common: Common, rule: Rule, own: Options, *, is_peek: bool = False) -> Call:
-    if own.once is not None or own.settle is not None:
+def _only_call(common: Common, rule: Rule, spec_options: Options, *, is_peek: bool = False) -> Call:
+    if spec_options.once is not None or spec_options.settle is not None:
         if common.options.once is not None or common.options.settle is not None:
             raise refused("syntax error: the call has an id already")
-        if own.settle is not None and (own.cost is not None or own.mode or own.keep is not None):
+        if spec_options.settle is not None and (
+            spec_options.cost is not None or spec_options.mode or spec_options.keep is not None
+        ):
             raise refused("syntax error: SETTLE says the cost")
-        common.options.once, common.options.settle = own.once, own.settle
+        common.options.once, common.options.settle = spec_options.once, spec_options.settle
         common = Common(common.options)
-    spec = common.spec(rule, own)
+    spec = common.spec(rule, spec_options)
     purpose = common.purpose
     if purpose == "CHARGE":
         purpose = _purpose_of(spec.request)
     call = _call(common, [spec], purpose, is_peek=is_peek)
-    looks_beside = purpose == "BACK" and spec.request.mode != "BACK"
-    call.plain = not (call.once or call.settle or spec.name or call.each or looks_beside)
+    only_checks = purpose == "BACK" and spec.request.mode != "BACK"
+    call.is_plain = not (call.once or call.settle or spec.name or call.each or only_checks)
     return call
 
 
@@ -242,15 +258,19 @@ def _call(common: Common, specs: list[Spec], purpose: str, *, is_peek: bool) -> 
     return Call(specs, purpose, once, options.settle, "EACH" in options.flags)
 
 
-def _among_several(common: Common, rule: Rule, own: Options) -> Spec:
-    if own.once is not None or own.settle is not None or own.mode == "UPTO":
+def _one_of_several(common: Common, rule: Rule, spec_options: Options) -> Spec:
+    if (
+        spec_options.once is not None
+        or spec_options.settle is not None
+        or spec_options.mode == "UPTO"
+    ):
         raise refused("syntax error: ONCE, SETTLE and UPTO stand before the first of several specs")
-    return common.spec(rule, own)
+    return common.spec(rule, spec_options)
 
 
-def _refuse_twins(specs: list[Spec]) -> None:
-    if len(specs) > _MOST_SPECS:
-        raise refused(f"syntax error: a call has at most {_MOST_SPECS} specs")
+def _refuse_duplicates(specs: list[Spec]) -> None:
+    if len(specs) > _MAX_SPECS:
+        raise refused(f"syntax error: a call has at most {_MAX_SPECS} specs")
     counts = Counter(
         (spec.rule.kind, None if spec.rule.key is None else spec.identity) for spec in specs
     )
@@ -266,15 +286,15 @@ def read_keys(words: Words, *, is_peek: bool) -> list[tuple[bytes, Call]]:
     if not re.fullmatch(r"[1-9]\d{0,5}", numkeys):
         raise refused("numkeys must be how many keys follow")
     keys = [words.raw("key") for _ in range(int(numkeys))]
-    common = Common(Options.read(words, _OF_KEYS))
+    common = Common(Options.read(words, _OPTIONS_OF_KEYS))
     calls = []
     for _ in keys:
-        spec = _among_several(common, *_read_spec(words))
+        spec = _one_of_several(common, *_read_spec(words))
         purpose = common.purpose
         if purpose == "CHARGE":
             purpose = _purpose_of(spec.request)
         call = _call(common, [spec], purpose, is_peek=is_peek)
-        call.plain = not (call.once or call.settle or spec.name)
+        call.is_plain = not (call.once or call.settle or spec.name)
         calls.append(call)
     if words.has_next():
         raise refused("syntax error: more words than specs for the keys")
@@ -284,8 +304,8 @@ def read_keys(words: Words, *, is_peek: bool) -> list[tuple[bytes, Call]]:
 
 
 def read_acquire(words: Words) -> tuple[Call, bool]:
-    """Parses `limit ttl holder [options]`. Returns the call, and `True` if FENCE is among them."""
-    rule, own = read_rule(words, "CONCURRENCY", _OF_LEASES | {"FENCE"})
+    """Parses `limit ttl holder [options]`. Returns the call, and `True` if it has FENCE."""
+    rule, spec_options = read_rule(words, "CONCURRENCY", _OPTIONS_OF_LEASES | {"FENCE"})
     if words.has_next():
         raise refused(f"syntax error, unexpected {words.peek()!r}")
-    return _only_call(Common(Options()), rule, own), "FENCE" in own.flags
+    return _only_call(Common(Options()), rule, spec_options), "FENCE" in spec_options.flags

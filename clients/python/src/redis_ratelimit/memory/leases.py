@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from redis_ratelimit.memory.rule import (
     AFTER,
-    AT_ONCE,
+    ALLOWED_NOW,
     LATEST,
-    NEVER_EVER,
+    NEVER_ALLOWED,
     Rule,
     Usage,
     Verdict,
 )
 
 
+class Lease(NamedTuple):
+    expires_at: int
+    units: int
+    # Fencing token.
+    token: int | None
+
+
 class Leases(Usage):
-    """Leases by holder: expiry, units and fencing token."""
+    """Leases by holder."""
 
     def __init__(self) -> None:
         self.written = 0
-        self.leases: dict[bytes, tuple[int, int, int | None]] = {}
+        self.leases: dict[bytes, Lease] = {}
 
-    def live(self, now: int) -> dict[bytes, tuple[int, int, int | None]]:
+    def live(self, now: int) -> dict[bytes, Lease]:
         """Returns the leases that have not expired, in the order of their expiry."""
-        at = min(max(now, self.written), LATEST)
-        found = [(lease[0], holder, lease) for holder, lease in self.leases.items()]
-        return {holder: lease for ends, holder, lease in sorted(found) if at < ends}
+        time = min(max(now, self.written), LATEST)
+        by_expiry = sorted((lease.expires_at, holder) for holder, lease in self.leases.items())
+        return {
+            holder: self.leases[holder] for expires_at, holder in by_expiry if time < expires_at
+        }
 
     def tidy(self, now: int) -> None:
         self.leases, self.written = self.live(now), now
@@ -38,10 +49,10 @@ class Leases(Usage):
         return len(present)
 
     def recovers_in(self, now: int) -> int:
-        last = max((ends for ends, _, _ in self.leases.values()), default=0)
+        last = max((lease.expires_at for lease in self.leases.values()), default=0)
         return max(last - max(now, self.written), 0)
 
-    def unused(self) -> bool:
+    def is_unused(self) -> bool:
         return not self.leases
 
     def ahead(self, now: int) -> int:
@@ -50,7 +61,8 @@ class Leases(Usage):
     def move_back(self, now: int) -> None:
         back, live = self.ahead(now), self.live(self.written)
         self.leases = {
-            holder: (ends - back, units, token) for holder, (ends, units, token) in live.items()
+            holder: lease._replace(expires_at=lease.expires_at - back)
+            for holder, lease in live.items()
         }
         self.written = min(self.written, now)
 
@@ -60,7 +72,7 @@ class Leases(Usage):
 
 
 class Concurrency(Rule):
-    """Concurrency limit. `behind` is `True` if earlier waiters come first."""
+    """Concurrency limit. `behind` is `True` if earlier waiters must be granted first."""
 
     kind = "rl-leases"
     usage = Leases
@@ -72,25 +84,26 @@ class Concurrency(Rule):
         self.token: int | None = None
 
     def present(self, usage: Leases, now: int) -> int:
-        return sum(units for _, units, _ in usage.live(now).values())
+        return sum(lease.units for lease in usage.live(now).values())
 
     def verdict(self, usage: Leases, now: int, cost: int) -> Verdict:
-        own = usage.live(now).get(self.holder)
-        others = self.present(usage, now) - (own[1] if own else 0)
-        own_way = self.nx and own is not None
-        renews = own is not None and cost <= own[1]
-        if (renews or others + cost <= self.limit) and not own_way:
-            return (AFTER, 1000) if self.behind and not renews and cost else AT_ONCE
+        own_lease = usage.live(now).get(self.holder)
+        others = self.present(usage, now) - (own_lease.units if own_lease else 0)
+        # With NX a holder waits for the end of its own lease.
+        is_blocked = self.nx and own_lease is not None
+        renews = own_lease is not None and cost <= own_lease.units
+        if (renews or others + cost <= self.limit) and not is_blocked:
+            return (AFTER, 1000) if self.behind and not renews and cost else ALLOWED_NOW
         if cost > self.limit:
-            return NEVER_EVER
-        for holder, (ends, units, _) in usage.live(now).items():
+            return NEVER_ALLOWED
+        for holder, lease in usage.live(now).items():
             if holder == self.holder:
-                own_way = False
+                is_blocked = False
             else:
-                others -= units
-            if not own_way and others + cost <= self.limit:
-                return (AFTER, max(ends - max(now, usage.written), 0))
-        return NEVER_EVER
+                others -= lease.units
+            if not is_blocked and others + cost <= self.limit:
+                return (AFTER, max(lease.expires_at - max(now, usage.written), 0))
+        return NEVER_ALLOWED
 
     def reset(self, usage: Leases, now: int) -> int:
         return usage.recovers_in(now)
@@ -98,12 +111,12 @@ class Concurrency(Rule):
     def charge(self, usage: Leases, now: int, cost: int) -> None:
         usage.tidy(now)
         lease = usage.leases.get(self.holder)
-        token = self.token if lease is None or lease[2] is None else lease[2]
-        usage.leases[self.holder] = (min(now + self.ttl, LATEST), cost, token)
+        token = self.token if lease is None or lease.token is None else lease.token
+        usage.leases[self.holder] = Lease(min(now + self.ttl, LATEST), cost, token)
 
     def give_back(self, usage: Leases, now: int, units: int) -> None:
         """Does nothing, as only a holder can release its lease, and only as a whole."""
 
-    def low(self, usage: Leases, now: int) -> int:
+    def settleable_usage(self, usage: Leases, now: int) -> int:
         del usage, now
         return 0

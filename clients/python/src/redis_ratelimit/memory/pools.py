@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import math
 
-from redis_ratelimit.memory.calendar import Clocks
+from redis_ratelimit.memory.calendar import AlignedWindows
 from redis_ratelimit.memory.rule import (
     AFTER,
     ALLOWED,
-    AT_ONCE,
+    ALLOWED_NOW,
     LATEST,
-    MOST,
-    NEVER_EVER,
+    MAX_USAGE,
+    NEVER_ALLOWED,
     Rule,
     Usage,
     Verdict,
     ceil_div,
-    plus,
+    saturating_add,
 )
 
 
 class Pool(Usage):
-    """Usage as one number at one instant."""
+    """Usage as one number: `used` at the instant `at`."""
 
     def __init__(self) -> None:
         self.used = 0
         self.at = 0
 
-    def unused(self) -> bool:
+    def is_unused(self) -> bool:
         return self.used == 0
 
     def ahead(self, now: int) -> int:
@@ -38,7 +38,7 @@ class Pool(Usage):
 
     def take_back(self, place: int | None, units: int) -> int:
         del place
-        taken = 0 if self.used == MOST else min(units, self.used)
+        taken = 0 if self.used == MAX_USAGE else min(units, self.used)
         self.used -= taken
         return taken
 
@@ -52,7 +52,7 @@ class Bucket(Rule):
     def __init__(self, capacity: int, refill: int, period: int, *, queues: bool) -> None:
         super().__init__(capacity, (period, 0))
         self.refill, self.period = refill, period
-        self.waits = not queues
+        self.can_wait = not queues
 
     def drains_in(self, units: int) -> int:
         return min(ceil_div(units * self.period, self.refill), LATEST)
@@ -62,9 +62,9 @@ class Bucket(Rule):
 
     def verdict(self, usage: Pool, now: int, cost: int) -> Verdict:
         if self.present(usage, now) + cost <= self.limit:
-            return (ALLOWED, 0 if self.waits else self.reset(usage, now))
+            return (ALLOWED, 0 if self.can_wait else self.reset(usage, now))
         if cost > self.limit:
-            return NEVER_EVER
+            return NEVER_ALLOWED
         wait = self.drains_in(usage.used + cost - self.limit) - max(now - usage.at, 0)
         return (AFTER, max(wait, 0))
 
@@ -83,7 +83,7 @@ class Bucket(Rule):
 
     def charge(self, usage: Pool, now: int, cost: int) -> None:
         self._advance(usage, now)
-        usage.used = plus(usage.used, cost)
+        usage.used = saturating_add(usage.used, cost)
 
     def give_back(self, usage: Pool, now: int, units: int) -> None:
         if self.present(usage, now) <= units:
@@ -92,8 +92,8 @@ class Bucket(Rule):
         self._advance(usage, now)
         usage.used -= units
 
-    def low(self, usage: Pool, now: int) -> int:
-        if usage.used == MOST:
+    def settleable_usage(self, usage: Pool, now: int) -> int:
+        if usage.used == MAX_USAGE:
             return 0
         drained = ceil_div(max(now - usage.at, 0) * self.refill, self.period)
         return max(usage.used - drained, 0)
@@ -111,21 +111,21 @@ class _Window(Pool):
 
 
 class Fixed(Rule):
-    """Fixed window. `clocks` are the boundaries of aligned windows; without them, a window opens
-    with its first call.
+    """Fixed window. `aligned_windows` are the boundaries of aligned windows; without them, a window
+    opens with its first call.
     """
 
     kind = "rl-window"
     usage = _Window
 
-    def __init__(self, limit: int, window: int, clocks: Clocks | None) -> None:
-        super().__init__(limit, (window, clocks.key if clocks else 0))
-        self.window, self.clocks = window, clocks
+    def __init__(self, limit: int, window: int, aligned_windows: AlignedWindows | None) -> None:
+        super().__init__(limit, (window, aligned_windows.key if aligned_windows else 0))
+        self.window, self.aligned_windows = window, aligned_windows
 
     def _end(self, usage: _Window, now: int) -> int:
         instant = min(usage.at, now)
-        if self.clocks is not None and (usage.aligned or self.clocks.calendar):
-            return self.clocks.end(instant)
+        if self.aligned_windows is not None and (usage.aligned or self.aligned_windows.calendar):
+            return self.aligned_windows.end(instant)
         return instant + self.window
 
     def present(self, usage: _Window, now: int) -> int:
@@ -133,25 +133,25 @@ class Fixed(Rule):
 
     def verdict(self, usage: _Window, now: int, cost: int) -> Verdict:
         if self.present(usage, now) + cost <= self.limit:
-            return AT_ONCE
-        return NEVER_EVER if cost > self.limit else (AFTER, max(self._end(usage, now) - now, 0))
+            return ALLOWED_NOW
+        return NEVER_ALLOWED if cost > self.limit else (AFTER, max(self._end(usage, now) - now, 0))
 
     def reset(self, usage: _Window, now: int) -> int:
         return 0 if usage.used == 0 else max(self._end(usage, now) - now, 0)
 
     def _advance(self, usage: _Window, now: int) -> None:
         usage.used = self.present(usage, now)
-        if self.clocks is not None or usage.used == 0:
+        if self.aligned_windows is not None or usage.used == 0:
             usage.at = now
-        usage.aligned = self.clocks is not None
+        usage.aligned = self.aligned_windows is not None
 
     def charge(self, usage: _Window, now: int, cost: int) -> None:
         self._advance(usage, now)
-        usage.used = plus(usage.used, cost)
+        usage.used = saturating_add(usage.used, cost)
 
     def give_back(self, usage: _Window, now: int, units: int) -> None:
         self._advance(usage, now)
         usage.used = max(usage.used - units, 0)
 
-    def low(self, usage: _Window, now: int) -> int:
-        return 0 if usage.used == MOST else self.present(usage, now)
+    def settleable_usage(self, usage: _Window, now: int) -> int:
+        return 0 if usage.used == MAX_USAGE else self.present(usage, now)

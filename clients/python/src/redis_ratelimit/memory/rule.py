@@ -11,37 +11,40 @@ from copy import deepcopy
 from typing import Any
 
 # Upper bounds at which usage, in millionths, and times, in microseconds, saturate.
-MOST = 2**63 - 1
+MAX_USAGE = 2**63 - 1
 DAY = 86_400_000_000
 LATEST = 365_000 * DAY
 
-# Outcome and wait. The greater of two verdicts waits longer. An allowed call may have a wait, too.
+# Outcome, and wait in microseconds. The greater of two verdicts has the longer wait. The wait of an
+# allowed call is its hold.
 Verdict = tuple[int, int]
 ALLOWED, AFTER, NEVER = 0, 1, 2
-AT_ONCE: Verdict = (ALLOWED, 0)
-NEVER_EVER: Verdict = (NEVER, 0)
+ALLOWED_NOW: Verdict = (ALLOWED, 0)
+NEVER_ALLOWED: Verdict = (NEVER, 0)
 
 
-def ceil_div(number: int, by: int) -> int:
-    return -(-number // by)
+def ceil_div(number: int, divisor: int) -> int:
+    return -(-number // divisor)
 
 
 class Usage(ABC):
     """State of one limit. The default is "never used"."""
 
     @abstractmethod
-    def unused(self) -> bool: ...
+    def is_unused(self) -> bool: ...
 
     @abstractmethod
     def ahead(self, now: int) -> int:
-        """Returns how far the clock was set back since the last change, or 0."""
+        """Returns how far the last change is ahead of `now`, or 0. Positive only after the clock
+        was set back.
+        """
 
     @abstractmethod
     def move_back(self, now: int) -> None:
         """Shifts all timestamps after the clock was set back to `now`."""
 
     def place(self) -> int | None:
-        """Returns the instant of the newest charge, if usage keeps charges apart."""
+        """Returns the place of the newest charge, if usage keeps charges apart."""
         return None
 
     def moved_place(self, place: int, now: int) -> int | None:
@@ -51,10 +54,10 @@ class Usage(ABC):
 
     @abstractmethod
     def take_back(self, place: int | None, units: int) -> int:
-        """Takes back up to `units` of a charge and returns how many."""
+        """Takes back up to `units` of the charge at `place`, and returns the units taken back."""
 
     def moved_recovery(self, recovers_at: int, ahead: int, now: int) -> int:
-        """Returns the instant of recovery after a clock was set back to `now`."""
+        """Returns the instant of recovery after the clock was set back by `ahead` to `now`."""
         del now
         return max(recovers_at - ahead, 0)
 
@@ -62,13 +65,13 @@ class Usage(ABC):
 class Rule(ABC):
     """Parameters of a limit. `key` distinguishes limits of one algorithm on a key."""
 
-    # Name of the type of its usage.
+    # Name of the key type on the server that stores the usage.
     kind: str
-    # Class of its usage.
+    # Class of the usage.
     usage: type[Usage]
     limit: int
     # `True` if MAXWAIT can admit a call with a wait.
-    waits = False
+    can_wait = False
     # `True` if only a holder without a lease passes (NX).
     nx = False
 
@@ -97,13 +100,13 @@ class Rule(ABC):
     def give_back(self, usage: Any, now: int, units: int) -> None: ...
 
     @abstractmethod
-    def low(self, usage: Any, now: int) -> int | None:
-        """Returns the usage from which earlier charges can still be settled, or None if usage keeps
-        charges apart.
+    def settleable_usage(self, usage: Any, now: int) -> int | None:
+        """Returns the usage up to which earlier charges can still be settled, or None if usage
+        keeps charges apart.
         """
 
     def debt_after(self, usage: Any, now: int, cost: int) -> int:
-        """Returns the time until usage is within the limit after `cost` more is charged."""
+        """Returns the time until usage would be within the limit again if `cost` were charged."""
         if cost:
             usage = deepcopy(usage)
             self.charge(usage, now, cost)
@@ -111,5 +114,5 @@ class Rule(ABC):
         return wait if kind == AFTER else 0
 
 
-def plus(used: int, units: int) -> int:
-    return min(used + units, MOST)
+def saturating_add(used: int, units: int) -> int:
+    return min(used + units, MAX_USAGE)

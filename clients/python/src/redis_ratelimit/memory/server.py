@@ -9,7 +9,7 @@ from typing import Any
 
 from redis_ratelimit import forks
 from redis_ratelimit.memory import grammar
-from redis_ratelimit.memory.grammar import Call, refuse_what_needs_a_server
+from redis_ratelimit.memory.grammar import Call, refuse_server_features
 from redis_ratelimit.memory.key import Key
 from redis_ratelimit.memory.leases import Concurrency
 from redis_ratelimit.memory.options import UNIT, Words, refused
@@ -28,13 +28,13 @@ class Memory:
         self._keys: dict[bytes, Key] = {}
         self._last_token = 0
         # Number of keys at which expired keys are removed.
-        self._swept_at = 1000
+        self._sweep_size = 1000
         # Holders that wait for a lease, by key, in the order of arrival.
         self._queues: dict[bytes, list[bytes]] = {}
-        self.forked()
-        forks.knows(self)
+        self.reset_after_fork()
+        forks.register(self)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         forks.forget(self, "_lock")
 
     def now(self) -> int:
@@ -48,7 +48,7 @@ class Memory:
     def _reply(self, words: Words, now: int) -> Any:
         command = words.peek()
         words.raw("command")
-        refuse_what_needs_a_server(command)
+        refuse_server_features(command)
         if command in {"RL.MTAKE", "RL.MPEEK"}:
             is_peek = command == "RL.MPEEK"
             return self._keys_reply(grammar.read_keys(words, is_peek=is_peek), now, is_peek=is_peek)
@@ -80,7 +80,7 @@ class Memory:
         the shifted key.
         """
         key = self._find(name, now) or Key()
-        back = key.ahead(now) if key.parts or key.records else 0
+        back = key.ahead(now) if key.components or key.records else 0
         if back:
             key = deepcopy(key)
             key.move_back(now)
@@ -90,17 +90,21 @@ class Memory:
         return key
 
     def _store(self, name: bytes, key: Key) -> None:
-        if key.unused:
+        if key.is_unused:
             self._keys.pop(name, None)
         else:
             self._keys[name] = key
-        if len(self._keys) > self._swept_at:
-            millis = self.now() // 1000
-            self._keys = {n: one for n, one in self._keys.items() if millis <= one.expires_at}
-            self._swept_at = 1000 + 2 * len(self._keys)
+        if len(self._keys) > self._sweep_size:
+            now_ms = self.now() // 1000
+            self._keys = {
+                stored_name: stored
+                for stored_name, stored in self._keys.items()
+                if now_ms <= stored.expires_at
+            }
+            self._sweep_size = 1000 + 2 * len(self._keys)
 
     def _key_reply(self, name: bytes, call: Call, now: int, *, is_peek: bool) -> list[Any]:
-        self._queue_up(name, call)
+        self._mark_behind(name, call)
         visit = self._visit([(name, call)], now, is_peek=is_peek)[0]
         each = visit.decisions()
         combined = visit.combined(each)
@@ -126,19 +130,19 @@ class Memory:
 
     def _keys_reply(self, keys: list[tuple[bytes, Call]], now: int, *, is_peek: bool) -> list[Any]:
         for name, call in keys:
-            self._queue_up(name, call)
+            self._mark_behind(name, call)
         visits = self._visit(keys, now, is_peek=is_peek)
-        allowed, waits, rows = _allowed(visits), [], []
+        allowed, verdicts, rows = _allowed(visits), [], []
         for visit in visits:
             decision = visit.combined(visit.decisions())
             if allowed:
-                counts = decision.verdict[0] == ALLOWED
+                sets_wait = decision.verdict[0] == ALLOWED
             else:
-                counts = visit.call.settle is not None or visit.denies
-            if counts:
-                waits.append(decision.verdict)
+                sets_wait = visit.call.settle is not None or visit.denies
+            if sets_wait:
+                verdicts.append(decision.verdict)
             rows.append(decision.row())
-        return [int(allowed), wait_ms(max(waits, default=(ALLOWED, 0))), rows]
+        return [int(allowed), wait_ms(max(verdicts, default=(ALLOWED, 0))), rows]
 
     # Leases
 
@@ -154,7 +158,7 @@ class Memory:
         if row[0]:
             leases = self._keys[name].leases
             lease = None if leases is None else leases.live(now).get(rule.holder)
-        return [*row, 0 if lease is None else lease[2]]
+        return [*row, 0 if lease is None else lease.token]
 
     def _release(self, name: bytes, words: Words, now: int) -> int:
         holders = [words.name("holder")]
@@ -165,13 +169,13 @@ class Memory:
         if released:
             self._store(name, key)
         else:
-            # A waiter is denied.
+            # RL.RELEASE denies the wait of a holder that has no lease yet.
             queue = self._queues.get(name, [])
             queue[:] = [holder for holder in queue if holder not in holders]
         return released
 
-    def _queue_up(self, name: bytes, call: Call) -> None:
-        """Marks a call for a lease of the key as behind the waiters, unless it is the first one."""
+    def _mark_behind(self, name: bytes, call: Call) -> None:
+        """Marks a call for a lease as behind the waiters of the key, unless it is the first."""
         queue = self._queues.get(name)
         if not queue:
             return
@@ -187,7 +191,7 @@ class Memory:
             if holder not in queue:
                 queue.append(holder)
 
-    def waits(self, words: Sequence[Word]) -> bool:
+    def is_waiting(self, words: Sequence[Word]) -> bool:
         """Returns `True` if the call still waits. RL.RELEASE ends the wait."""
         name, holder = _waiter(words)
         return holder in self._queues.get(name, [])
@@ -204,10 +208,10 @@ class Memory:
 
 
 def _allowed(visits: list[Visit]) -> bool:
-    """Returns `True` if a call may be committed: a settlement if any key knows its id."""
+    """Returns `True` if a call may be committed. A settlement may be if any key knows its id."""
     purpose = visits[0].call.purpose if len(visits) == 1 else ""
     if any(visit.call.settle is not None for visit in visits):
-        return any(visit.knows for visit in visits)
+        return any(visit.knows_id for visit in visits)
     return purpose == "BACK" or not any(visit.denies for visit in visits)
 
 

@@ -26,8 +26,8 @@ EXCEPTIONS = SimpleNamespace(
 )
 
 
-class _Route:
-    place = "memory"
+class _BaseTransport:
+    address = "memory"
 
     def __init__(self, memory: Memory, *, clock: Callable[[], float], **_: Any) -> None:
         self._memory = memory
@@ -42,31 +42,31 @@ class _Route:
     def watch(self, call: Call[Any], on_reply: Callable[[Any], None]) -> None:
         """Does nothing, as a limiter in memory remembers no denials."""
 
-    def _has_time(self, until: float) -> Callable[[], bool]:
-        """Returns a function that returns `True` before `until`. It ends after the same real time
-        if the clock stands still.
+    def _has_time(self, deadline: float) -> Callable[[], bool]:
+        """Returns a function that returns `True` until `deadline` by the limiter's clock, and at
+        most for the same real time, as a manual clock may stand still.
         """
-        deadline = time.monotonic() + until - self._clock()
-        return lambda: self._clock() < until and time.monotonic() < deadline
+        real_deadline = time.monotonic() + deadline - self._clock()
+        return lambda: self._clock() < deadline and time.monotonic() < real_deadline
 
 
-class Transport(_Route):
+class Transport(_BaseTransport):
     is_async = False
 
     @staticmethod
-    def where() -> None:
+    def current_loop() -> None:
         """Returns None, as all threads share the memory."""
 
     def send(self, call: Call[Any]) -> Any:
         return self._memory.call(call.words)
 
-    def wait(self, call: Call[Any], until: float) -> Any:
-        has_time = self._has_time(until)
+    def wait(self, call: Call[Any], deadline: float) -> Any:
+        has_time = self._has_time(deadline)
         self._memory.join(call.words)
         try:
             while True:
                 reply = self.send(call)
-                if call.is_over(reply) or not has_time() or not self._memory.waits(call.words):
+                if call.is_over(reply) or not has_time() or not self._memory.is_waiting(call.words):
                     return reply
                 time.sleep(_POLL)
         finally:
@@ -82,20 +82,20 @@ class Transport(_Route):
         """Does nothing: the memory stays usable."""
 
 
-class AsyncTransport(_Route):
+class AsyncTransport(_BaseTransport):
     is_async = True
-    where = staticmethod(asyncio.get_running_loop)
+    current_loop = staticmethod(asyncio.get_running_loop)
 
     async def send(self, call: Call[Any]) -> Any:
         return self._memory.call(call.words)
 
-    async def wait(self, call: Call[Any], until: float) -> Any:
-        has_time = self._has_time(until)
+    async def wait(self, call: Call[Any], deadline: float) -> Any:
+        has_time = self._has_time(deadline)
         self._memory.join(call.words)
         try:
             while True:
                 reply = await self.send(call)
-                if call.is_over(reply) or not has_time() or not self._memory.waits(call.words):
+                if call.is_over(reply) or not has_time() or not self._memory.is_waiting(call.words):
                     return reply
                 await asyncio.sleep(_POLL)
         finally:

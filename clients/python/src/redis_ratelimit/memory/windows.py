@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from redis_ratelimit.memory.rule import (
     AFTER,
-    AT_ONCE,
-    MOST,
-    NEVER_EVER,
+    ALLOWED_NOW,
+    MAX_USAGE,
+    NEVER_ALLOWED,
     Rule,
     Usage,
     Verdict,
     ceil_div,
-    plus,
+    saturating_add,
 )
 
 
@@ -37,12 +37,12 @@ class _Slider(Usage):
         if self.window == 0:
             return 0
         overlap = max(self.window - max(now - self.start, 0), 0)
-        return plus(ceil_div(self.previous * overlap, self.window), self.current)
+        return saturating_add(ceil_div(self.previous * overlap, self.window), self.current)
 
-    def saturated(self) -> bool:
-        return MOST in {self.previous, self.current}
+    def is_saturated(self) -> bool:
+        return MAX_USAGE in {self.previous, self.current}
 
-    def unused(self) -> bool:
+    def is_unused(self) -> bool:
         return self.previous == 0 and self.current == 0
 
     def ahead(self, now: int) -> int:
@@ -55,7 +55,7 @@ class _Slider(Usage):
         return self.start
 
     def take_back(self, place: int | None, units: int) -> int:
-        if place is None or self.saturated():
+        if place is None or self.is_saturated():
             return 0
         if place == self.start:
             taken = min(units, self.current)
@@ -84,14 +84,14 @@ class Sliding(Rule):
     def verdict(self, usage: _Slider, now: int, cost: int) -> Verdict:
         rolled = usage.rolled(now)
         if rolled.present(now) + cost <= self.limit:
-            return AT_ONCE
+            return ALLOWED_NOW
         if rolled.window == 0 or cost > self.limit:
-            return NEVER_EVER
+            return NEVER_ALLOWED
         room, window = self.limit - cost, rolled.window
         if room >= rolled.current:
-            wait = _fades(rolled.previous, room - rolled.current, window)
+            wait = _fade_time(rolled.previous, room - rolled.current, window)
         else:
-            wait = window + _fades(rolled.current, room, window)
+            wait = window + _fade_time(rolled.current, room, window)
         return (AFTER, max(wait - max(now - rolled.start, 0), 0))
 
     def reset(self, usage: _Slider, now: int) -> int:
@@ -101,13 +101,13 @@ class Sliding(Rule):
 
     def _advance(self, usage: _Slider, now: int) -> None:
         rolled = usage.rolled(now)
-        if rolled.window != self.window or rolled.unused():
+        if rolled.window != self.window or rolled.is_unused():
             rolled = _Slider(now, self.window, 0, rolled.present(now))
         usage.__dict__.update(rolled.__dict__)
 
     def charge(self, usage: _Slider, now: int, cost: int) -> None:
         self._advance(usage, now)
-        usage.current = plus(usage.current, cost)
+        usage.current = saturating_add(usage.current, cost)
 
     def give_back(self, usage: _Slider, now: int, units: int) -> None:
         self._advance(usage, now)
@@ -117,13 +117,15 @@ class Sliding(Rule):
         if overlap > 0:
             usage.previous = max(usage.previous - excess * usage.window // overlap, 0)
 
-    def low(self, usage: _Slider, now: int) -> int | None:
-        is_new = usage.window != self.window or usage.rolled(now).unused()
-        return 0 if is_new or usage.saturated() else None
+    def settleable_usage(self, usage: _Slider, now: int) -> int | None:
+        is_new = usage.window != self.window or usage.rolled(now).is_unused()
+        return 0 if is_new or usage.is_saturated() else None
 
 
-def _fades(count: int, room: int, window: int) -> int:
-    """Returns the time within a window at which the weighted previous count falls to `room`."""
+def _fade_time(count: int, room: int, window: int) -> int:
+    """Returns the time from the start of a window until the weighted previous count `count` has
+    fallen to `room`.
+    """
     return max(window - room * window // count, 0) if count else 0
 
 
@@ -137,20 +139,21 @@ class _Slots(Usage):
     def width(self) -> int:
         return max(ceil_div(self.window, 60), 1)
 
-    def leaves(self, slot: int) -> int:
+    def leaves_at(self, slot: int) -> int:
         """Returns the time at which a slot leaves the window."""
         return (slot + 1) * self.width() - 1 + self.window
 
-    def counting(self, now: int) -> list[tuple[int, int]]:
-        """Returns the slots within the window, newest first."""
-        found = sorted(self.counts.items(), reverse=True)
-        return [(slot, count) for slot, count in found if now < self.leaves(slot)]
+    def live_slots(self, now: int) -> list[tuple[int, int]]:
+        """Returns the slots within the window and their counts, newest first."""
+        newest_first = sorted(self.counts.items(), reverse=True)
+        return [(slot, count) for slot, count in newest_first if now < self.leaves_at(slot)]
 
-    def moved(self, slot: int, now: int) -> int:
+    def moved_slot(self, slot: int, now: int) -> int:
+        """Returns the number of a slot after the clock was set back to `now`."""
         end = max((slot + 1) * self.width() - 1 - self.ahead(now), 0)
         return min(end // self.width(), now // self.width())
 
-    def unused(self) -> bool:
+    def is_unused(self) -> bool:
         return not self.counts
 
     def ahead(self, now: int) -> int:
@@ -159,9 +162,9 @@ class _Slots(Usage):
     def move_back(self, now: int) -> None:
         moved: dict[int, int] = {}
         for old, count in self.counts.items():
-            slot = self.moved(old, now)
-            if now < self.leaves(slot):
-                moved[slot] = plus(moved.get(slot, 0), count)
+            slot = self.moved_slot(old, now)
+            if now < self.leaves_at(slot):
+                moved[slot] = saturating_add(moved.get(slot, 0), count)
         self.counts, self.written = moved, min(self.written, now)
 
     def place(self) -> int:
@@ -170,13 +173,13 @@ class _Slots(Usage):
     def moved_place(self, place: int, now: int) -> int | None:
         slot = place // self.width()
         stays = (slot + 1) * self.width() - 1 >= self.ahead(now)
-        return self.moved(slot, now) * self.width() if stays else None
+        return self.moved_slot(slot, now) * self.width() if stays else None
 
-    def saturated(self) -> bool:
-        return MOST in self.counts.values()
+    def is_saturated(self) -> bool:
+        return MAX_USAGE in self.counts.values()
 
     def take_back(self, place: int | None, units: int) -> int:
-        if place is None or self.saturated():
+        if place is None or self.is_saturated():
             return 0
         return self.lower(place // self.width(), units)
 
@@ -189,8 +192,8 @@ class _Slots(Usage):
         return taken
 
     def recovers_in(self, now: int) -> int:
-        counting = self.counting(now)
-        return self.leaves(counting[0][0]) - now if counting else 0
+        live = self.live_slots(now)
+        return self.leaves_at(live[0][0]) - now if live else 0
 
     def moved_recovery(self, recovers_at: int, ahead: int, now: int) -> int:
         return max(recovers_at - ahead, now + self.recovers_in(now))
@@ -207,23 +210,23 @@ class Strict(Rule):
         self.window = window
 
     def present(self, usage: _Slots, now: int) -> int:
-        return min(sum(count for _, count in usage.counting(now)), MOST)
+        return min(sum(count for _, count in usage.live_slots(now)), MAX_USAGE)
 
     def verdict(self, usage: _Slots, now: int, cost: int) -> Verdict:
         if cost > self.limit:
-            return NEVER_EVER
+            return NEVER_ALLOWED
         total = 0
-        for slot, count in usage.counting(now):
+        for slot, count in usage.live_slots(now):
             total += count
             if total + cost > self.limit:
-                return (AFTER, usage.leaves(slot) - now)
-        return AT_ONCE
+                return (AFTER, usage.leaves_at(slot) - now)
+        return ALLOWED_NOW
 
     def reset(self, usage: _Slots, now: int) -> int:
         return usage.recovers_in(now)
 
     def _advance(self, usage: _Slots, now: int) -> None:
-        counts = dict(usage.counting(now))
+        counts = dict(usage.live_slots(now))
         if usage.window != self.window:
             present = self.present(usage, now)
             usage.window = self.window
@@ -233,16 +236,16 @@ class Strict(Rule):
     def charge(self, usage: _Slots, now: int, cost: int) -> None:
         self._advance(usage, now)
         slot = now // usage.width()
-        usage.counts[slot] = plus(usage.counts.get(slot, 0), cost)
+        usage.counts[slot] = saturating_add(usage.counts.get(slot, 0), cost)
 
     def give_back(self, usage: _Slots, now: int, units: int) -> None:
         self._advance(usage, now)
         for slot in sorted(usage.counts):
             units -= usage.lower(slot, units)
 
-    def low(self, usage: _Slots, now: int) -> int | None:
+    def settleable_usage(self, usage: _Slots, now: int) -> int | None:
         del now
-        return 0 if usage.window != self.window or usage.saturated() else None
+        return 0 if usage.window != self.window or usage.is_saturated() else None
 
 
 class _Entries(Usage):
@@ -254,7 +257,7 @@ class _Entries(Usage):
     def total(self) -> int:
         return sum(cost for _, cost in self.entries)
 
-    def unused(self) -> bool:
+    def is_unused(self) -> bool:
         return not self.entries
 
     def ahead(self, now: int) -> int:
@@ -275,7 +278,7 @@ class _Entries(Usage):
 
     def take_back(self, place: int | None, units: int) -> int:
         entry = next((one for one in self.entries if one[0] == place), None)
-        if entry is None or self.total() == MOST:
+        if entry is None or self.total() == MAX_USAGE:
             return 0
         taken = min(units, entry[1])
         entry[1] -= taken
@@ -298,15 +301,15 @@ class SlidingLog(Rule):
 
     def verdict(self, usage: _Entries, now: int, cost: int) -> Verdict:
         if self.present(usage, now) + cost <= self.limit:
-            return AT_ONCE
+            return ALLOWED_NOW
         if cost > self.limit:
-            return NEVER_EVER
+            return NEVER_ALLOWED
         newer = 0
         for at, units in reversed(usage.entries):
             newer += units
             if newer + cost > self.limit:
                 return (AFTER, max(at + self.window - now, 0))
-        return AT_ONCE
+        return ALLOWED_NOW
 
     def reset(self, usage: _Entries, now: int) -> int:
         return max(usage.entries[-1][0] + self.window - now, 0) if usage.entries else 0
@@ -316,7 +319,7 @@ class SlidingLog(Rule):
 
     def charge(self, usage: _Entries, now: int, cost: int) -> None:
         self._forget(usage, now)
-        cost = min(cost, MOST - usage.total())
+        cost = min(cost, MAX_USAGE - usage.total())
         if usage.entries and usage.entries[-1][0] == now:
             usage.entries[-1][1] += cost
         elif cost:
@@ -330,6 +333,6 @@ class SlidingLog(Rule):
             units -= taken
         usage.entries = [one for one in usage.entries if one[1]]
 
-    def low(self, usage: _Entries, now: int) -> int | None:
+    def settleable_usage(self, usage: _Entries, now: int) -> int | None:
         del now
-        return 0 if usage.total() == MOST else None
+        return 0 if usage.total() == MAX_USAGE else None
