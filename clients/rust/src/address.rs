@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(crate) const IPV6_PREFIX: u8 = 64;
 
 /// Returns the name of a client: an IPv4 address, or the network of an IPv6 address, given by its first `ipv6_prefix`
-/// bits (1 to 128). IPv4-mapped addresses and those of NAT64 (`64:ff9b::/96`) are IPv4 addresses.
+/// bits (1 to 128). IPv4-mapped and NAT64 (`64:ff9b::/96`) addresses become IPv4 addresses.
 pub fn client_network(address: IpAddr, ipv6_prefix: u8) -> String {
     let address = match address {
         IpAddr::V4(address) => return address.to_string(),
@@ -72,8 +72,8 @@ mod tests {
         assert!(rows.len() > 40);
         for row in rows {
             let prefix = row["ipv6_prefix"].as_u64().map_or(IPV6_PREFIX, |prefix| u8::try_from(prefix).unwrap());
-            let found = parse_address(row["text"].as_str().unwrap()).map(|address| client_network(address, prefix));
-            assert_eq!(found.as_deref(), row["key"].as_str(), "{row}");
+            let name = parse_address(row["text"].as_str().unwrap()).map(|address| client_network(address, prefix));
+            assert_eq!(name.as_deref(), row["key"].as_str(), "{row}");
         }
     }
 }

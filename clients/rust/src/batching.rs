@@ -32,15 +32,15 @@ const PAUSE_SHARE: f64 = 1.0 / 4.0;
 const MAX_DOUBLINGS: u32 = 2;
 /// Largest random part of a pause, as a share of the pause.
 const JITTER_SHARE: f64 = 1.0 / 2.0;
-/// Longest pause without its random part, and longest time for which the last `limit` is believed, in seconds, so that
-/// a raised limit is noticed.
+/// Upper bound, in seconds, of a pause without its random part, and of the time for which the last `limit` counts, so
+/// that a raised limit is noticed.
 const LONGEST_PAUSE: f64 = 10.0;
 
 /// Units granted to one call.
 pub(crate) struct Grant {
     pub(crate) id: String,
     /// Units that are not spent yet.
-    pub(crate) left: u64,
+    pub(crate) unspent: u64,
     pub(crate) spent: u64,
     expires_at: f64,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Reply {
 /// Units in hand, and the decisions on requests for more units. Times are seconds of any clock.
 ///
 /// A take calls `record_demand` once. Then it is allowed by `spend`, denied by `denies`, or waits for a request of
-/// `request_size` units, whose reply is passed to `record_reply`.
+/// `plan_request` units, whose reply is passed to `record_reply`.
 pub(crate) struct Batching {
     /// Seconds for which granted units may be spent.
     keep: f64,
@@ -71,7 +71,7 @@ pub(crate) struct Batching {
     grants: VecDeque<Grant>,
     expired: Vec<Grant>,
     /// Units in hand: unspent units of all grants.
-    left: u64,
+    unspent: u64,
     /// Demand of all takes, in units a second, at the time `rate_at`.
     rate: f64,
     rate_at: f64,
@@ -103,7 +103,7 @@ impl Batching {
             share: peers.map_or(MAX_SHARE, |peers| MAX_SHARE_OF_PEERS / f64::from(peers)),
             grants: VecDeque::new(),
             expired: Vec::new(),
-            left: 0,
+            unspent: 0,
             rate: 0.0,
             rate_at: 0.0,
             last_size: 0,
@@ -126,28 +126,28 @@ impl Batching {
 
     /// Sets expired grants aside, and returns the number of units that can be spent without a call.
     pub(crate) fn in_hand(&mut self, now: f64) -> u64 {
-        while self.expires_at().is_some_and(|until| now >= until) {
+        while self.expires_at().is_some_and(|expires_at| now >= expires_at) {
             let Some(grant) = self.grants.pop_front() else { break };
-            self.left -= grant.left;
+            self.unspent -= grant.unspent;
             self.expired.push(grant);
         }
-        self.left
+        self.unspent
     }
 
     /// Spends the oldest units. Returns `false` if the units in hand are too few.
     pub(crate) fn spend(&mut self, cost: u32, now: f64) -> bool {
-        let mut rest = u64::from(cost);
-        if self.in_hand(now) < rest {
+        let mut uncovered = u64::from(cost);
+        if self.in_hand(now) < uncovered {
             return false;
         }
-        self.left -= rest;
-        while rest > 0 {
+        self.unspent -= uncovered;
+        while uncovered > 0 {
             let Some(oldest) = self.grants.front_mut() else { break };
-            let taken = oldest.left.min(rest);
-            oldest.left -= taken;
+            let taken = oldest.unspent.min(uncovered);
+            oldest.unspent -= taken;
             oldest.spent += taken;
-            rest -= taken;
-            if oldest.left == 0 {
+            uncovered -= taken;
+            if oldest.unspent == 0 {
                 self.grants.pop_front();
             }
         }
@@ -167,16 +167,16 @@ impl Batching {
 
     /// Returns `true` if the next batch is requested although there are units in hand.
     pub(crate) fn is_due(&self, now: f64) -> bool {
-        if self.left == 0 || now < self.paused_until || now < self.early_requests_from {
+        if self.unspent == 0 || now < self.paused_until || now < self.early_requests_from {
             return false;
         }
         let rate = self.current_rate(now);
         let needed = rate * self.round_trip.unwrap_or_default() * ROUND_TRIPS;
-        to_f64(self.left) <= (to_f64(self.target(rate)) * SHARE_AT_REQUEST).max(needed)
+        to_f64(self.unspent) <= (to_f64(self.target(rate)) * SHARE_AT_REQUEST).max(needed)
     }
 
     /// Returns the number of units to request. `waiting` is the total cost of the waiting takes.
-    pub(crate) fn request_size(&mut self, waiting: u64, now: f64) -> u64 {
+    pub(crate) fn plan_request(&mut self, waiting: u64, now: f64) -> u64 {
         let size = self.target(self.current_rate(now)).min(self.last_size.saturating_mul(MAX_GROWTH).max(1));
         self.last_size = size.max(waiting.saturating_sub(self.in_hand(now)));
         self.last_size
@@ -194,8 +194,8 @@ impl Batching {
         self.free_at = wait.map(|wait| now + wait);
         if granted > 0 {
             // The units were charged after `sent_at`, so they expire early rather than late.
-            self.grants.push_back(Grant { id, left: granted, spent: 0, expires_at: sent_at + self.keep });
-            self.left += granted;
+            self.grants.push_back(Grant { id, unspent: granted, spent: 0, expires_at: sent_at + self.keep });
+            self.unspent += granted;
         }
         if granted >= wanted {
             (self.empty_grants, self.paused_until) = (0, 0.0);
@@ -219,7 +219,7 @@ impl Batching {
         self.early_requests_from = now + self.keep * PAUSE_SHARE;
     }
 
-    /// Returns the time at which the oldest units expire.
+    /// Returns the time at which the oldest units expire, or `None` without units.
     pub(crate) fn expires_at(&self) -> Option<f64> {
         self.grants.front().map(|grant| grant.expires_at)
     }
@@ -231,7 +231,7 @@ impl Batching {
 
     /// Removes and returns all grants, to be settled.
     pub(crate) fn take_all(&mut self) -> Vec<Grant> {
-        self.left = 0;
+        self.unspent = 0;
         let mut grants = self.take_expired();
         grants.extend(self.grants.drain(..));
         grants
@@ -277,10 +277,10 @@ mod tests {
         }
     }
 
-    fn is_near(found: Option<f64>, expected: Option<f64>) -> bool {
-        match (found, expected) {
-            (Some(found), Some(expected)) => (found - expected).abs() < 2e-6,
-            (found, expected) => found == expected,
+    fn is_near(actual: Option<f64>, expected: Option<f64>) -> bool {
+        match (actual, expected) {
+            (Some(actual), Some(expected)) => (actual - expected).abs() < 2e-6,
+            (actual, expected) => actual == expected,
         }
     }
 
@@ -300,7 +300,7 @@ mod tests {
                 assert_eq!(batching.in_hand(now), *expected, "{step:?}");
             }
             "due" => assert_eq!(batching.is_due(now), *expected, "{step:?}"),
-            "wanted" => assert_eq!(batching.request_size(integer(2), now), *expected, "{step:?}"),
+            "wanted" => assert_eq!(batching.plan_request(integer(2), now), *expected, "{step:?}"),
             "received" => {
                 let reply = Reply {
                     id: step[2].as_str().unwrap().to_owned(),
@@ -315,12 +315,12 @@ mod tests {
             }
             "failed" => batching.record_failure(now),
             _ => {
-                let found: Vec<_> = batching
+                let actual: Vec<_> = batching
                     .take_expired()
                     .into_iter()
                     .map(|grant| serde_json::json!([grant.id, grant.spent]))
                     .collect();
-                assert_eq!((name, &Value::Array(found)), ("expired", expected), "{step:?}");
+                assert_eq!((name, &Value::Array(actual)), ("expired", expected), "{step:?}");
             }
         }
     }

@@ -48,17 +48,17 @@ impl Denial {
 
 #[derive(Default)]
 pub(crate) struct Denials {
-    remembered: Mutex<Remembered>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Remembered {
+struct State {
     by_key: HashMap<Vec<u8>, Vec<Denial>>,
     /// Time of the last search for expired denials.
     swept_at: Option<Instant>,
 }
 
-impl Remembered {
+impl State {
     /// Returns `true` if there is room for another key. If necessary, removes expired denials, at most once in
     /// `SWEEP_INTERVAL`.
     fn make_room(&mut self, now: Instant) -> bool {
@@ -76,9 +76,8 @@ impl Remembered {
 impl Denials {
     /// Returns the remembered denial of a call, as the server would report it now.
     pub(crate) fn find(&self, key: &[u8], words: &[String], now: Instant) -> Option<Decision> {
-        let remembered = self.lock();
-        let denial =
-            remembered.by_key.get(key)?.iter().find(|denial| now < denial.expires_at && denial.words == words)?;
+        let state = self.lock();
+        let denial = state.by_key.get(key)?.iter().find(|denial| now < denial.expires_at && denial.words == words)?;
         Some(aged(&denial.decision, now.saturating_duration_since(denial.received_at)))
     }
 
@@ -89,15 +88,15 @@ impl Denials {
         if denial.decision.source != Source::Server || denial.expires_at <= now {
             return false;
         }
-        let mut remembered = self.lock();
-        if !remembered.by_key.contains_key(key) && !remembered.make_room(now) {
+        let mut state = self.lock();
+        if !state.by_key.contains_key(key) && !state.make_room(now) {
             return false;
         }
-        let denials_of_key = remembered.by_key.entry(key.to_vec()).or_default();
-        if let Some(same) = denials_of_key.iter_mut().find(|known| known.words == denial.words) {
-            let has_expired = same.expires_at <= now;
+        let denials_of_key = state.by_key.entry(key.to_vec()).or_default();
+        if let Some(existing) = denials_of_key.iter_mut().find(|known| known.words == denial.words) {
+            let has_expired = existing.expires_at <= now;
             if has_expired {
-                *same = denial;
+                *existing = denial;
             }
             return has_expired;
         }
@@ -139,8 +138,8 @@ impl Denials {
         self.lock().by_key.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -237,14 +236,14 @@ mod tests {
         let remember = |key: usize, now| {
             denials.remember(key.to_string().as_bytes(), Denial::new(words("a"), denied(UNTRACKED_LIFETIME), now, now));
         };
-        let known = |key: usize, now| denials.find(key.to_string().as_bytes(), &words("a"), now).is_some();
+        let is_remembered = |key: usize, now| denials.find(key.to_string().as_bytes(), &words("a"), now).is_some();
         // 12,000 denied keys in turn: remembered ones stay so, and the others are sent to the server.
         (0..12_000).for_each(|key| remember(key, start));
-        assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), MAX_KEYS);
+        assert_eq!((0..12_000).filter(|key| is_remembered(*key, at(500))).count(), MAX_KEYS);
         (10_000..12_000).for_each(|key| remember(key, at(500)));
-        assert_eq!((0..12_000).filter(|key| known(*key, at(500))).count(), MAX_KEYS);
+        assert_eq!((0..12_000).filter(|key| is_remembered(*key, at(500))).count(), MAX_KEYS);
         // After the denials have expired there is room.
         remember(11_999, at(1100));
-        assert!(known(11_999, at(1100)) && denials.lock().by_key.len() == 1);
+        assert!(is_remembered(11_999, at(1100)) && denials.lock().by_key.len() == 1);
     }
 }

@@ -32,10 +32,10 @@ pub fn header_fields(decision: &Decision, limits: &[Limit], name: &str) -> Heade
         let name = quoted(name_in_fields(limits, name));
         let window = only_limit.and_then(|limit| limit.window);
         let window = window.map_or(String::new(), |window| format!(";w={}", seconds(window)));
-        let until = if decision.allowed { Some(reset) } else { decision.wait };
-        let until = until.map_or(String::new(), |time| format!(";t={}", seconds(time)));
+        let time_field = if decision.allowed { Some(reset) } else { decision.wait };
+        let time_field = time_field.map_or(String::new(), |time| format!(";t={}", seconds(time)));
         add("ratelimit-policy", format!("{name};q={limit}{window}"));
-        add("ratelimit", format!("{name};r={remaining}{until}"));
+        add("ratelimit", format!("{name};r={remaining}{time_field}"));
         add("x-ratelimit-limit", limit.to_string());
         add("x-ratelimit-remaining", remaining.to_string());
         add("x-ratelimit-reset", seconds(reset).to_string());
@@ -56,8 +56,8 @@ pub(crate) fn name_in_fields<'n>(limits: &'n [Limit], name: &'n str) -> &'n str 
 
 /// Formats a string of a structured field (RFC 9651). Characters other than printable ASCII become `?`.
 fn quoted(text: &str) -> String {
-    let shown = text.chars().map(|character| if matches!(character, ' '..='~') { character } else { '?' });
-    let escaped: String = shown
+    let printable = text.chars().map(|character| if matches!(character, ' '..='~') { character } else { '?' });
+    let escaped: String = printable
         .flat_map(|letter| ['\\'].into_iter().filter(move |_| matches!(letter, '"' | '\\')).chain([letter]))
         .collect();
     format!("\"{escaped}\"")

@@ -58,8 +58,8 @@ type AddressOf = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
 /// Source of the keys of requests: the key function of a layer, and the fallback for requests without a caller.
 #[derive(Clone)]
 struct KeySource<K> {
-    key: K,
-    address: AddressOf,
+    key_function: K,
+    address_function: AddressOf,
     ipv6_prefix: u8,
     /// `true` after a request without an address was logged.
     is_logged: Arc<AtomicBool>,
@@ -67,7 +67,12 @@ struct KeySource<K> {
 
 impl<K> KeySource<K> {
     fn new(key: K) -> Self {
-        Self { key, address: Arc::new(|_| None), ipv6_prefix: IPV6_PREFIX, is_logged: Arc::default() }
+        Self {
+            key_function: key,
+            address_function: Arc::new(|_| None),
+            ipv6_prefix: IPV6_PREFIX,
+            is_logged: Arc::default(),
+        }
     }
 
     /// Returns the key of a request, or `None` if it is not limited.
@@ -77,11 +82,11 @@ impl<K> KeySource<K> {
         K: Fn(&Parts) -> W,
         W: Into<Who>,
     {
-        match (self.key)(parts).into() {
+        match (self.key_function)(parts).into() {
             Who::Unlimited => None,
             Who::Key(who) if !who.is_empty() => Some(limit.key_of(&who)),
             Who::Key(_) | Who::Absent => {
-                let address = (self.address)(parts);
+                let address = (self.address_function)(parts);
                 if address.is_none() && !self.is_logged.swap(true, Ordering::Relaxed) {
                     let key = limit.key_of_address(None, self.ipv6_prefix);
                     log::warn!("requests without a key and without an address share the limit of {key:?}");
@@ -157,7 +162,7 @@ fn problem<B: From<String>>(status: StatusCode, kind: &str, title: &str, violate
     response
 }
 
-/// Escapes a text for a string of JSON.
+/// Escapes a text for a JSON string.
 fn json_text(text: &str) -> String {
     text.chars().fold(String::new(), |mut escaped, character| {
         match character {
@@ -249,8 +254,8 @@ pub struct RateLimitLayer<C, K, A = Http> {
 
 impl<C, K> RateLimitLayer<C, K> {
     /// Creates a layer that limits each caller, which `key` returns for a request as a [`Who`] or a type that converts
-    /// to it. A request without a key is limited by its address: [`RateLimitLayer::address`]. Denials are responses of
-    /// HTTP.
+    /// to it. A request without a key is limited by its address: [`RateLimitLayer::address`]. Denied requests get HTTP
+    /// responses.
     pub fn new<W: Into<Who>>(limit: Bound<C>, key: K) -> Self
     where
         K: Fn(&Parts) -> W,
@@ -264,7 +269,7 @@ impl<C, K, A> RateLimitLayer<C, K, A> {
     /// parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`. Requests without an address share
     /// one limit.
     pub fn address(self, address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        Self { key_source: KeySource { address: Arc::new(address), ..self.key_source }, ..self }
+        Self { key_source: KeySource { address_function: Arc::new(address), ..self.key_source }, ..self }
     }
 
     /// Sets the length of IPv6 networks that count as one client, 1 to 128: 64 by default.
@@ -272,7 +277,7 @@ impl<C, K, A> RateLimitLayer<C, K, A> {
         Self { key_source: KeySource { ipv6_prefix: bits, ..self.key_source }, ..self }
     }
 
-    /// Sets the denials to responses of gRPC.
+    /// Answers denied requests with gRPC responses.
     pub fn grpc(self) -> RateLimitLayer<C, K, Grpc> {
         self.answering(Grpc)
     }
@@ -333,9 +338,9 @@ where
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        // `poll_ready` was called on `self.inner`, so call that, and keep its clone for the next request.
-        let copy = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, copy);
+        // `poll_ready` was called on `self.inner`, so call it, and keep its clone for the next request.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
         let (mut parts, body) = request.into_parts();
         let key = self.layer.key_source.key_of(&self.layer.limit, &parts);
         let RateLimitLayer { limit, take, refunds, answer, .. } = self.layer.clone();
@@ -385,7 +390,7 @@ pub struct LeaseLayer<C, K, A = Http> {
 }
 
 impl<C, K> LeaseLayer<C, K> {
-    /// Creates a layer that limits each caller, like [`RateLimitLayer::new`]. Denials are responses in HTTP.
+    /// Creates a layer that limits each caller, like [`RateLimitLayer::new`]. Denied requests get HTTP responses.
     pub fn new<W: Into<Who>>(limit: Bound<C>, key: K) -> Self
     where
         K: Fn(&Parts) -> W,
@@ -397,7 +402,7 @@ impl<C, K> LeaseLayer<C, K> {
 impl<C, K, A> LeaseLayer<C, K, A> {
     /// Sets the function that returns the address of a request without a key: see [`RateLimitLayer::address`].
     pub fn address(self, address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        Self { key_source: KeySource { address: Arc::new(address), ..self.key_source }, ..self }
+        Self { key_source: KeySource { address_function: Arc::new(address), ..self.key_source }, ..self }
     }
 
     /// Sets the length of IPv6 networks that count as one client, 1 to 128: 64 by default.
@@ -405,7 +410,7 @@ impl<C, K, A> LeaseLayer<C, K, A> {
         Self { key_source: KeySource { ipv6_prefix: bits, ..self.key_source }, ..self }
     }
 
-    /// Sets the denials to responses of gRPC.
+    /// Answers denied requests with gRPC responses.
     pub fn grpc(self) -> LeaseLayer<C, K, Grpc> {
         LeaseLayer { limit: self.limit, key_source: self.key_source, answer: Grpc }
     }
@@ -447,8 +452,8 @@ where
     }
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
-        let copy = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, copy);
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
         let (parts, body) = request.into_parts();
         let key = self.layer.key_source.key_of(&self.layer.limit, &parts);
         let LeaseLayer { limit, answer, .. } = self.layer.clone();

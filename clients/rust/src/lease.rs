@@ -57,41 +57,42 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> LeaseHolder<C> {
     }
 
     /// Acquires the lease as soon as there is room, or returns the server's denial after `wait`. Also returns the time
-    /// of the request.
+    /// of the request, or that of the reply if the request waited in the server's queue.
     async fn acquire(&self, wait: Duration) -> Result<(Decision, Instant), Error> {
-        let until = Instant::now() + wait;
+        let deadline = Instant::now() + wait;
         loop {
             let sent_at = Instant::now();
             let decision = self.send_acquire().await?;
-            let left = until.saturating_duration_since(Instant::now());
-            if decision.allowed || decision.wait.is_none() || left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if decision.allowed || decision.wait.is_none() || remaining.is_zero() {
                 return Ok((decision, sent_at));
             }
-            match self.sender.send_blocking(&self.words, left).await {
+            match self.sender.send_blocking(&self.words, remaining).await {
                 Some(Ok(reply)) => return Ok((decode(&reply)?, Instant::now())),
                 // The server is no longer the primary: the next attempt goes to the new one.
                 Some(Err(CallFailure::ErrorReply(reply))) if reply.starts_with("UNBLOCKED ") => {}
                 Some(Err(why)) => return Err(why.into_error()),
                 None => {}
             }
-            sleep(RETRY_PAUSE.min(left)).await;
+            sleep(RETRY_PAUSE.min(remaining)).await;
         }
     }
 
-    /// Renews the lease until it is lost.
-    async fn renew(&self, sent_at: Instant) {
-        // The server counts the ttl from a time after `sent_at`, so the lease is held at least until this time.
-        let mut held_until = sent_at + self.ttl.mul_f64(HELD_SHARE);
+    /// Renews the lease until it is lost. `acquired_at` is the time that `acquire` returned.
+    async fn renew(&self, acquired_at: Instant) {
+        // After a wait in the queue, the server counts the ttl from before `acquired_at`.
+        let mut held_until = acquired_at + self.ttl.mul_f64(HELD_SHARE);
         let mut pause = self.ttl / 3;
         loop {
-            let left = held_until.saturating_duration_since(Instant::now());
-            sleep(pause.min(left)).await;
+            let remaining = held_until.saturating_duration_since(Instant::now());
+            sleep(pause.min(remaining)).await;
             let sent_at = Instant::now();
             if sent_at >= held_until {
                 return;
             }
             match self.send_acquire().await {
                 Ok(decision) if decision.allowed => {
+                    // The server counts the ttl from a time after `sent_at`.
                     held_until = sent_at + self.ttl.mul_f64(HELD_SHARE);
                     pause = self.ttl / 3;
                 }
@@ -136,7 +137,7 @@ pub struct Lease<C: ConnectionLike + Clone + Send + Sync + 'static> {
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Lease<C> {
     pub(crate) async fn acquired(holder: LeaseHolder<C>, wait: Duration) -> Result<Self, Error> {
         let mut guard = ReleaseGuard { holder, must_release: true };
-        let (decision, sent_at) = guard.holder.acquire(wait).await?;
+        let (decision, acquired_at) = guard.holder.acquire(wait).await?;
         if !decision.allowed {
             guard.must_release = false;
             return Err(Error::Denied(format!("all {} leases are held", guard.holder.max_leases.units())));
@@ -144,7 +145,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Lease<C> {
         let (lost_sender, lost) = watch::channel(false);
         let holder = guard.holder.clone();
         let renewing = tokio::spawn(async move {
-            holder.renew(sent_at).await;
+            holder.renew(acquired_at).await;
             let _ = lost_sender.send(true);
         });
         Ok(Self { guard, decision, renewing, lost })

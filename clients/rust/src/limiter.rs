@@ -84,8 +84,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     ///
     /// # Errors
     /// Returns the errors of [`Limiter::take`].
-    pub async fn take_all(&self, keyed: &[(&str, Limit)], take: &Take) -> Result<Decision, Error> {
-        self.take_with_wait(&self.charge_of_keys(keyed), take).await
+    pub async fn take_all(&self, limits_by_key: &[(&str, Limit)], take: &Take) -> Result<Decision, Error> {
+        self.take_with_wait(&self.charge_of_keys(limits_by_key), take).await
     }
 
     /// Returns the decision that [`Limiter::take`] would make, and charges nothing.
@@ -100,12 +100,16 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     ///
     /// # Errors
     /// Returns the errors of [`Limiter::take`].
-    pub async fn peek_all(&self, keyed: &[(&str, Limit)], cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
-        self.peek_charge(&self.charge_of_keys(keyed), cost.into()).await
+    pub async fn peek_all(
+        &self,
+        limits_by_key: &[(&str, Limit)],
+        cost: impl Into<Amount> + Send,
+    ) -> Result<Decision, Error> {
+        self.peek_charge(&self.charge_of_keys(limits_by_key), cost.into()).await
     }
 
-    /// Corrects a charge to its actual cost by its idempotency key. Denied only if the server does not know the
-    /// idempotency key, or no longer. A charge over several keys is corrected on each of them.
+    /// Corrects a charge to its actual cost by its idempotency key. Denied only if the idempotency key is unknown or
+    /// expired. A charge over several keys is corrected on each of them.
     ///
     /// # Errors
     /// Returns the errors of [`Limiter::take`].
@@ -186,13 +190,13 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         Charge::of_key(|key| self.sender.key_of(key), key, limits)
     }
 
-    fn charge_of_keys(&self, keyed: &[(&str, Limit)]) -> Charge {
-        Charge::of_keys(|key| self.sender.key_of(key), keyed)
+    fn charge_of_keys(&self, limits_by_key: &[(&str, Limit)]) -> Charge {
+        Charge::of_keys(|key| self.sender.key_of(key), limits_by_key)
     }
 
     async fn peek_charge(&self, charge: &Charge, cost: Amount) -> Result<Decision, Error> {
         charge.check(cost)?;
-        let reply = self.sender.send_for_decision(&charge.peek(&Take::units(cost)), true, None).await;
+        let reply = self.sender.send_for_decision(&charge.peek_words(&Take::units(cost)), true, None).await;
         reply.map_or_else(
             |why| self.sender.fallback(why),
             |decision| Ok(decision.with_governing_limit(&charge.costs(cost))),
@@ -212,8 +216,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         refuse_sketches(charge.limits())?;
         let is_repeatable = id.is_some();
         let reply = self.sender.send_change(charge.key(), &charge.words(options), is_repeatable).await;
-        let read = |reply| Decision::decode(&reply, id).ok_or_else(|| CallFailure::NoReply("no decision".to_owned()));
-        reply.and_then(read).or_else(|why| self.sender.correction_fallback(why))
+        let decode = |reply| Decision::decode(&reply, id).ok_or_else(|| CallFailure::NoReply("no decision".to_owned()));
+        reply.and_then(decode).or_else(|why| self.sender.correction_fallback(why))
     }
 
     /// Charges units, and repeats a denied call while `take.wait` has not passed.
@@ -230,14 +234,16 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         if !take.wait.is_zero() && charge.is_reservable() && !take.force && !take.up_to && take.once != Once::Never {
             return self.reserve_and_wait(charge, take).await;
         }
-        let until = self.timer.now() + take.wait;
+        let deadline = self.timer.now() + take.wait;
         loop {
-            let decision = self.take_or_remembered(charge, take).await?;
-            let left = until.saturating_duration_since(self.timer.now());
+            let decision = self.take_unless_remembered(charge, take).await?;
+            let remaining = deadline.saturating_duration_since(self.timer.now());
             match decision.wait {
-                Some(wait) if !decision.allowed && !decision.is_degraded() && wait <= left && !left.is_zero() => {
+                Some(wait)
+                    if !decision.allowed && !decision.is_degraded() && wait <= remaining && !remaining.is_zero() =>
+                {
                     // Retrying at once would be denied. The random part spreads callers that wait equally long.
-                    let jitter = (wait / 10).min(left.saturating_sub(wait)).mul_f64(random());
+                    let jitter = (wait / 10).min(remaining.saturating_sub(wait)).mul_f64(random());
                     self.timer.sleep(wait.max(Duration::from_millis(1)) + jitter).await;
                 }
                 _ => return Ok(decision),
@@ -250,7 +256,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         let ttl = take.ttl.clone().or_else(|| Some((take.wait + SETTLE_MARGIN).into()));
         let once = if take.once == Once::Needed { Once::New } else { take.once.clone() };
         let take = Take { max_wait: Some(take.wait), ttl, once, ..take.clone() };
-        let decision = self.take_or_remembered(charge, &take).await?;
+        let decision = self.take_unless_remembered(charge, &take).await?;
         let Some(wait) = decision.wait.filter(|wait| decision.allowed && !wait.is_zero()) else { return Ok(decision) };
         let mut reservation = Reservation { sender: &self.sender, charge, id: decision.id.clone() };
         self.timer.sleep(wait).await;
@@ -258,26 +264,26 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         Ok(Decision { wait: Some(Duration::ZERO), ..decision })
     }
 
-    async fn take_or_remembered(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
-        let words_without_id = charge.take(take, None);
+    async fn take_unless_remembered(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
+        let words_without_id = charge.take_words(take, None);
         // A call with the caller's own id, and a forced call, must reach the server. A policy may have FORCE, unless it
         // is a sketch.
         let may_force = take.force || charge.limits().iter().any(|limit| limit.is_policy() && !charge.has_items());
-        let remembers = self.sender.options().remember_denials
+        let may_remember = self.sender.options().remember_denials
             && !charge.has_several_keys()
             && !may_force
             && !matches!(take.once, Once::Own(_));
         if let (true, Some(denied)) =
-            (remembers, self.sender.remembered_denial(&charge.denial_key(), &words_without_id))
+            (may_remember, self.sender.remembered_denial(&charge.denial_key(), &words_without_id))
         {
             return Ok(denied);
         }
         let sent_at = Instant::now();
         let decision = self.take_with_fallback(charge, take, &words_without_id).await?;
-        if remembers && !decision.allowed {
+        if may_remember && !decision.allowed {
             // Tracking does not report changes of a policy, and reports those of a sketch at each call on any item.
             let is_tracked = !charge.has_items() && !charge.limits().iter().any(Limit::is_policy);
-            let peek = is_tracked.then(|| charge.peek(take));
+            let peek = is_tracked.then(|| charge.peek_words(take));
             self.sender.remember(&charge.denial_key(), &words_without_id, &decision, sent_at, peek);
         }
         Ok(decision)
@@ -289,7 +295,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         take: &Take,
         words_without_id: &[String],
     ) -> Result<Decision, Error> {
-        let id = if charge.has_items() { None } else { self.id_of(charge.limits(), take) };
+        let id = if charge.has_items() { None } else { self.id_for(charge.limits(), take) };
         match self.send_take(charge, take, id.as_ref()).await {
             Ok(decision) => Ok(decision),
             Err(CallFailure::ErrorReply(reply))
@@ -299,7 +305,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
                 let id = Id::new(self.id_lifetime());
                 self.send_take(charge, take, Some(&id)).await.or_else(|why| self.sender.fallback(why))
             }
-            // Rather than deny a valid call, send it without an id, by which it could be settled.
+            // Rather than deny a valid call, send it without its id: the charge can then not be settled.
             Err(CallFailure::ErrorReply(reply))
                 if id.is_some() && !matches!(take.once, Once::Own(_)) && may_pass_without_id(&reply) =>
             {
@@ -317,13 +323,13 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     async fn send_take(&self, charge: &Charge, take: &Take, id: Option<&Id>) -> Result<Decision, CallFailure> {
         // A call without an id may be resent if it needs none, because a double charge would be negligible.
         let is_repeatable = id.is_some() || (take.once == Once::Needed && self.sender.options().once);
-        let words = charge.take(take, id);
+        let words = charge.take_words(take, id);
         let decision = self.sender.send_for_decision(&words, is_repeatable, id.map(|id| id.name.clone())).await?;
         Ok(decision.with_governing_limit(&charge.costs(take.cost)))
     }
 
     /// Returns the idempotency key of a call, with its lifetime, if the call needs one.
-    fn id_of(&self, limits: &[Limit], take: &Take) -> Option<Id> {
+    fn id_for(&self, limits: &[Limit], take: &Take) -> Option<Id> {
         match &take.once {
             Once::Own(name) => {
                 let ttl = take.ttl.clone().unwrap_or_else(|| "10m".into());

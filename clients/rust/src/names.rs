@@ -21,12 +21,12 @@ impl Names {
     /// [`Error::Call`] if limits in use have the name and another algorithm or window.
     pub(crate) fn bind(&mut self, name: &str, limits: &Arc<[Limit]>) -> Result<(), Error> {
         let shape = |limits: &[Limit]| limits.iter().map(Limit::shape).collect::<Vec<_>>();
-        if let Some(known) = self.by_name.get(name).and_then(Weak::upgrade) {
-            if shape(&known) == shape(limits) {
+        if let Some(existing) = self.by_name.get(name).and_then(Weak::upgrade) {
+            if shape(&existing) == shape(limits) {
                 return Ok(());
             }
             let words = |limits: &[Limit]| limits.iter().map(Limit::canonical).collect::<Vec<_>>().join(", ");
-            let (old, new) = (words(&known), words(limits));
+            let (old, new) = (words(&existing), words(limits));
             return Err(Error::Call(format!(
                 "the name {name:?} has the limits {old}, and cannot have {new}: they share keys"
             )));

@@ -49,7 +49,7 @@ pub struct Options {
     pub remember_denials: bool,
     /// Number of consecutive failures after which no call is sent for `pause`. 3 by default.
     pub failures: u32,
-    /// Time without calls after that, until one call probes the server. A second by default.
+    /// Time without calls after `failures`, until one call probes the server. A second by default.
     pub pause: Duration,
 }
 

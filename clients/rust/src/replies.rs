@@ -3,8 +3,8 @@
 
 use crate::error::Error;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 /// Cause of an error reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Outage,
     /// Malformed call.

@@ -109,7 +109,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> CallSender<C> {
         self.send(words, true).await.map_err(CallFailure::into_error)
     }
 
-    /// Sends a command that may end denials, and forgets those of `key`, which is the key on the server.
+    /// Sends a command that may end denials, and forgets the denials of `key`, the key on the server.
     pub(crate) async fn send_change(
         &self,
         key: &str,
@@ -126,14 +126,14 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> CallSender<C> {
     pub(crate) async fn send_blocking(&self, words: &[String], wait: Duration) -> Option<Result<Value, CallFailure>> {
         let client = self.client.as_ref()?;
         let timeout = wait.saturating_add(self.options().timeout);
-        let blocked = async {
+        let blocking_call = async {
             let config = AsyncConnectionConfig::new().set_response_timeout(None);
             let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
             // BLOCK 0 waits without a timeout.
-            let blocking = ["BLOCK".to_owned(), format!("{}ms", wait.as_millis().max(1))];
-            command(&[words, &blocking].concat()).query_async::<Value>(&mut connection).await
+            let block_words = ["BLOCK".to_owned(), format!("{}ms", wait.as_millis().max(1))];
+            command(&[words, &block_words].concat()).query_async::<Value>(&mut connection).await
         };
-        Some(match tokio::time::timeout(timeout, blocked).await {
+        Some(match tokio::time::timeout(timeout, blocking_call).await {
             Ok(reply) => reply.map_err(|error| call_failure(&error)),
             Err(_) => Err(CallFailure::NoReply("no reply, though the time to wait is over".to_owned())),
         })
@@ -162,7 +162,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> CallSender<C> {
                     }
                     reply
                 }
-                Ok(Err(call @ CallFailure::Unsendable(_))) => return Err(call),
+                Ok(Err(failure @ CallFailure::Unsendable(_))) => return Err(failure),
                 Ok(Err(CallFailure::NoReply(why))) => why,
                 Err(_) => format!("no reply within {:?}", options.timeout),
             };

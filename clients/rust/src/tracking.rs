@@ -67,9 +67,9 @@ impl Tracker {
     /// Returns the connection, which is opened if necessary, or `None` during a pause.
     async fn connection(&self) -> Option<TrackingConnection> {
         let mut state = self.state.lock().await;
-        if let Some(open) = &state.open {
-            if !open.1.load(Ordering::SeqCst) {
-                return Some(open.clone());
+        if let Some((connection, is_lost)) = &state.open {
+            if !is_lost.load(Ordering::SeqCst) {
+                return Some((connection.clone(), is_lost.clone()));
             }
             state.open = None;
             state.not_before = Some(Instant::now() + RETRY_PAUSE);
@@ -82,8 +82,8 @@ impl Tracker {
                 state.open = Some(open.clone());
                 Some(open)
             }
-            Err(why) => {
-                let pause = if reply_of(&why).is_some() { REJECTED_PAUSE } else { RETRY_PAUSE };
+            Err(error) => {
+                let pause = if reply_of(&error).is_some() { REJECTED_PAUSE } else { RETRY_PAUSE };
                 state.not_before = Some(Instant::now() + pause);
                 None
             }

@@ -1,8 +1,8 @@
 //! Units of a hot key, taken from the server in batches and spent in this process.
 //!
-//! The server has charged every unit before it is spent here, so all processes together never spend more than it
-//! grants. Units that are not spent in time are given back by the idempotency key of their charge, as if only the spent
-//! units had been charged from the beginning: units that have recovered meanwhile are not given back twice.
+//! The server has charged every unit before it is spent here, so all processes together never spend more than the
+//! server grants. Units that are not spent in time are given back by the idempotency key of their charge, as if only
+//! the spent units had been charged from the beginning: units that have recovered meanwhile are not given back twice.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,7 +31,7 @@ pub struct Batch {
     /// Number of processes that share the limit. In place of a hundredth, a batch is at most the limit divided by four
     /// times that number.
     pub peers: Option<u32>,
-    /// Time within which the units of a batch can be spent. Then the rest is given back. A second by default.
+    /// Time within which the units of a batch can be spent. Then unspent units are given back. A second by default.
     pub keep: Duration,
 }
 
@@ -61,8 +61,8 @@ struct Shared<C: ConnectionLike + Clone + Send + Sync + 'static> {
 struct State {
     batching: Batching,
     /// Last decision of the server.
-    decision: Option<Decision>,
-    waiting: VecDeque<Waiter>,
+    last_decision: Option<Decision>,
+    waiters: VecDeque<Waiter>,
     /// Task that requests units, while there is one.
     request: Option<JoinHandle<()>>,
     /// `true` while a task waits until units expire.
@@ -81,8 +81,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
         let Batch { largest, peers, keep } = batch;
         let state = State {
             batching: Batching::new(keep.as_secs_f64(), largest, peers.map(|peers| peers.max(1))),
-            decision: None,
-            waiting: VecDeque::new(),
+            last_decision: None,
+            waiters: VecDeque::new(),
             request: None,
             has_expiry_task: false,
             is_dropped: false,
@@ -124,8 +124,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
         if let Some(request) = request {
             let _ = request.await;
         }
-        let rest = self.shared.state().batching.take_all();
-        self.shared.give_back(rest).await.map_err(CallFailure::into_error)
+        let grants = self.shared.state().batching.take_all();
+        self.shared.give_back(grants).await.map_err(CallFailure::into_error)
     }
 
     fn start_take(&self, cost: u32) -> StartedTake {
@@ -137,15 +137,15 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
             StartedTake::Decided(decision)
         } else {
             let (answer, receiver) = oneshot::channel();
-            state.waiting.push_back(Waiter { cost, answer });
+            state.waiters.push_back(Waiter { cost, answer });
             StartedTake::Waiting(receiver)
         };
         let expired = state.batching.take_expired();
-        if expired.iter().any(|grant| grant.left > 0) {
+        if expired.iter().any(|grant| grant.unspent > 0) {
             let shared = shared.clone();
             tokio::spawn(async move { shared.give_back(expired).await.is_ok() });
         }
-        let is_needed = !state.waiting.is_empty() || state.batching.is_due(now);
+        let is_needed = !state.waiters.is_empty() || state.batching.is_due(now);
         if is_needed && state.request.is_none() {
             state.request = Some(tokio::spawn(shared.clone().request_units()));
         }
@@ -162,7 +162,7 @@ enum StartedTake {
 impl State {
     /// Decides a take without a call, if possible.
     fn decide(&mut self, cost: u32, now: f64) -> Option<Decision> {
-        let last = self.decision.as_ref()?;
+        let last = self.last_decision.as_ref()?;
         let decision = |allowed, remaining, wait| Decision {
             allowed,
             remaining: Some(remaining),
@@ -172,15 +172,15 @@ impl State {
             ..last.clone()
         };
         if self.batching.spend(cost, now) {
-            let left = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
-            return Some(decision(true, last.remaining.unwrap_or(0).saturating_add(left), Some(Duration::ZERO)));
+            let in_hand = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
+            return Some(decision(true, last.remaining.unwrap_or(0).saturating_add(in_hand), Some(Duration::ZERO)));
         }
         if !self.batching.denies(cost, now) {
             return None;
         }
-        let left = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
+        let in_hand = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
         let wait = self.batching.wait(cost, now).map(|wait| Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX));
-        Some(decision(false, left, wait.map(|wait| wait.max(Duration::from_millis(1)))))
+        Some(decision(false, in_hand, wait.map(|wait| wait.max(Duration::from_millis(1)))))
     }
 
     /// Records the reply to a request, and answers the waiting takes, first come, first served. Takes that came after
@@ -196,15 +196,15 @@ impl State {
             wait: decision.wait.map(|wait| wait.as_secs_f64()),
             reset: decision.reset.unwrap_or_default().as_secs_f64(),
         };
-        self.decision = Some(decision);
+        self.last_decision = Some(decision);
         self.batching.record_reply(reply, wanted, sent_at, now, random());
-        while let Some(waiter) = self.waiting.pop_front() {
+        while let Some(waiter) = self.waiters.pop_front() {
             // The units of a cancelled take are for the other takes.
             if waiter.answer.is_closed() {
                 continue;
             }
             let Some(answer) = self.decide(waiter.cost, now) else {
-                self.waiting.push_front(waiter);
+                self.waiters.push_front(waiter);
                 break;
             };
             let _ = waiter.answer.send(Ok(answer));
@@ -225,29 +225,29 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
     /// cancelled.
     async fn request_units(self: Arc<Self>) {
         loop {
-            let not_forced = self.sender.refuse_forced(&self.charge).await;
+            let force_check = self.sender.refuse_forced(&self.charge).await;
             let sent_at = self.now();
             let wanted = {
                 let mut state = self.state();
-                let waiting = state.waiting.iter().map(|waiter| u64::from(waiter.cost)).sum();
-                u32::try_from(state.batching.request_size(waiting, sent_at)).unwrap_or(u32::MAX)
+                let waiting = state.waiters.iter().map(|waiter| u64::from(waiter.cost)).sum();
+                u32::try_from(state.batching.plan_request(waiting, sent_at)).unwrap_or(u32::MAX)
             };
             let id = Id::new(self.keep.saturating_add(SETTLE_MARGIN).into());
-            let words = self.charge.take(&Take::units(wanted).up_to(), Some(&id));
-            let reply = match not_forced {
+            let words = self.charge.take_words(&Take::units(wanted).up_to(), Some(&id));
+            let reply = match force_check {
                 Ok(()) => self.sender.send_for_decision(&words, true, None).await,
                 Err(why) => Err(why),
             };
-            if let Some(rest) = self.record_result(reply, id.name, wanted, sent_at) {
+            if let Some(grants) = self.record_result(reply, id.name, wanted, sent_at) {
                 // Units that cannot be given back recover by themselves.
-                let _ = self.give_back(rest).await;
+                let _ = self.give_back(grants).await;
                 return;
             }
         }
     }
 
     /// Records the result of a request. If no take waits any more, ends the request and returns the grants to settle:
-    /// all of them if the units were dropped.
+    /// all grants if `Units` was dropped, otherwise none.
     fn record_result(
         self: &Arc<Self>,
         reply: Result<Decision, CallFailure>,
@@ -261,13 +261,13 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
             Ok(decision) => state.record_reply(decision, id, wanted.into(), sent_at, now),
             Err(why) => {
                 state.batching.record_failure(now);
-                for waiter in state.waiting.drain(..) {
+                for waiter in state.waiters.drain(..) {
                     let _ = waiter.answer.send(Err(why.clone()));
                 }
             }
         }
         self.start_expiry_task(&mut state);
-        if !state.waiting.is_empty() {
+        if !state.waiters.is_empty() {
             return None;
         }
         state.request = None;
@@ -285,7 +285,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
     /// Settles grants. Returns the first error, after all attempts.
     async fn give_back(&self, grants: Vec<Grant>) -> Result<(), CallFailure> {
         let mut outcome = Ok(());
-        for Grant { id, spent, .. } in grants.into_iter().filter(|grant| grant.left > 0) {
+        for Grant { id, spent, .. } in grants.into_iter().filter(|grant| grant.unspent > 0) {
             let words = self.charge.words(vec!["SETTLE".to_owned(), id, spent.to_string()]);
             let settled = self.sender.send_change(self.charge.key(), &words, true).await;
             outcome = outcome.and(settled.map(|_| ()));
@@ -294,18 +294,18 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
     }
 }
 
-/// Gives units back when they expire, until none are in hand.
+/// Gives units back when they expire, until no units are in hand.
 async fn give_back_expired<C: ConnectionLike + Clone + Send + Sync + 'static>(units: Weak<Shared<C>>) {
     loop {
         let wait = {
             let Some(shared) = units.upgrade() else { return };
             let now = shared.now();
             let mut state = shared.state();
-            let Some(until) = state.batching.expires_at() else {
+            let Some(expires_at) = state.batching.expires_at() else {
                 state.has_expiry_task = false;
                 return;
             };
-            Duration::try_from_secs_f64(until - now).unwrap_or_default()
+            Duration::try_from_secs_f64(expires_at - now).unwrap_or_default()
         };
         // A millisecond longer, because a timer may be early.
         tokio::time::sleep(wait.saturating_add(Duration::from_millis(1))).await;
@@ -322,17 +322,17 @@ async fn give_back_expired<C: ConnectionLike + Clone + Send + Sync + 'static>(un
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Drop for Units<C> {
     fn drop(&mut self) {
-        let rest = {
+        let grants = {
             let mut state = self.shared.state();
             state.is_dropped = true;
             state.batching.take_all()
         };
         // Without a runtime, the units are not given back, but recover by themselves.
-        if rest.iter().any(|grant| grant.left > 0)
+        if grants.iter().any(|grant| grant.unspent > 0)
             && let Ok(runtime) = Handle::try_current()
         {
             let shared = self.shared.clone();
-            runtime.spawn(async move { shared.give_back(rest).await.is_ok() });
+            runtime.spawn(async move { shared.give_back(grants).await.is_ok() });
         }
     }
 }

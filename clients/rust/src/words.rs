@@ -61,8 +61,8 @@ impl Charge {
         Self { keys: vec![key_of(sketch.unwrap_or(key))], limits: limits.to_vec(), items, has_several_keys: false }
     }
 
-    pub(crate) fn of_keys(key_of: impl Fn(&str) -> String, keyed: &[(&str, Limit)]) -> Self {
-        let charges = keyed.iter().map(|(key, limit)| Self::of_key(&key_of, key, std::slice::from_ref(limit)));
+    pub(crate) fn of_keys(key_of: impl Fn(&str) -> String, limits_by_key: &[(&str, Limit)]) -> Self {
+        let charges = limits_by_key.iter().map(|(key, limit)| Self::of_key(&key_of, key, std::slice::from_ref(limit)));
         let mut charge = Self { keys: Vec::new(), limits: Vec::new(), items: Vec::new(), has_several_keys: true };
         for single in charges {
             charge.keys.extend(single.keys);
@@ -102,8 +102,8 @@ impl Charge {
     /// Returns the limits that are policies, each with its key. Policies of items are sketches, which have no FORCE.
     pub(crate) fn policies(&self) -> impl Iterator<Item = (&str, &Limit)> {
         let limits = self.limits.iter().zip(&self.items).enumerate();
-        limits.filter(|(_, (limit, item))| limit.is_policy() && item.is_none()).map(|(number, (limit, _))| {
-            let key = if self.has_several_keys { self.keys.get(number) } else { self.keys.first() };
+        limits.filter(|(_, (limit, item))| limit.is_policy() && item.is_none()).map(|(index, (limit, _))| {
+            let key = if self.has_several_keys { self.keys.get(index) } else { self.keys.first() };
             (key.map_or("", String::as_str), limit)
         })
     }
@@ -143,7 +143,7 @@ impl Charge {
         Ok(())
     }
 
-    pub(crate) fn take(&self, take: &Take, id: Option<&Id>) -> Vec<String> {
+    pub(crate) fn take_words(&self, take: &Take, id: Option<&Id>) -> Vec<String> {
         let mut options = options(take);
         if let Some(id) = id {
             options.extend(["ONCE".to_owned(), id.name.clone(), id.ttl.word()]);
@@ -165,8 +165,8 @@ impl Charge {
         }
     }
 
-    /// Returns the words of a peek whose reply is the decision that `take` would get.
-    pub(crate) fn peek(&self, take: &Take) -> Vec<String> {
+    /// Returns the words of a peek whose reply is the decision that `take_words` would get.
+    pub(crate) fn peek_words(&self, take: &Take) -> Vec<String> {
         if self.has_several_keys {
             self.words_for_several_keys("RL.MPEEK", options(take))
         } else {
@@ -179,8 +179,8 @@ impl Charge {
     }
 
     fn words_for_several_keys(&self, command: &str, options: Vec<String>) -> Vec<String> {
-        let first = vec![command.to_owned(), self.keys.len().to_string()];
-        [first, self.keys.clone(), options, self.specs()].concat()
+        let command_and_count = vec![command.to_owned(), self.keys.len().to_string()];
+        [command_and_count, self.keys.clone(), options, self.specs()].concat()
     }
 
     fn specs(&self) -> Vec<String> {

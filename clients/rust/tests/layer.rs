@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use redis_ratelimit_client::{Error, Limit, RateLimitLayer, Who, client_network, parse_address};
 use serde_json::Value;
-use support::{Server, busy_machine};
+use support::{Server, long_timeout};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -40,16 +40,16 @@ fn user(parts: &Parts) -> Option<String> {
 #[tokio::test]
 async fn layer_limits_a_service() {
     let server = Server::start();
-    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(2, "1h")]).unwrap();
+    let api = server.limiter(long_timeout()).await.limit("api", [Limit::fixed(2, "1h")]).unwrap();
     let mut service = RateLimitLayer::new(api, user).layer(Greeting);
     let mut ask = async |user: Option<&str>| {
         let request = user.map_or(Request::get("/"), |user| Request::get("/").header("x-user", user));
         service.call(request.body("you".to_owned()).unwrap()).await.unwrap()
     };
-    for left in ["1", "0"] {
+    for remaining in ["1", "0"] {
         let answer = ask(Some("ann")).await;
         assert_eq!((answer.status().as_u16(), answer.body().as_str()), (200, "hello you"));
-        assert_eq!(answer.headers()["x-ratelimit-remaining"], left);
+        assert_eq!(answer.headers()["x-ratelimit-remaining"], remaining);
         assert_eq!(answer.headers()["ratelimit-policy"], "\"api\";q=2;w=3600");
     }
     let denied = ask(Some("ann")).await;
@@ -71,7 +71,7 @@ fn address(parts: &Parts) -> Option<IpAddr> {
 #[tokio::test]
 async fn request_without_a_key_is_limited_by_its_address() {
     let server = Server::start();
-    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(1, "1h")]).unwrap();
+    let api = server.limiter(long_timeout()).await.limit("api", [Limit::fixed(1, "1h")]).unwrap();
     let mut service = RateLimitLayer::new(api, user).address(address).layer(Greeting);
     let mut ask = async |name: &str, value: &str| {
         let request = Request::get("/").header(name, value).body("you".to_owned()).unwrap();
@@ -90,7 +90,7 @@ async fn request_without_a_key_is_limited_by_its_address() {
 #[tokio::test]
 async fn caller_can_be_unlimited() {
     let server = Server::start();
-    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(0, "1h")]).unwrap();
+    let api = server.limiter(long_timeout()).await.limit("api", [Limit::fixed(0, "1h")]).unwrap();
     let mut service = RateLimitLayer::new(api, |_: &Parts| Who::Unlimited).layer(Greeting);
     let answer = service.call(Request::get("/").body("you".to_owned()).unwrap()).await.unwrap();
     assert!(answer.status().is_success() && !answer.headers().contains_key("x-ratelimit-limit"));
@@ -99,7 +99,7 @@ async fn caller_can_be_unlimited() {
 #[tokio::test]
 async fn two_unnamed_limits_have_separate_usage() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let hour = RateLimitLayer::new(limiter.unnamed([Limit::fixed(2, "1h")]), user);
     let day = RateLimitLayer::new(limiter.unnamed([Limit::fixed(3, "1d")]), user);
     let mut service = day.layer(hour.layer(Greeting));
@@ -115,7 +115,7 @@ async fn two_unnamed_limits_have_separate_usage() {
 #[tokio::test]
 async fn charge_is_refunded_by_the_response() {
     let server = Server::start();
-    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(1000, "1h")]).unwrap();
+    let api = server.limiter(long_timeout()).await.limit("api", [Limit::fixed(1000, "1h")]).unwrap();
     let layer = RateLimitLayer::new(api.clone(), user).refunding(|response| response.status.is_success());
     let mut service = layer.layer(Greeting);
     let request = Request::get("/").header("x-user", "ann").body("you".to_owned()).unwrap();
@@ -127,9 +127,9 @@ async fn charge_is_refunded_by_the_response() {
 /// Returns the limits of a case, if the crate supports them.
 fn limits(case: &Value) -> Option<Vec<Limit>> {
     let limit = |spec: &Value| {
-        let text = |place: usize| spec[place].as_str().unwrap_or_default().to_owned();
-        let time = |place: usize| spec[place].as_f64().map_or(text(place), |seconds| format!("{seconds}s"));
-        let number = |place: usize| spec[place].as_f64().unwrap_or_default();
+        let text = |index: usize| spec[index].as_str().unwrap_or_default().to_owned();
+        let time = |index: usize| spec[index].as_f64().map_or(text(index), |seconds| format!("{seconds}s"));
+        let number = |index: usize| spec[index].as_f64().unwrap_or_default();
         let options = spec.as_array()?.last()?.as_object().cloned().unwrap_or_default();
         let limit = match text(0).as_str() {
             "FIXED" if options.contains_key("aligned") => return None,
@@ -154,13 +154,13 @@ fn limits(case: &Value) -> Option<Vec<Limit>> {
 async fn keys_match_the_table_of_all_packages() {
     let table: Value = serde_json::from_str(include_str!("../../keys.json")).unwrap();
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
-    let mut tried = 0;
+    let limiter = server.limiter(long_timeout()).await;
+    let mut checked = 0;
     for case in table["specs"].as_array().unwrap() {
         let Some(limits) = limits(case) else { continue };
         let expected = format!("{}:42", case["spec"].as_str().unwrap());
         assert_eq!(limiter.unnamed(limits).key_of("42"), expected, "{case}");
-        tried += 1;
+        checked += 1;
     }
     for case in table["keys"].as_array().unwrap() {
         let Some(limits) = limits(case) else { continue };
@@ -177,9 +177,9 @@ async fn keys_match_the_table_of_all_packages() {
         };
         let prefix = case["prefix"].as_str().filter(|_| !is_item).unwrap_or_default();
         assert_eq!(format!("{prefix}{key}"), case["key"].as_str().unwrap(), "{case}");
-        tried += 1;
+        checked += 1;
     }
-    assert!(tried > 30, "{tried}");
+    assert!(checked > 30, "{checked}");
     for name in table["refused_names"].as_array().unwrap() {
         assert!(matches!(limiter.limit(name.as_str().unwrap(), []), Err(Error::Call(_))), "{name}");
     }
@@ -188,7 +188,7 @@ async fn keys_match_the_table_of_all_packages() {
 #[tokio::test]
 async fn name_keeps_its_algorithm_and_window() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let api = limiter.limit("api", [Limit::fixed(100, "1h")]).unwrap();
     assert!(limiter.limit("api", [Limit::fixed(200, "60m")]).is_ok());
     for other in [Limit::fixed(100, "1d"), Limit::sliding(100, "1h"), Limit::policy(["plan"])] {
@@ -196,5 +196,5 @@ async fn name_keeps_its_algorithm_and_window() {
         assert!(matches!(&error, Error::Call(why) if why.contains("\"api\"")), "{error}");
     }
     drop(api);
-    assert!(limiter.limit("api", [Limit::fixed(100, "1d")]).is_ok(), "nobody has the first limits any more");
+    assert!(limiter.limit("api", [Limit::fixed(100, "1d")]).is_ok(), "a name is free once its limits are dropped");
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use redis_ratelimit_client::{Error, Limit};
-use support::{Server, busy_machine, until};
+use support::{Server, long_timeout, until};
 
 #[tokio::test]
 async fn policy_with_a_concurrency_limit_gets_an_id() {
@@ -13,7 +13,7 @@ async fn policy_with_a_concurrency_limit_gets_an_id() {
     let mut connection = server.connection().await;
     let words = ["jobs", "CONCURRENCY", "2", "1h", "FIXED", "1000", "1h"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let jobs = limiter.limit("jobs", [Limit::policy(["missing", "jobs"])]).unwrap();
     for allowed in [true, true, false] {
         let decision = jobs.take("acme").await.unwrap();
@@ -26,7 +26,7 @@ async fn policy_with_a_concurrency_limit_gets_an_id() {
 #[tokio::test]
 async fn leases_are_released_explicitly_or_on_drop() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let lease = pool.lease("exports").await.unwrap();
     assert!(!lease.is_lost());
@@ -36,7 +36,7 @@ async fn leases_are_released_explicitly_or_on_drop() {
     let mut tries = 0;
     while pool.lease("exports").await.is_err() {
         tries += 1;
-        assert!(tries < 1000, "what is dropped is released");
+        assert!(tries < 1000, "a dropped lease is released");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -44,11 +44,11 @@ async fn leases_are_released_explicitly_or_on_drop() {
 #[tokio::test]
 async fn lease_of_another_holder_is_lost() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let pool = limiter.limit("pool", [Limit::concurrency(1, "300ms")]).unwrap();
     let lease = pool.lease("exports").await.unwrap();
     limiter.reset(&pool.key_of("exports")).await.unwrap();
-    let other = server.limiter(busy_machine()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
+    let other = server.limiter(long_timeout()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let _held = other.lease("exports").await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
     assert!(lease.is_lost());
@@ -57,27 +57,27 @@ async fn lease_of_another_holder_is_lost() {
 #[tokio::test]
 async fn waiters_get_the_lease_in_order() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await.beside(server.client());
+    let limiter = server.limiter(long_timeout()).await.beside(server.client());
     let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let held = pool.lease("exports").await.unwrap();
     let hour = Duration::from_secs(3600);
-    let waits = || {
+    let spawn_waiter = || {
         let pool = pool.clone();
         tokio::spawn(async move { pool.lease_within("exports", hour).await.unwrap() })
     };
-    let first = waits();
-    until(async || server.blocked().await == 1).await;
-    let second = waits();
-    until(async || server.blocked().await == 2).await;
+    let first = spawn_waiter();
+    until(async || server.blocked_clients().await == 1).await;
+    let second = spawn_waiter();
+    until(async || server.blocked_clients().await == 2).await;
     // A caller that no longer waits has no place in the queue.
     first.abort();
-    until(async || server.blocked().await == 1).await;
+    until(async || server.blocked_clients().await == 1).await;
     held.release().await.unwrap();
     let held = second.await.unwrap();
     let short = pool.lease_within("exports", Duration::from_millis(50)).await;
     assert!(matches!(short, Err(Error::Denied(_))));
     // Without a client of its own the limiter retries.
-    let retrying = server.limiter(busy_machine()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
+    let retrying = server.limiter(long_timeout()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let third = tokio::spawn(async move { retrying.lease_within("exports", hour).await.unwrap() });
     until(async || server.calls("rl.acquire").await > 6).await;
     held.release().await.unwrap();

@@ -51,9 +51,9 @@ async fn all_limits_are_charged_or_none() {
     assert!(limiter.take("k", &limits, &Take::units(2)).await.unwrap().allowed);
     assert!(!limiter.take("k", &limits, &Take::units(1)).await.unwrap().allowed);
     assert_eq!(limiter.peek("k", &limits[1..], 0).await.unwrap().remaining, Some(1));
-    let keyed = [("a", Limit::fixed(5, "1m")), ("b", Limit::fixed(1, "1m"))];
-    assert!(limiter.take_all(&keyed, &Take::default()).await.unwrap().allowed);
-    assert!(!limiter.take_all(&keyed, &Take::default()).await.unwrap().allowed);
+    let limits_by_key = [("a", Limit::fixed(5, "1m")), ("b", Limit::fixed(1, "1m"))];
+    assert!(limiter.take_all(&limits_by_key, &Take::default()).await.unwrap().allowed);
+    assert!(!limiter.take_all(&limits_by_key, &Take::default()).await.unwrap().allowed);
     assert_eq!(limiter.peek("a", &[Limit::fixed(5, "1m")], 1).await.unwrap().remaining, Some(4));
 }
 
@@ -106,16 +106,16 @@ async fn lease_is_held_until_it_is_released_or_expires() {
 async fn server_only_features_are_rejected() {
     let (limiter, _) = local();
     for limit in [Limit::policy(["plan"]), Limit::sketch(5, 5, "1m", "addresses")] {
-        let refused = limiter.take("k", &[limit], &Take::default()).await;
-        assert!(matches!(&refused, Err(Error::Call(why)) if why.contains("need a server")), "{refused:?}");
+        let result = limiter.take("k", &[limit], &Take::default()).await;
+        assert!(matches!(&result, Err(Error::Call(why)) if why.contains("need a server")), "{result:?}");
     }
 }
 
 #[tokio::test]
 async fn malformed_calls_return_the_servers_errors() {
     let (limiter, _) = local();
-    let twins = [Limit::fixed(5, "1m"), Limit::fixed(6, "60s")];
-    assert!(matches!(limiter.take("k", &twins, &Take::default()).await, Err(Error::Call(_))));
+    let duplicates = [Limit::fixed(5, "1m"), Limit::fixed(6, "60s")];
+    assert!(matches!(limiter.take("k", &duplicates, &Take::default()).await, Err(Error::Call(_))));
     assert!(limiter.take("k", &[Limit::fixed(1000, "1m")], &Take::default()).await.unwrap().allowed);
     let other = limiter.take("k", &[Limit::sliding_log(1000, "1m")], &Take::default()).await;
     assert!(matches!(other, Err(Error::Setup(why)) if why.contains("WRONGTYPE")));

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis_ratelimit_client::{Batch, Error, Limit, OnOutage, Options, SetupErrors, Source, Take};
-use support::{Server, busy_machine, until};
+use support::{Server, long_timeout, until};
 
 #[tokio::test]
 async fn limit_allows_exactly_its_units() {
     let server = Server::start();
-    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..busy_machine() }).await;
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..long_timeout() }).await;
     limiter.check().await.unwrap();
     let api = limiter.limit("api", [Limit::fixed(3, "1h").named("calls")]).unwrap();
-    for left in [2, 1, 0] {
+    for remaining in [2, 1, 0] {
         let decision = api.take("user:42").await.unwrap();
         assert!(decision.allowed && !decision.is_degraded());
-        assert_eq!((decision.limit, decision.remaining), (Some(3), Some(left)));
+        assert_eq!((decision.limit, decision.remaining), (Some(3), Some(remaining)));
     }
     let denied = api.take("user:42").await.unwrap();
     assert!(!denied.allowed);
@@ -46,7 +46,7 @@ async fn idempotency_keys_match_the_table() {
     let _: i64 = set.query_async(&mut connection).await.unwrap();
     for (number, case) in cases.iter().enumerate() {
         let once = case.get("limiter_once").is_none_or(|once| once.as_bool().unwrap());
-        let limiter = server.limiter(Options { once, ..busy_machine() }).await;
+        let limiter = server.limiter(Options { once, ..long_timeout() }).await;
         let limit = case.get("limit").map_or_else(
             || Limit::policy([case["policy"].as_str().unwrap()]),
             |limit| Limit::fixed(limit.as_f64().unwrap(), "1h"),
@@ -69,7 +69,7 @@ async fn idempotency_keys_match_the_table() {
 #[tokio::test]
 async fn charge_is_settled() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let tokens = limiter.limit("llm", [Limit::fixed(10_000, "1h")]).unwrap();
     let decision = tokens.take_with("alice", &Take::units(4000)).await.unwrap();
     let settled = tokens.settle("alice", decision.id.as_deref().unwrap(), 1200).await.unwrap();
@@ -80,29 +80,32 @@ async fn charge_is_settled() {
 #[tokio::test]
 async fn several_keys_are_charged_together_or_not_at_all() {
     let server = Server::start();
-    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..busy_machine() }).await;
-    let keyed = [("{acme}:ann", Limit::fixed(2, "1h")), ("{acme}:all", Limit::fixed(100, "1h").costing(10))];
-    let first = limiter.take_all(&keyed, &Take::default()).await.unwrap();
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..long_timeout() }).await;
+    let limits_by_key = [("{acme}:ann", Limit::fixed(2, "1h")), ("{acme}:all", Limit::fixed(100, "1h").costing(10))];
+    let first = limiter.take_all(&limits_by_key, &Take::default()).await.unwrap();
     assert!(first.allowed && first.id.is_some());
     // The limit that would run out first governs.
     assert_eq!((first.limit, first.remaining), (Some(2), Some(1)));
     assert_eq!(first.each.iter().map(|one| one.remaining).collect::<Vec<_>>(), [Some(1), Some(90)]);
-    limiter.take_all(&keyed, &Take::default()).await.unwrap();
-    let denied = limiter.take_all(&keyed, &Take::default()).await.unwrap();
+    limiter.take_all(&limits_by_key, &Take::default()).await.unwrap();
+    let denied = limiter.take_all(&limits_by_key, &Take::default()).await.unwrap();
     assert!(!denied.allowed && denied.wait > Some(Duration::from_secs(3000)));
     assert_eq!(
         denied.each.iter().map(|one| (one.allowed, one.remaining)).collect::<Vec<_>>(),
         [(false, Some(0)), (true, Some(80))]
     );
-    assert_eq!(limiter.peek_all(&keyed, 1).await.unwrap().remaining, Some(0));
-    let settled = limiter.settle(keyed[0].0, &[keyed[0].1.clone()], first.id.as_deref().unwrap(), 0).await.unwrap();
+    assert_eq!(limiter.peek_all(&limits_by_key, 1).await.unwrap().remaining, Some(0));
+    let settled = limiter
+        .settle(limits_by_key[0].0, &[limits_by_key[0].1.clone()], first.id.as_deref().unwrap(), 0)
+        .await
+        .unwrap();
     assert_eq!(settled.remaining, Some(1));
 }
 
 #[tokio::test]
 async fn call_waits_unless_it_would_pass_too_late() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let bucket = [Limit::token_bucket(1, 1, "50ms")];
     for _ in 0..4 {
         let decision = limiter.take("key", &bucket, &Take::default().waiting(Duration::from_secs(60))).await.unwrap();
@@ -118,7 +121,7 @@ async fn call_waits_unless_it_would_pass_too_late() {
 #[tokio::test]
 async fn waiters_of_a_bucket_reserve_in_one_call() {
     let server = Server::start();
-    let limiter = Arc::new(server.limiter(busy_machine()).await);
+    let limiter = Arc::new(server.limiter(long_timeout()).await);
     let callers = 50;
     let waits: Vec<_> = (0..callers)
         .map(|_| {
@@ -138,7 +141,7 @@ async fn waiters_of_a_bucket_reserve_in_one_call() {
 #[tokio::test]
 async fn dropped_wait_refunds_its_reservation() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let bucket = [Limit::token_bucket(10, 1, "1h")];
     limiter.take("line", &bucket, &Take::units(10)).await.unwrap();
     let take = Take::default().waiting(Duration::from_secs(7200));
@@ -155,7 +158,7 @@ async fn dropped_wait_refunds_its_reservation() {
 #[tokio::test]
 async fn units_above_the_limit_are_denied_without_a_call() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let limit = [Limit::fixed(150, "1h")];
     let units = Arc::new(limiter.units("hot", &limit, Batch::default()));
     let takes: Vec<_> = (0..400)
@@ -174,7 +177,7 @@ async fn units_above_the_limit_are_denied_without_a_call() {
 #[tokio::test]
 async fn units_are_taken_in_batches_and_refunded() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let limit = [Limit::fixed(1000, "1h")];
     let batch = Batch { peers: Some(1), keep: Duration::from_secs(3600), ..Batch::default() };
     let units = limiter.units("hot", &limit, batch);
@@ -186,10 +189,10 @@ async fn units_are_taken_in_batches_and_refunded() {
     assert!(calls < 15, "{calls}");
     units.close().await.unwrap();
     assert_eq!(limiter.peek("hot", &limit, 1).await.unwrap().remaining, Some(750));
-    let several = Arc::new(limiter.units("hot", &limit, batch));
+    let shared_units = Arc::new(limiter.units("hot", &limit, batch));
     let takes: Vec<_> = (0..1000)
         .map(|_| {
-            let units = several.clone();
+            let units = shared_units.clone();
             tokio::spawn(async move { units.take(1).await.unwrap().allowed })
         })
         .collect();
@@ -199,10 +202,10 @@ async fn units_are_taken_in_batches_and_refunded() {
     }
     assert_eq!(passed, 750);
     let calls = server.calls("rl.take").await;
-    assert!(!several.take(1).await.unwrap().allowed);
-    assert_eq!(server.calls("rl.take").await, calls, "it is known to be denied");
+    assert!(!shared_units.take(1).await.unwrap().allowed);
+    assert_eq!(server.calls("rl.take").await, calls, "a known denial needs no call");
     // A cost above the limit never passes.
-    assert_eq!(several.take(2000).await.unwrap().wait, None);
+    assert_eq!(shared_units.take(2000).await.unwrap().wait, None);
     // Dropping the units gives them back.
     limiter.reset("hot").await.unwrap();
     let dropped = limiter.units("hot", &limit, batch);
@@ -216,7 +219,7 @@ async fn units_are_taken_in_batches_and_refunded() {
 #[tokio::test]
 async fn expired_units_of_an_idle_process_are_refunded() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let limit = [Limit::fixed(1000, "1h")];
     let batch = Batch { peers: Some(1), keep: Duration::from_millis(50), ..Batch::default() };
     let units = limiter.units("hot", &limit, batch);
@@ -224,8 +227,8 @@ async fn expired_units_of_an_idle_process_are_refunded() {
     assert!(units.take(1).await.unwrap().allowed);
     until(async || limiter.peek("hot", &limit, 1).await.unwrap().remaining == Some(899)).await;
     for batch in [Batch { largest: Some(0), ..batch }, Batch { peers: Some(0), ..batch }] {
-        let refused = limiter.units("hot", &limit, batch).take(1).await;
-        assert!(matches!(refused, Err(Error::Call(why)) if why.contains("from 1")));
+        let result = limiter.units("hot", &limit, batch).take(1).await;
+        assert!(matches!(result, Err(Error::Call(why)) if why.contains("from 1")));
     }
 }
 
@@ -233,17 +236,17 @@ async fn expired_units_of_an_idle_process_are_refunded() {
 async fn policy_with_force_is_refused_for_units_and_waits() {
     let server = Server::start();
     let mut connection = server.connection().await;
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let words = ["plan", "FIXED", "5", "1h", "FORCE"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
     let plan = [Limit::policy(["plan"])];
     let waiting = Take::default().waiting(Duration::from_secs(1));
-    for refused in [
+    for result in [
         limiter.units("hot", &plan, Batch::default()).take(1).await,
         limiter.take("hot", &plan, &waiting).await,
         limiter.take_all(&[("{hot}:a", Limit::fixed(5, "1h")), ("{hot}:b", plan[0].clone())], &waiting).await,
     ] {
-        assert!(matches!(&refused, Err(Error::Call(why)) if why.contains("FORCE")), "{refused:?}");
+        assert!(matches!(&result, Err(Error::Call(why)) if why.contains("FORCE")), "{result:?}");
     }
     assert_eq!(limiter.peek("hot", &[Limit::fixed(5, "1h")], 1).await.unwrap().remaining, Some(5));
 }
@@ -252,7 +255,7 @@ async fn policy_with_force_is_refused_for_units_and_waits() {
 async fn units_of_a_policy_that_gets_force_are_at_most_its_limit() {
     let server = Server::start();
     let mut connection = server.connection().await;
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let words = ["plan", "FIXED", "5", "1h"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
     let units = limiter.units("hot", &[Limit::policy(["plan"])], Batch::default());
@@ -262,7 +265,7 @@ async fn units_of_a_policy_that_gets_force_are_at_most_its_limit() {
     }
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).arg("FORCE").query_async(&mut connection).await.unwrap();
     for _ in 0..20 {
-        // Refused once the server has been asked again, after a second.
+        // After a second the limiter asks again for FORCE, and units are an error.
         passed += usize::from(units.take(1).await.is_ok_and(|decision| decision.allowed));
     }
     assert_eq!(passed, 5);
@@ -271,7 +274,7 @@ async fn units_of_a_policy_that_gets_force_are_at_most_its_limit() {
 #[tokio::test]
 async fn waiting_takes_share_a_failed_request() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let units = Arc::new(limiter.units("hot", &[Limit::policy(["missing"])], Batch::default()));
     let takes: Vec<_> = (0..16)
         .map(|_| {
@@ -289,12 +292,12 @@ async fn waiting_takes_share_a_failed_request() {
 async fn denial_is_remembered_until_the_key_changes() {
     let server = Server::start();
     let limit = [Limit::fixed(2, "1h")];
-    let limiter = server.limiter(busy_machine()).await.beside(server.client());
-    let exhausted = async || {
+    let limiter = server.limiter(long_timeout()).await.beside(server.client());
+    let exhaust = async || {
         while limiter.take("key", &limit, &Take::default()).await.unwrap().allowed {}
     };
-    exhausted().await;
-    // Without tracking it would be remembered for a second.
+    exhaust().await;
+    // Without tracking the denial would be remembered for a second.
     until(async || {
         tokio::time::sleep(Duration::from_millis(1100)).await;
         limiter.take("key", &limit, &Take::default()).await.unwrap().is_remembered
@@ -308,15 +311,15 @@ async fn denial_is_remembered_until_the_key_changes() {
     assert_eq!(server.calls("rl.take").await, before);
     // Another call for the key goes to the server.
     assert!(!limiter.take("key", &limit, &Take::units(2)).await.unwrap().is_remembered);
-    let other = server.limiter(busy_machine()).await;
+    let other = server.limiter(long_timeout()).await;
     assert!(other.reset("key").await.unwrap());
     until(async || limiter.take("key", &limit, &Take::default()).await.unwrap().allowed).await;
-    // An own change invalidates the denial at once.
-    exhausted().await;
+    // A change by this limiter invalidates the denial at once.
+    exhaust().await;
     limiter.give_back("key", &limit, 1).await.unwrap();
     assert!(limiter.take("key", &limit, &Take::default()).await.unwrap().allowed);
     // Disabled by an option.
-    let retrying = server.limiter(Options { remember_denials: false, ..busy_machine() }).await;
+    let retrying = server.limiter(Options { remember_denials: false, ..long_timeout() }).await;
     for _ in 0..2 {
         assert!(!retrying.take("key", &limit, &Take::default()).await.unwrap().is_remembered);
     }
@@ -328,33 +331,33 @@ async fn every_call_by_a_policy_with_force_reaches_the_server() {
     let mut connection = server.connection().await;
     let words = ["tokens", "FIXED", "10", "1h", "FORCE"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     let limit = [Limit::policy(["tokens"])];
     let mut allowed = Vec::new();
     for cost in [8, 5, 1] {
         allowed.push(limiter.take("user:42", &limit, &Take::units(cost)).await.unwrap().allowed);
     }
     assert_eq!(allowed, [true, false, false]);
-    // All three are charged: 14 of 10.
-    let used = limiter.take("user:42", &[Limit::fixed(20, "1h")], &Take::units(0)).await.unwrap().remaining;
-    assert_eq!(used, Some(6));
+    // All three calls are charged: 14 units under a limit of 10.
+    let remaining = limiter.take("user:42", &[Limit::fixed(20, "1h")], &Take::units(0)).await.unwrap().remaining;
+    assert_eq!(remaining, Some(6));
 }
 
 #[tokio::test]
 async fn account_without_client_tracking_is_not_retried_each_second() {
     let server = Server::start();
     let mut connection = server.connection().await;
-    let shy = ["SETUSER", "shy", "on", ">secret", "~*", "&*", "+@all", "-client|tracking"];
-    redis::cmd("ACL").arg(&shy).exec_async(&mut connection).await.unwrap();
-    let client = redis::Client::open(format!("redis://shy:secret@127.0.0.1:{}", server.port)).unwrap();
-    let limiter = server.limiter(busy_machine()).await.beside(client);
+    let no_tracking = ["SETUSER", "no_tracking", "on", ">secret", "~*", "&*", "+@all", "-client|tracking"];
+    redis::cmd("ACL").arg(&no_tracking).exec_async(&mut connection).await.unwrap();
+    let client = redis::Client::open(format!("redis://no_tracking:secret@127.0.0.1:{}", server.port)).unwrap();
+    let limiter = server.limiter(long_timeout()).await.beside(client);
     let exhaust = async |key: &str| {
         while limiter.take(key, &[Limit::fixed(1, "1h")], &Take::default()).await.unwrap().allowed {}
     };
     // The second denial of a key is worth tracking.
     until(async || {
         exhaust("key").await;
-        server.refused("client|tracking").await == 1
+        server.rejected_calls("client|tracking").await == 1
     })
     .await;
     for _ in 0..2 {
@@ -363,7 +366,7 @@ async fn account_without_client_tracking_is_not_retried_each_second() {
     }
     exhaust("another").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(server.refused("client|tracking").await, 1);
+    assert_eq!(server.rejected_calls("client|tracking").await, 1);
 }
 
 /// Returns a sketch with half a unit more, as the first charge of an item may briefly count a millionth too much.
@@ -374,16 +377,16 @@ fn addresses() -> Limit {
 #[tokio::test]
 async fn key_of_a_call_is_the_item_of_a_sketch() {
     let server = Server::start();
-    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..busy_machine() }).await.beside(server.client());
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..long_timeout() }).await.beside(server.client());
     let mut connection = server.connection().await;
     let words = ["per-address", "SKETCH", "3.5", "3", "1h"];
     let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
     for limit in [addresses(), Limit::policy(["per-address"]).of_items("by-policy")] {
         let limit = [limit];
         for address in ["203.0.113.7", "203.0.113.8"] {
-            for left in [2, 1, 0] {
+            for remaining in [2, 1, 0] {
                 let taken = limiter.take(address, &limit, &Take::default()).await.unwrap();
-                assert_eq!((taken.allowed, taken.remaining, taken.id), (true, Some(left), None));
+                assert_eq!((taken.allowed, taken.remaining, taken.id), (true, Some(remaining), None));
             }
             for is_remembered in [false, true] {
                 let denied = limiter.take(address, &limit, &Take::default()).await.unwrap();
@@ -395,8 +398,8 @@ async fn key_of_a_call_is_the_item_of_a_sketch() {
         let api = limiter.limit("api", limit.clone()).unwrap();
         assert_eq!(api.take("you").await.unwrap().remaining, Some(2));
         assert_eq!(limiter.peek("api:you", &limit, 1).await.unwrap().remaining, Some(2));
-        let keyed = [("new", limit[0].clone()), ("user:42", Limit::fixed(5, "1h"))];
-        let all = limiter.take_all(&keyed, &Take::units(2)).await.unwrap();
+        let limits_by_key = [("new", limit[0].clone()), ("user:42", Limit::fixed(5, "1h"))];
+        let all = limiter.take_all(&limits_by_key, &Take::units(2)).await.unwrap();
         assert_eq!((all.each[0].remaining, all.id), (Some(1), None));
     }
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
@@ -409,7 +412,7 @@ async fn key_of_a_call_is_the_item_of_a_sketch() {
 #[tokio::test]
 async fn unsupported_options_of_a_sketch_are_rejected_before_sending() {
     let server = Server::start();
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     for limit in [addresses(), Limit::policy(["missing"]).of_items("by-policy")] {
         let (one, bound) = ([limit.clone()], limiter.limit("api", [limit.clone()]).unwrap());
         let outcomes = [
@@ -426,8 +429,8 @@ async fn unsupported_options_of_a_sketch_are_rejected_before_sending() {
             assert!(matches!(outcome, Err(Error::Call(why)) if why.contains("a sketch cannot tell apart")));
         }
         assert!(matches!(bound.reset("item").await, Err(Error::Call(_))));
-        let beside = limiter.take("item", &[limit.clone(), Limit::fixed(5, "1h")], &Take::default()).await;
-        assert!(matches!(beside, Err(Error::Call(why)) if why.contains("alone in its key")));
+        let result = limiter.take("item", &[limit.clone(), Limit::fixed(5, "1h")], &Take::default()).await;
+        assert!(matches!(result, Err(Error::Call(why)) if why.contains("alone in its key")));
     }
     for limit in [addresses().named("calls"), Limit::fixed(5, "1h").of_items("addresses")] {
         assert!(matches!(limiter.take("item", &[limit], &Take::default()).await, Err(Error::Call(_))));
@@ -439,7 +442,7 @@ async fn unsupported_options_of_a_sketch_are_rejected_before_sending() {
 async fn denial_without_tracking_is_remembered_for_a_second() {
     let server = Server::start();
     let limit = [Limit::fixed(1, "1h")];
-    let limiter = server.limiter(busy_machine()).await;
+    let limiter = server.limiter(long_timeout()).await;
     while limiter.take("key", &limit, &Take::default()).await.unwrap().allowed {}
     let mut connection = server.connection().await;
     redis::cmd("DEL").arg("key").exec_async(&mut connection).await.unwrap();
@@ -449,7 +452,7 @@ async fn denial_without_tracking_is_remembered_for_a_second() {
 #[tokio::test]
 async fn malformed_calls_are_errors_not_outages() {
     let server = Server::start();
-    let limiter = server.limiter(Options { failures: 1, pause: Duration::from_secs(3600), ..busy_machine() }).await;
+    let limiter = server.limiter(Options { failures: 1, pause: Duration::from_secs(3600), ..long_timeout() }).await;
     for cost in [-1.0, f64::NAN, 1e13] {
         let taken = limiter.take("key", &[Limit::fixed(3, "1h")], &Take::units(cost)).await;
         assert!(matches!(taken, Err(Error::Call(why)) if why.contains("cost")));
@@ -461,7 +464,7 @@ async fn malformed_calls_are_errors_not_outages() {
     let _: () = redis::cmd("SET").arg(&["taken", "text"]).query_async(&mut connection).await.unwrap();
     let wrong = limiter.take("taken", &[Limit::fixed(3, "1h")], &Take::default()).await;
     assert!(matches!(wrong, Err(Error::Setup(why)) if why.contains("another key")));
-    let tolerant = server.limiter(Options { setup_errors: SetupErrors::Outage, ..busy_machine() }).await;
+    let tolerant = server.limiter(Options { setup_errors: SetupErrors::Outage, ..long_timeout() }).await;
     let decision = tolerant.take("taken", &[Limit::fixed(3, "1h")], &Take::default()).await.unwrap();
     assert!(decision.allowed && decision.is_degraded());
     // The error does not affect other calls.

@@ -126,19 +126,19 @@ pub(super) struct Visit<'a> {
     request: CompositeRequest<'a>,
     evaluation: CompositeEvaluation,
     /// Type of the plain key that the call creates if the key is missing. `None`: a composite key.
-    creates: Option<UsageKind>,
+    created_kind: Option<UsageKind>,
 }
 
 impl<'a> Visit<'a> {
     /// Evaluates a call at a key, which may be missing.
     pub(super) fn new(key: Option<&Key>, call: ParsedCall<'a>, now: Timestamp) -> Result<Self, String> {
-        let ParsedCall { request, creates } = call;
+        let ParsedCall { request, created_kind } = call;
         if let (Some(Key { stored: Stored::Plain(any), .. }), [spec]) = (key, request.specs.as_slice())
             && any.kind() != spec.limit.kind()
         {
             return Err(wrong_type(any.kind(), spec.limit.kind()));
         }
-        let (evaluation, has_room) = with_stored_usage(key, creates, |stored| {
+        let (evaluation, has_room) = with_stored_usage(key, created_kind, |stored| {
             let evaluation = CompositeEvaluation::at(&request, stored, now);
             let has_room = !evaluation.has_too_many_components(stored, now);
             (evaluation, has_room)
@@ -146,7 +146,7 @@ impl<'a> Visit<'a> {
         if evaluation.allows() && !has_room {
             return Err(Error::TooManyComponents { max: MAX_COMPONENTS }.to_string());
         }
-        Ok(Self { request, evaluation, creates })
+        Ok(Self { request, evaluation, created_kind })
     }
 
     pub(super) fn request(&self) -> &CompositeRequest<'a> {
@@ -168,7 +168,7 @@ impl<'a> Visit<'a> {
 
     /// Returns the decision, with the current state of the key.
     pub(super) fn answer(&self, key: Option<&Key>, now: Timestamp, charged: bool) -> Answer {
-        with_stored_usage(key, self.creates, |stored| self.evaluation.answer(&self.request, stored, now, charged))
+        with_stored_usage(key, self.created_kind, |stored| self.evaluation.answer(&self.request, stored, now, charged))
     }
 
     /// Applies the changes and returns the new value, or `None` if the key becomes unused. No timestamp in the key may
@@ -178,7 +178,7 @@ impl<'a> Visit<'a> {
         let previous_expiry = key.as_ref().map(|key| key.expires_at);
         let stored = match key {
             Some(key) => key.stored,
-            None => match self.creates.and_then(AnyUsage::unused) {
+            None => match self.created_kind.and_then(AnyUsage::unused) {
                 Some(unused) => Stored::Plain(unused),
                 None => Stored::Composite(CompositeUsage::default()),
             },
@@ -211,7 +211,7 @@ impl<'a> Visit<'a> {
 pub(super) struct ParsedCall<'a> {
     pub(super) request: CompositeRequest<'a>,
     /// Type of the plain key that the call creates if the key is missing. `None`: a composite key.
-    pub(super) creates: Option<UsageKind>,
+    pub(super) created_kind: Option<UsageKind>,
 }
 
 impl<'a> ParsedCall<'a> {
@@ -221,9 +221,9 @@ impl<'a> ParsedCall<'a> {
             KeyRequest::One(spec) => {
                 let request = CompositeRequest::of_one(spec);
                 let purpose = if call_purpose == Purpose::Charge { request.purpose } else { call_purpose };
-                Self { creates: Some(spec.limit.kind()), request: CompositeRequest { purpose, ..request } }
+                Self { created_kind: Some(spec.limit.kind()), request: CompositeRequest { purpose, ..request } }
             }
-            KeyRequest::Composite(request) => Self { request: *request, creates: None },
+            KeyRequest::Composite(request) => Self { request: *request, created_kind: None },
             KeyRequest::Policy(_) => return Err(needs_server("policies")),
         };
         if call.request.ban.is_some() {
@@ -237,8 +237,12 @@ impl<'a> ParsedCall<'a> {
 }
 
 /// Calls `evaluate` with the value of a key, or with an unused value if the key is missing.
-fn with_stored_usage<T>(key: Option<&Key>, creates: Option<UsageKind>, evaluate: impl FnOnce(StoredUsage) -> T) -> T {
-    match (key.map(|key| &key.stored), creates) {
+fn with_stored_usage<T>(
+    key: Option<&Key>,
+    created_kind: Option<UsageKind>,
+    evaluate: impl FnOnce(StoredUsage) -> T,
+) -> T {
+    match (key.map(|key| &key.stored), created_kind) {
         (Some(Stored::Plain(any)), _) => with_usage!(any, usage => evaluate(StoredUsage::plain(usage))),
         (Some(Stored::Composite(usage)), _) => evaluate(StoredUsage::Composite(usage)),
         (None, Some(kind)) => evaluate(StoredUsage::missing(kind)),

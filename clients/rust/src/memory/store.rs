@@ -114,18 +114,18 @@ impl Store {
             let mut key_call = ParsedCall::of(request, purpose)?;
             let is_named = key_call.request.specs.iter().any(|spec| spec.name.is_some());
             if idempotency != Idempotency::Every || is_named {
-                key_call.creates = None;
+                key_call.created_kind = None;
             }
             key_call.request = CompositeRequest { idempotency, ..key_call.request };
             call.push((args.name(key), key_call));
         }
         let (allowed, outcomes) = self.evaluate(call, is_peek, now)?;
-        let counts = |outcome: &&KeyOutcome| match (allowed, purpose) {
+        let sets_wait = |outcome: &&KeyOutcome| match (allowed, purpose) {
             (true, _) => outcome.answer.verdict.allowed(),
             (false, Purpose::Settle) => true,
             (false, _) => outcome.visit.denies(),
         };
-        let wait = outcomes.iter().filter(counts).map(|outcome| outcome.answer.verdict).max();
+        let wait = outcomes.iter().filter(sets_wait).map(|outcome| outcome.answer.verdict).max();
         let rows = outcomes.iter().map(|outcome| Value::Array(row(&outcome.answer))).collect();
         Ok(Value::Array(vec![Value::Int(i64::from(allowed)), wait.map_or(Value::Int(0), wait_ms), Value::Array(rows)]))
     }
@@ -133,15 +133,15 @@ impl Store {
     fn acquire(&mut self, args: &mut Args, now: Timestamp) -> Result<Value, String> {
         let (key, mut options) = (args.key().map_err(error_text)?, SpecOptions::default());
         let name = args.name(key);
-        let (parsed, acquiring) = Spec::acquire(args, &mut options).map_err(error_text)?;
-        if acquiring.block != Block::No {
+        let (parsed, acquire_options) = Spec::acquire(args, &mut options).map_err(error_text)?;
+        if acquire_options.block != Block::No {
             return Err("ERR a limiter in memory does not wait: BLOCK needs a server".to_owned());
         }
         let mut call = ParsedCall::of(
             KeyRequest::build_single_with_options(args, &parsed, &options).map_err(error_text)?,
             Purpose::Charge,
         )?;
-        if acquiring.fence {
+        if acquire_options.fence {
             self.last_token = now.micros().max(self.last_token.saturating_add(1));
             let fence = Token::new(self.last_token);
             call.request.specs.iter_mut().for_each(|spec| spec.fence = fence);
@@ -149,7 +149,7 @@ impl Store {
         let holder = call.request.specs.first().map_or(&[][..], |spec| spec.holder_or_item);
         let (_, outcomes) = self.evaluate(vec![(name, call)], false, now)?;
         let mut integers = outcomes.first().map(|outcome| row(&outcome.answer)).unwrap_or_default();
-        if acquiring.fence {
+        if acquire_options.fence {
             let token = self.keys.get(name).and_then(|key| key.token(holder, now)).map_or(0, Token::get);
             let allowed = outcomes.iter().all(|outcome| outcome.answer.verdict.allowed());
             integers.push(integer(if allowed { token } else { 0 }));

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use super::store::Store;
 use ratelimit_core::Timestamp;
 
-fn replied(store: &mut Store, call: &str, now: i64) -> Json {
+fn reply_or_error_code(store: &mut Store, call: &str, now: i64) -> Json {
     let words: Vec<&[u8]> = call.split(' ').map(str::as_bytes).collect();
     match store.reply(&words, Timestamp::from_clock(now)) {
         Ok(value) => json_of(&value),
@@ -30,10 +30,10 @@ fn memory_replies_like_the_server() {
     assert!(traces.len() > 40);
     for (name, steps) in traces {
         let (mut store, mut now) = (Store::default(), file["start"].as_i64().unwrap());
-        for (place, step) in steps.as_array().unwrap().iter().enumerate() {
+        for (index, step) in steps.as_array().unwrap().iter().enumerate() {
             now += step[0].as_i64().unwrap();
             let call = step[1].as_str().unwrap();
-            assert_eq!(replied(&mut store, call, now), step[2], "{name}, call {place}: {call}");
+            assert_eq!(reply_or_error_code(&mut store, call, now), step[2], "{name}, call {index}: {call}");
         }
     }
 }

@@ -14,7 +14,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use redis::aio::ConnectionManager;
 use redis_ratelimit_client::{Charge, LeaseLayer, Limit, RateLimitLayer, Take};
-use support::{Server, busy_machine};
+use support::{Server, long_timeout};
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -30,7 +30,7 @@ fn request(user: Option<&str>) -> Request<Body> {
 #[tokio::test]
 async fn axum_is_limited_by_one_layer() {
     let server = Server::start();
-    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(2, "1h")]).unwrap();
+    let api = server.limiter(long_timeout()).await.limit("api", [Limit::fixed(2, "1h")]).unwrap();
     let app = Router::new().route("/", get(async || "hello")).layer(RateLimitLayer::new(api, user));
     let mut answers = Vec::new();
     for _ in 0..3 {
@@ -59,7 +59,7 @@ async fn handler_settles_the_charge_of_its_request() {
         format!("{:?}", charge.settle(100).await.unwrap().remaining)
     }
     let server = Server::start();
-    let tokens = server.limiter(busy_machine()).await.limit("llm", [Limit::fixed(1000, "1h")]).unwrap();
+    let tokens = server.limiter(long_timeout()).await.limit("llm", [Limit::fixed(1000, "1h")]).unwrap();
     let layer = RateLimitLayer::new(tokens, user).taking(Take::units(600));
     let app = Router::new().route("/", get(answer)).layer(layer);
     for remaining in ["Some(900)", "Some(800)"] {
@@ -71,7 +71,7 @@ async fn handler_settles_the_charge_of_its_request() {
 #[tokio::test]
 async fn invalid_limit_is_a_server_error() {
     let server = Server::start();
-    let api = server.limiter(busy_machine()).await.limit("api", [Limit::policy(["missing"])]).unwrap();
+    let api = server.limiter(long_timeout()).await.limit("api", [Limit::policy(["missing"])]).unwrap();
     let app = Router::new().route("/", get(async || "hello")).layer(RateLimitLayer::new(api, user));
     let answer = app.oneshot(request(Some("alice"))).await.unwrap();
     assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
@@ -80,7 +80,7 @@ async fn invalid_limit_is_a_server_error() {
 #[tokio::test]
 async fn lease_is_held_until_the_service_has_responded() {
     let server = Server::start();
-    let pool = server.limiter(busy_machine()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
+    let pool = server.limiter(long_timeout()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
     let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let service = LeaseLayer::new(pool, user).layer(service_fn({
         let (entered, leave) = (entered.clone(), leave.clone());
@@ -106,7 +106,7 @@ async fn lease_is_held_until_the_service_has_responded() {
 #[tokio::test]
 async fn tonic_gets_a_grpc_status() {
     let server = Server::start();
-    let api = server.limiter(busy_machine()).await.limit("api", [Limit::fixed(1, "1h")]).unwrap();
+    let api = server.limiter(long_timeout()).await.limit("api", [Limit::fixed(1, "1h")]).unwrap();
     let service = RateLimitLayer::new(api, user).grpc().layer(service_fn(|_: Request<tonic::body::Body>| async {
         Ok::<_, Infallible>(Response::new(tonic::body::Body::empty()))
     }));

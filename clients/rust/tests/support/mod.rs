@@ -30,8 +30,8 @@ impl Server {
     fn start_with(options: &[&str]) -> Self {
         let (port, reservation) = reserve_port();
         let program = env::var("SERVER").ok().filter(|name| !name.is_empty()).unwrap_or("redis-server".to_owned());
-        let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/release/libredis_ratelimit.so");
-        let module = env::var("RATELIMIT_MODULE").unwrap_or(built.to_owned());
+        let default_module = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/release/libredis_ratelimit.so");
+        let module = env::var("RATELIMIT_MODULE").unwrap_or(default_module.to_owned());
         let folder = env::temp_dir().join(format!("ratelimit-rust-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let process = Command::new(program)
@@ -82,22 +82,22 @@ impl Server {
     }
 
     /// Returns the number of clients blocked in the server.
-    pub async fn blocked(&self) -> u64 {
+    pub async fn blocked_clients(&self) -> u64 {
         self.info("clients", "blocked_clients:").await
     }
 
     /// Returns the number of redirected calls.
-    pub async fn moved(&self) -> u64 {
+    pub async fn moved_errors(&self) -> u64 {
         self.info("errorstats", "errorstat_MOVED:count=").await
     }
 
     /// Returns the number of calls of a command that were rejected before execution.
-    pub async fn refused(&self, command: &str) -> u64 {
+    pub async fn rejected_calls(&self, command: &str) -> u64 {
         let mut connection = self.connection().await;
         let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
         let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
-        let found = line.and_then(|line| line.split("rejected_calls=").nth(1));
-        found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+        let number = line.and_then(|line| line.split("rejected_calls=").nth(1));
+        number.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     }
 
     /// Returns the names of all keys, sorted.
@@ -111,8 +111,8 @@ impl Server {
     async fn info(&self, section: &str, name: &str) -> u64 {
         let mut connection = self.connection().await;
         let info: String = redis::cmd("INFO").arg(section).query_async(&mut connection).await.unwrap();
-        let found = info.split(name).nth(1);
-        found.map_or(0, |rest| rest.split([',', '\r']).next().unwrap().parse().unwrap())
+        let number = info.split(name).nth(1);
+        number.map_or(0, |rest| rest.split([',', '\r']).next().unwrap().parse().unwrap())
     }
 }
 
@@ -134,8 +134,8 @@ impl Cluster {
         let mut connections = Vec::new();
         for (number, server) in servers.iter().enumerate() {
             let mut connection = server.connection().await;
-            let mine: Vec<_> = (number * 16_384 / 3..(number + 1) * 16_384 / 3).collect();
-            let slots = redis::cmd("CLUSTER").arg("ADDSLOTS").arg(mine).to_owned();
+            let slots_of_node: Vec<_> = (number * 16_384 / 3..(number + 1) * 16_384 / 3).collect();
+            let slots = redis::cmd("CLUSTER").arg("ADDSLOTS").arg(slots_of_node).to_owned();
             slots.exec_async(&mut connection).await.unwrap();
             let epoch = redis::cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(number + 1).to_owned();
             epoch.exec_async(&mut connection).await.unwrap();
@@ -175,17 +175,17 @@ fn reserve_port() -> (u16, UdpSocket) {
     }
 }
 
-pub async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+pub async fn until(mut condition: impl AsyncFnMut() -> bool) {
     for _ in 0..2000 {
-        if is_so().await {
+        if condition().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
-    panic!("it does not become so within 30 seconds");
+    panic!("the condition is not met within 30 seconds");
 }
 
 /// Returns options with a long timeout, for a busy machine.
-pub fn busy_machine() -> Options {
+pub fn long_timeout() -> Options {
     Options { timeout: Duration::from_secs(30), ..Options::default() }
 }
