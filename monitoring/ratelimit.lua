@@ -1,8 +1,8 @@
--- What `INFO ratelimit` counts, for the Prometheus exporter for Redis (redis_exporter --script ratelimit.lua). Each count
--- becomes a series of redis_script_values: key="ratelimit:denied" in all, key="rl.tokenbucket:denied" by command,
--- key="rl-bucket:keys_made" by kind, key="policy:plan:pro:denied" by policy, key="blocked:0:pool:waiting" by database and
--- key for which somebody waits. A policy's name and a key's may have colons, a count's has none: it is what follows the
--- last one. Of more than 100 policies INFO has those with the most calls.
+-- Returns the counts of `INFO ratelimit`, for the Prometheus exporter for Redis (redis_exporter --script ratelimit.lua).
+-- Each count becomes a series of redis_script_values: key="ratelimit:denied" in total, key="rl.tokenbucket:denied" by
+-- command, key="rl-bucket:keys_made" by kind, key="policy:plan:pro:denied" by policy, key="blocked:0:pool:waiting" by
+-- database and key for which calls wait. Names of policies and keys may have colons; the name of a count has none, and
+-- follows the last colon. INFO has at most 100 policies, those with the most calls.
 local metrics = {}
 
 local function add(name, field, value)
@@ -14,14 +14,14 @@ for name, value in redis.call('INFO', 'ratelimit'):gmatch('ratelimit_([^:\r\n]+)
   local policy, counts = value:match('^name=([^,]*),(.*)$')
   local key, db, waiting = value:match('^key=([^,]*),db=(%d+),(.*)$')
   if policy then
-    -- Many policies may be idle: the counts of one that nobody has called are left out, but for that.
+    -- Many policies may be unused. Of a policy without calls, only `calls` and the fields before it become series.
     name, value = 'policy:' .. policy, counts:match('^version=%d+,scale=[%d.]+,scale_ms=%-?%d+,calls=0') or counts
   elseif key then
-    -- Its place in INFO says nothing: the keys that are waited for longest come first.
+    -- The number in the field's name is left out: it changes, because the keys with the longest waits come first.
     name, value = 'blocked:' .. db .. ':' .. key, waiting
   end
   if name == 'policies_digest' then
-    -- No count, though its sixteen digits may all be decimal.
+    -- Not a count, although its sixteen hexadecimal digits may all be decimal.
   elseif value:match('^%d+$') then
     add('ratelimit', name, value)
   else
