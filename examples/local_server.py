@@ -2,8 +2,9 @@
 
     python local_server.py uvicorn --factory app:create_app
 
-The command gets the address in $REDIS_URL. When the command ends, the server ends too. Both end
-with this script, with the terminal, and with the process that --parent names before the command.
+The command gets the address in $REDIS_URL. When the command ends, the server ends too. Both also
+end with this script, with the terminal, and with a process whose id is given by --parent before
+the command.
 """
 
 import os
@@ -22,7 +23,7 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 from support import binaries, files, freshness, lifetime  # noqa: E402
 from support.ports import HOST, reserve_port  # noqa: E402
 
-BUILT = REPOSITORY / "target/release/libredis_ratelimit.so"
+DEFAULT_MODULE = REPOSITORY / "target/release/libredis_ratelimit.so"
 
 
 def main() -> None:
@@ -47,7 +48,7 @@ def run(command: list[str], url: str) -> int:
             try:
                 return process.wait()
             except KeyboardInterrupt:
-                pass  # the command gets the signal, too, and ends by itself
+                pass  # the command gets the signal too, and ends by itself
             except SystemExit:
                 process.terminate()
                 raise
@@ -56,7 +57,7 @@ def run(command: list[str], url: str) -> int:
 @contextmanager
 def local_server() -> Iterator[str]:
     """Starts a server on a free port with a temporary directory. Yields its URL."""
-    module = Path(os.environ.get("RATELIMIT_MODULE", BUILT)).absolute()
+    module = Path(os.environ.get("RATELIMIT_MODULE", DEFAULT_MODULE)).absolute()
     if not module.is_file():
         sys.exit(
             f"{module} is missing: run `make build` in the repository, or set RATELIMIT_MODULE"
@@ -67,24 +68,24 @@ def local_server() -> Iterator[str]:
         program = binaries.to_run(os.environ.get("SERVER")).path
     except ValueError as error:
         sys.exit(str(error))
-    with ExitStack() as owned:
-        port = reserve_port(owned)
-        directory = owned.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-"))
+    with ExitStack() as resources:
+        port = reserve_port(resources)
+        directory = resources.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-"))
         options = {"bind": HOST, "port": port, "dir": directory, "save": ""}
-        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        # Servers before 7.2 have policies only with these words.
-        words += ["--loadmodule", str(module), "policies", "yes"]
+        arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        # Servers before 7.2 have policies only with these arguments.
+        arguments += ["--loadmodule", str(module), "policies", "yes"]
         log = Path(directory, "server.log")
         with log.open("wb") as output:
             server = lifetime.start(
-                [program, *words],
+                [program, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C in the terminal must not reach the server: this script ends it last.
                 start_new_session=True,
             )
         try:
-            while not answers(port):
+            while not is_answering(port):
                 if server.poll() is not None:
                     sys.exit(f"the server did not start:\n{log.read_text()}")
                 time.sleep(0.05)  # poll until it answers
@@ -94,7 +95,7 @@ def local_server() -> Iterator[str]:
             server.wait()
 
 
-def answers(port: int) -> bool:
+def is_answering(port: int) -> bool:
     try:
         with socket.create_connection((HOST, port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")

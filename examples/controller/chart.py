@@ -18,13 +18,13 @@ from simulation import (
     SLOW_UNTIL,
     TARGET_MS,
     Second,
-    all_runs,
     capacity,
     server_with_clock,
+    simulate_all,
 )
 
-# Constant, so that two runs write the same bytes.
 mpl.rcParams |= {
+    # Constant, so that two runs write the same bytes.
     "svg.hashsalt": "redis-ratelimit",
     "font.size": 10,
     "axes.spines.top": False,
@@ -70,8 +70,8 @@ def draw_run(seconds: list[Second], rates: Axes, latency: Axes, scale: Axes) -> 
     for axes in (rates, latency, scale):
         axes.axvspan(SLOW_FROM, SLOW_UNTIL, color=GREY, alpha=0.15, linewidth=0)
         axes.set_xlim(0, END)
-    instants = [at / 10 for at in range(END * 10)]
-    rates.plot(instants, [capacity(at) for at in instants], color=BLACK, linestyle="--",
+    capacity_times = [at / 10 for at in range(END * 10)]
+    rates.plot(capacity_times, [capacity(at) for at in capacity_times], color=BLACK, linestyle="--",
                linewidth=1.2, label="what the backend can do")  # fmt: skip
     # Wider than the admitted line, which covers it while nothing is denied.
     rates.plot(times, [second.offered for second in seconds], color=GREY, linewidth=4, alpha=0.5,
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("picture", type=Path, help="an SVG or PNG file")
     picture = parser.parse_args().picture
     with server_with_clock() as (server, clock), server.client() as redis:
-        draw(all_runs(redis, clock), server.binary.name, picture)
+        draw(simulate_all(redis, clock), server.binary.name, picture)
     print(f"the picture: {picture}")
 
 

@@ -6,8 +6,8 @@
 Each step multiplies the scale if the backend is too slow, and otherwise adds to it: additive
 increase, multiplicative decrease, which converges for any number of controllers (Chiu and Jain,
 "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks",
-Computer Networks and ISDN Systems 17, 1989). It costs two calls per step, and the requests that are
-denied while it searches the capacity, which it overshoots a little each time.
+Computer Networks and ISDN Systems 17, 1989). A step costs a query to Prometheus and a call to
+Redis. The search for the capacity denies requests, because it overshoots a little each time.
 
 Each step sets the scale for a short time. If the controller stops, or loses Prometheus or Redis,
 the scale soon expires to 1.
@@ -45,14 +45,14 @@ class Controller:
     increase: float = 0.05
     decrease: float = 0.7
     # Above 0: without admitted requests there is no latency to measure, and no recovery.
-    least: float = 0.05
+    min_scale: float = 0.05
     # Lifetime of a scale in seconds: several steps, so that one may be late or lost.
-    hold: float = 5
+    scale_lifetime: float = 5
     # Seconds in which only one step counts, for any number of controllers. None for one controller.
     every: float | None = None
 
     def scale(self) -> float:
-        """Returns the current scale; 1 if there is none or it has ended."""
+        """Returns the current scale; 1 if there is none or it has expired."""
         result = self.limiter.policies.get(self.policy)
         if result is None:
             raise LookupError(f"there is no policy {self.policy!r} to scale")
@@ -65,10 +65,16 @@ class Controller:
         policies = self.limiter.policies
         if p99_ms > self.target_ms:
             result = policies.multiply(
-                self.policy, self.decrease, least=self.least, every=self.every, time=self.hold
+                self.policy,
+                self.decrease,
+                least=self.min_scale,
+                every=self.every,
+                time=self.scale_lifetime,
             )
         else:
-            result = policies.add(self.policy, self.increase, every=self.every, time=self.hold)
+            result = policies.add(
+                self.policy, self.increase, every=self.every, time=self.scale_lifetime
+            )
         return result.factor
 
 
@@ -85,7 +91,7 @@ def run(controller: Controller, measure: Measure, pause: Callable[[], None]) -> 
         pause()
 
 
-def prometheus(url: str, query: str) -> float | None:
+def query_prometheus(url: str, query: str) -> float | None:
     """Returns the p99 in milliseconds, from a query for seconds such as histogram_quantile."""
     with urlopen(f"{url}/api/v1/query?{urlencode({'query': query})}", timeout=2) as reply:
         result = json.load(reply)["data"]["result"]
@@ -104,20 +110,20 @@ def main() -> None:
     parser.add_argument("--query", required=True, help="the p99 in seconds")
     parser.add_argument("--redis", default=os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
     parser.add_argument("--every", type=float, default=1, metavar="SECONDS")
-    words = parser.parse_args()
+    arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    with Limiter.from_url(words.redis, timeout=1) as limiter:
+    with Limiter.from_url(arguments.redis, timeout=1) as limiter:
         run(
             Controller(
                 limiter,
-                words.policy,
-                words.target_ms,
-                hold=5 * words.every,
+                arguments.policy,
+                arguments.target_ms,
+                scale_lifetime=5 * arguments.every,
                 # Below the pause, which is not exact.
-                every=0.9 * words.every,
+                every=0.9 * arguments.every,
             ),
-            lambda: prometheus(words.prometheus, words.query),
-            lambda: time.sleep(words.every),  # the time between two steps
+            lambda: query_prometheus(arguments.prometheus, arguments.query),
+            lambda: time.sleep(arguments.every),  # the time between two steps
         )
 
 

@@ -56,8 +56,8 @@ def draw_run(tallies: list[Tally], rates: Axes, scale: Axes) -> None:
     for axes in (rates, scale):
         axes.axvspan(HALF_FROM, HALF_UNTIL, color=GREY, alpha=0.15, linewidth=0)
         axes.set_xlim(0, END)
-    instants = [at / 10 for at in range(END * 10)]
-    rates.plot(instants, [capacity(round(at * SECOND)) for at in instants], color=BLACK,
+    capacity_times = [at / 10 for at in range(END * 10)]
+    rates.plot(capacity_times, [capacity(round(at * SECOND)) for at in capacity_times], color=BLACK,
                linestyle="--", linewidth=1.2, label="what the upstream can do")  # fmt: skip
     times = [tally.at for tally in tallies]
     rates.plot(times, [tally.answered for tally in tallies], color=BLUE, label="answered")

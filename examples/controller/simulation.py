@@ -32,8 +32,9 @@ OFFERED, CAPACITY, SLOW_CAPACITY = 80, 120, 40
 WORKERS = 6
 TARGET_MS = 500
 POLICY, LIMIT = "backend", TokenBucket(20, 100, "1s")
-# Seconds for a call, long enough for a busy machine.
+# Timeout of a call in seconds, long enough for a busy machine.
 TIMEOUT = 20
+# Time at which the controller dies.
 DIES_AT = 35
 
 
@@ -44,20 +45,21 @@ def capacity(at: float) -> int:
 class Backend:
     """Workers with a queue. Queued requests never time out."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._random = chance
-        # Times at which workers are free; end and latency of each request.
-        self._free = [0.0] * WORKERS
+    def __init__(self, generator: random.Random) -> None:
+        self._generator = generator
+        # Times at which workers are free.
+        self._free_at = [0.0] * WORKERS
+        # End and latency of each running request.
         self._running: list[tuple[float, float]] = []
 
-    def begin(self, at: float) -> None:
-        start = max(at, self._free[0])
-        done = start + self._random.gammavariate(4, WORKERS / capacity(start) / 4)
-        heapreplace(self._free, done)
-        heappush(self._running, (done, done - at))
+    def add_request(self, at: float) -> None:
+        start = max(at, self._free_at[0])
+        end = start + self._generator.gammavariate(4, WORKERS / capacity(start) / 4)
+        heapreplace(self._free_at, end)
+        heappush(self._running, (end, end - at))
 
     def p99_ms(self, until: float) -> float | None:
-        """Returns the p99 of the requests that were done since the last call."""
+        """Returns the p99 of the requests that have ended since the last call."""
         latencies = []
         while self._running and self._running[0][0] <= until:
             latencies.append(heappop(self._running)[1])
@@ -77,9 +79,9 @@ class Second:
     scale: float
 
 
-def traffic(chance: random.Random) -> Iterator[float]:
+def request_times(generator: random.Random) -> Iterator[float]:
     at = 0.0
-    while (at := at + chance.expovariate(OFFERED)) < END:
+    while (at := at + generator.expovariate(OFFERED)) < END:
         yield at
 
 
@@ -92,7 +94,7 @@ def simulate(redis: Redis, limiter: Limiter, clock: Clock, alive_until: float) -
     controller = Controller(limiter, POLICY, TARGET_MS)
     backend = Backend(random.Random(2))
     # Times of requests (False) and of ends of seconds (True).
-    events = [(at, False) for at in traffic(random.Random(1))]
+    events = [(at, False) for at in request_times(random.Random(1))]
     events += [(float(at), True) for at in range(1, END + 1)]
     heapify(events)
     seconds: list[Second] = []
@@ -110,7 +112,7 @@ def simulate(redis: Redis, limiter: Limiter, clock: Clock, alive_until: float) -
         # One limit for all callers of the backend. 0: no delay.
         if redis.execute_command("RL.DELAY", "{backend}:all", POLICY) == 0:
             admitted += 1
-            backend.begin(at)
+            backend.add_request(at)
     return seconds
 
 
@@ -121,9 +123,11 @@ RUNS = {
 }
 
 
-def all_runs(redis: Redis, clock: Clock) -> dict[str, list[Second]]:
+def simulate_all(redis: Redis, clock: Clock) -> dict[str, list[Second]]:
     with Limiter(redis, timeout=TIMEOUT) as limiter:
-        return {name: simulate(redis, limiter, clock, until) for name, until in RUNS.items()}
+        return {
+            name: simulate(redis, limiter, clock, alive_until) for name, alive_until in RUNS.items()
+        }
 
 
 @contextmanager
@@ -137,7 +141,7 @@ def server_with_clock() -> Iterator[tuple[Server, Clock]]:
 
 def main() -> None:
     with server_with_clock() as (server, clock), server.client() as redis:
-        runs = all_runs(redis, clock)
+        runs = simulate_all(redis, clock)
     print(f"{OFFERED} requests a second are offered. The backend can do {CAPACITY}, but "
           f"{SLOW_CAPACITY} from {SLOW_FROM} s to {SLOW_UNTIL} s.\n")  # fmt: skip
     print(" " * 8 + "".join(f"{name:^33}" for name in runs))

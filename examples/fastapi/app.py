@@ -14,7 +14,7 @@ from redis_ratelimit.asgi import address
 from starlette.requests import HTTPConnection
 from tenants import PREFIX, Caller, Limits, RateLimitMiddleware
 
-# Shared by all tenants, so its key is in no tenant's slot. Processes lease units of it.
+# Shared by all tenants, so its key is in no tenant's slot. Processes take units of it in batches.
 GLOBAL = TokenBucket(1_000_000, 1_000_000, name="global")
 
 LIMITS = {
@@ -47,7 +47,7 @@ class Settings:
     processes: int = 1
     timeout: float = 0.1
     pause: float = 1.0
-    # Units of the global limit that a process leases at a time, and for how many seconds.
+    # Largest batch of units of the global limit, and for how many seconds a process keeps them.
     batch: int = 1000
     keep: float = 1.0
     limits: Limits = field(default_factory=lambda: LIMITS)

@@ -16,8 +16,8 @@ LIMITS = (
     TokenBucket(10_000, 10_000, "1m", name="llm-tokens"),
 )
 
-# Time in which a reservation can be settled. Longer than any request takes.
-RESERVED_FOR = "10m"
+# Time within which a reservation can be settled. Longer than any request takes.
+RESERVATION_LIFETIME = "10m"
 
 router = APIRouter()
 
@@ -29,7 +29,7 @@ class Question(BaseModel):
 
 class Answer(NamedTuple):
     text: str
-    # Tokens that the provider bills: of the prompt and of the answer.
+    # Tokens that the provider bills, for the prompt and the answer.
     tokens: int
 
 
@@ -38,10 +38,10 @@ Model = Callable[[Question], Awaitable[Answer]]
 
 async def echo(question: Question) -> Answer:
     """Placeholder for a provider."""
-    return Answer(question.prompt.upper(), 2 * count(question.prompt))
+    return Answer(question.prompt.upper(), 2 * estimate_tokens(question.prompt))
 
 
-def count(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimates the number of tokens."""
     return len(text) // 4 + 1
 
@@ -59,9 +59,9 @@ async def chat(question: Question, request: Request) -> Response:
 
 async def respond(question: Question, key: str, state: State) -> Response:
     limiter, limits = state.limiter, state.llm_limits
-    # Maximum cost. The actual cost is known only after the response.
-    estimate = count(question.prompt) + question.max_tokens
-    decision = await limiter.take(key, *limits, cost=estimate, ttl=RESERVED_FOR, each=True)
+    # Estimate of the largest cost. The actual cost is known only after the response.
+    estimate = estimate_tokens(question.prompt) + question.max_tokens
+    decision = await limiter.take(key, *limits, cost=estimate, ttl=RESERVATION_LIFETIME, each=True)
     if not decision:
         return denial(decision)
     used = 0

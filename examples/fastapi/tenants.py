@@ -32,7 +32,7 @@ def key_of(template: str, caller: Caller) -> str:
     return f"{PREFIX}:{{{names['tenant']}}}:{template.format_map(names)}"
 
 
-def keyed(limits: Limits, caller: Caller) -> dict[str, Limit]:
+def limits_by_key(limits: Limits, caller: Caller) -> dict[str, Limit]:
     """Returns the limits that apply to the caller, by key."""
     return {
         key_of(template, caller): limit
@@ -56,9 +56,9 @@ def denial(decision: Decision) -> Response:
 class RateLimitMiddleware:
     """Responds 429 instead of the application, or adds rate limit fields to its response.
 
-    In a cluster the keys of one call must share a slot, so those of a tenant have the tenant as
-    their hash tag. The limit that all tenants share cannot be among them: `units` of it are leased
-    and spent first.
+    In a cluster the keys of one call must share a slot, so the keys of a tenant have the tenant as
+    their hash tag. The limit that all tenants share is in another slot: the middleware first spends
+    one of its `units`, which are taken in batches.
 
     In shadow mode, limits are charged and denials logged, but all requests pass and responses have
     no rate limit fields. This tests limits on real traffic.
@@ -80,8 +80,8 @@ class RateLimitMiddleware:
         self._units = units
         self._identify = identify
         self._shadow = shadow
-        # Units of requests that their tenant's limits denied, kept for the next requests.
-        self._put_back: list[Decision] = []
+        # Global units of requests that their tenant's limits denied, kept for the next requests.
+        self._spare_units: list[Decision] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = self._identify(HTTPConnection(scope)) if scope["type"] == "http" else None
@@ -89,10 +89,10 @@ class RateLimitMiddleware:
             await self._app(scope, receive, send)
             return
         if self._shadow:
-            await self._try(caller)
+            await self._charge_in_shadow_mode(caller)
             await self._app(scope, receive, send)
             return
-        limits = keyed(self._limits, caller)
+        limits = limits_by_key(self._limits, caller)
         decision = await self._take(limits)
         if not decision:
             await denial(decision)(scope, receive, send)
@@ -100,24 +100,24 @@ class RateLimitMiddleware:
 
         async def send_with_fields(message: Message) -> None:
             if message["type"] == "http.response.start" and limits:
-                _add(MutableHeaders(scope=message), fields(decision))
+                _add_fields(MutableHeaders(scope=message), fields(decision))
             await send(message)
 
         await self._app(scope, receive, send_with_fields)
 
-    async def _try(self, caller: Caller) -> None:
+    async def _charge_in_shadow_mode(self, caller: Caller) -> None:
         """Charges a request in shadow mode. Errors do not affect it; the limiter logs them."""
         with suppress(RateLimitError):
-            decision = await self._take(keyed(self._limits, caller))
+            decision = await self._take(limits_by_key(self._limits, caller))
             # Decisions during an outage are not decisions of these limits.
             if not decision and decision.source == "server":
                 denying = [limit.name for limit in decision.each if not limit]
-                by = denying or [decision.limits[0].name]
-                log.warning("shadow: would deny %s by %s", dict(caller), by)
+                names = denying or [decision.limits[0].name]
+                log.warning("shadow: would deny %s by %s", dict(caller), names)
 
     async def _take(self, limits: dict[str, Limit]) -> Decision:
         """Charges a request. Clients see the global limit only if it denies."""
-        unit = self._put_back.pop() if self._put_back else await self._units.take()
+        unit = self._spare_units.pop() if self._spare_units else await self._units.take()
         if not unit:
             return unit
         passes = not limits
@@ -127,13 +127,13 @@ class RateLimitMiddleware:
             passes = decision.allowed
         finally:
             if not passes:
-                self._put_back.append(unit)
+                self._spare_units.append(unit)
         return decision
 
 
-def _add(headers: MutableHeaders, added: Mapping[str, str]) -> None:
+def _add_fields(headers: MutableHeaders, added: Mapping[str, str]) -> None:
     for name, value in added.items():
-        # A handler may have added fields of its own limits. These two are lists and take both.
+        # A handler may have added fields of its own limits. These two fields are lists.
         if name in {"RateLimit", "RateLimit-Policy"}:
             headers.append(name, value)
         else:

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parents[1] / "tests"))
 from support import lifetime  # noqa: E402
 
 # Folder of get_nginx.sh.
-FETCHED = HERE.parents[1] / "target/nginx/root"
+DOWNLOADED = HERE.parents[1] / "target/nginx/root"
 
 # Modules in the order in which nginx must load them.
 MODULES = ("ndk_http_module.so", "ngx_http_lua_module.so")
@@ -38,7 +38,7 @@ POLICIES = {
 
 
 @dataclass(frozen=True)
-class Program:
+class Nginx:
     """nginx and its Lua modules."""
 
     path: Path
@@ -46,57 +46,61 @@ class Program:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Returns the paths to the libraries of a fetched nginx."""
-        libraries = [*FETCHED.glob("usr/lib/*-linux-gnu"), *FETCHED.glob("lib/*-linux-gnu")]
+        """Returns the paths to the libraries of a downloaded nginx."""
+        libraries = [*DOWNLOADED.glob("usr/lib/*-linux-gnu"), *DOWNLOADED.glob("lib/*-linux-gnu")]
         return {
             "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
-            "LUA_PATH": f"{FETCHED}/usr/share/lua/5.1/?.lua;;",
+            "LUA_PATH": f"{DOWNLOADED}/usr/share/lua/5.1/?.lua;;",
         }
 
 
-def find() -> Program | None:
-    """Finds the fetched nginx or that of the system, and its modules in either place."""
-    path = shutil.which(FETCHED / "usr/sbin/nginx") or shutil.which(
+def find() -> Nginx | None:
+    """Returns the downloaded nginx or the system's, with its modules from either place. Returns
+    `None` if nginx or a module is missing.
+    """
+    path = shutil.which(DOWNLOADED / "usr/sbin/nginx") or shutil.which(
         "nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin"
     )
-    folders = [FETCHED / "usr/lib/nginx/modules", Path("/usr/lib/nginx/modules")]
-    found = [
+    folders = [DOWNLOADED / "usr/lib/nginx/modules", Path("/usr/lib/nginx/modules")]
+    module_paths = [
         next((folder / name for folder in folders if (folder / name).exists()), None)
         for name in MODULES
     ]
-    modules = tuple(module for module in found if module)
-    return Program(Path(path), modules) if path and len(modules) == len(MODULES) else None
+    modules = tuple(module for module in module_paths if module)
+    return Nginx(Path(path), modules) if path and len(modules) == len(MODULES) else None
 
 
 def start(
-    program: Program,
+    nginx: Nginx,
     folder: Path,
     changes: Mapping[str, str],
     redis_url: str,
     output: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts nginx with all of its files in `folder` and the `changes` to nginx.conf. It logs to
-    `output`.
+    """Starts nginx with all of its files in `folder`, and with nginx.conf changed from each key of
+    `changes` to its value. nginx logs to `output`.
     """
     configuration = (HERE / "nginx.conf").read_text()
     for old, new in changes.items():
         if configuration.count(old) != 1:
-            raise ValueError(f"nginx.conf has not one {old!r}")
+            raise ValueError(f"nginx.conf does not have {old!r} exactly once")
         configuration = configuration.replace(old, new)
     (folder / "nginx.conf").write_text(configuration)
     shutil.copy(HERE / "ratelimit.lua", folder)
-    enabled = "".join(f"load_module {module};\n" for module in program.modules)
-    write(folder / "modules-enabled/lua.conf", enabled)
+    enabled = "".join(f"load_module {module};\n" for module in nginx.modules)
+    write_file(folder / "modules-enabled/lua.conf", enabled)
     # Debian's default is /var/lib/nginx, which may not be writable.
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    write(folder / "conf.d/temporary.conf", "".join(f"{k}_temp_path {k};\n" for k in kinds))
-    write(folder / "files/index.html", "<!doctype html><title>hello</title>\n")
-    # By default, workers of root run as nobody, who may not read the folder.
+    write_file(
+        folder / "conf.d/temporary.conf", "".join(f"{kind}_temp_path {kind};\n" for kind in kinds)
+    )
+    write_file(folder / "files/index.html", "<!doctype html><title>hello</title>\n")
+    # By default, workers of root run as nobody, a user who may not read the folder.
     user = "user root; " if os.geteuid() == 0 else ""
-    words = ["-e", "stderr", "-p", folder, "-c", "nginx.conf"]
+    options = ["-e", "stderr", "-p", folder, "-c", "nginx.conf"]
     return lifetime.start(
-        [program.path, *words, "-g", f"daemon off; pid nginx.pid; {user}"],
-        env=os.environ | program.environment | {"REDIS_URL": redis_url},
+        [nginx.path, *options, "-g", f"daemon off; pid nginx.pid; {user}"],
+        env=os.environ | nginx.environment | {"REDIS_URL": redis_url},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -105,7 +109,7 @@ def start(
     )
 
 
-def write(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
 
@@ -116,11 +120,11 @@ def main() -> None:
     parser.add_argument("--find", action="store_true")
     arguments = parser.parse_args()
 
-    program = find()
-    if program is None:
+    nginx = find()
+    if nginx is None:
         sys.exit("there is no nginx with Lua (Debian: apt install nginx libnginx-mod-http-lua)")
     if arguments.find:
-        print(program.path)
+        print(nginx.path)
         return
     url = os.environ["REDIS_URL"]
     with redis.Redis.from_url(url) as server:
@@ -129,15 +133,15 @@ def main() -> None:
     lifetime.end_in_order()
     with tempfile.TemporaryDirectory(prefix="ratelimit-nginx-") as folder:
         changes = {"listen 8080;": f"listen {arguments.port};"}
-        nginx = start(program, Path(folder), changes, url)
+        process = start(nginx, Path(folder), changes, url)
         print(f"nginx is at http://localhost:{arguments.port}", flush=True)
         try:
-            sys.exit(nginx.wait())
+            sys.exit(process.wait())
         except KeyboardInterrupt:
             pass
         finally:
-            nginx.terminate()
-            nginx.wait()
+            process.terminate()
+            process.wait()
 
 
 if __name__ == "__main__":

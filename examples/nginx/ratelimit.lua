@@ -41,7 +41,7 @@ function Limits.new(settings)
         pause_ms = settings.pause_ms or 1000,
         on_outage = settings.on_outage or "open",
         -- State of this worker. Workers detect outages separately.
-        failed = 0,
+        consecutive_failures = 0,
         retry_at = 0,
         log_again_at = 0,
     }
@@ -72,8 +72,8 @@ function Limits:check(limit)
     assert(passes ~= nil, "on_outage is neither open nor closed: " .. on_outage)
 
     local words = { limit.fields == false and "RL.DELAY" or "RL.LIMIT", "rl:" .. limit.by .. ":" .. limit.whose }
-    for n, policy in ipairs(limit.policies) do
-        if n > 1 then
+    for index, policy in ipairs(limit.policies) do
+        if index > 1 then
             words[#words + 1] = "OR"
         end
         words[#words + 1] = policy
@@ -116,8 +116,8 @@ function Limits:check(limit)
     return ngx.exit(ngx.HTTP_TOO_MANY_REQUESTS)
 end
 
---- Returns the network of a client as text. IPv6 clients are counted by /64, since each has a whole
--- /64, and IPv4-mapped addresses as IPv4.
+--- Returns the network of a client as text. IPv6 clients are counted by their /64, which a provider
+-- assigns to one customer, and IPv4-mapped addresses as IPv4.
 function Limits.network()
     local address = ngx.var.binary_remote_addr
     if #address == 16 and address:sub(1, 12) == ("\0"):rep(10) .. "\255\255" then
@@ -145,13 +145,13 @@ function Limits.set_fields(name, reply)
     header["X-RateLimit-Reset"] = math.ceil(reset_ms / 1000)
     header["RateLimit-Policy"] = ('"%s";q=%d'):format(name, limit)
     local until_ms = allowed == 1 and reset_ms or wait_ms
-    local till = until_ms >= 0 and (";t=%d"):format(math.ceil(until_ms / 1000)) or ""
-    header["RateLimit"] = ('"%s";r=%d%s'):format(name, remaining, till)
+    local time_field = until_ms >= 0 and (";t=%d"):format(math.ceil(until_ms / 1000)) or ""
+    header["RateLimit"] = ('"%s";r=%d%s'):format(name, remaining, time_field)
 end
 
 -- Returns the reply to a call, or nil without a decision. No call is sent again: it could charge twice.
 function Limits:decide(words)
-    local in_outage = self.failed >= self.failures
+    local in_outage = self.consecutive_failures >= self.failures
     if in_outage then
         if ngx.now() < self.retry_at then
             return nil
@@ -161,7 +161,7 @@ function Limits:decide(words)
     end
     local reply, problem = self:call(words)
     if reply == nil then
-        self.failed = self.failed + 1
+        self.consecutive_failures = self.consecutive_failures + 1
         self.retry_at = ngx.now() + self.pause_ms / 1000
         ngx.log(ngx.ERR, "Redis is away: ", problem)
         return nil
@@ -169,7 +169,7 @@ function Limits:decide(words)
     if in_outage then
         ngx.log(ngx.WARN, "Redis is back")
     end
-    self.failed = 0
+    self.consecutive_failures = 0
     -- An error of the server, such as NOPOLICY, does not begin an outage, because the server replies.
     if type(reply) == "table" and reply.problem then
         if ngx.now() >= self.log_again_at then
@@ -186,31 +186,31 @@ function Limits:call(words)
     local deadline = ngx.now() * 1000 + self.timeout_ms
     local socket = ngx.socket.tcp()
     -- Runs a step of a call with the remaining time.
-    local function in_time(step, ...)
-        local left = deadline - ngx.now() * 1000
-        if left <= 0 then
+    local function with_remaining_time(step, ...)
+        local remaining_ms = deadline - ngx.now() * 1000
+        if remaining_ms <= 0 then
             return nil, "timeout"
         end
-        socket:settimeout(math.ceil(left)) -- 0 would mean nginx's default
+        socket:settimeout(math.ceil(remaining_ms)) -- 0 would mean nginx's default
         return step(socket, ...)
     end
     local function exchange(request)
-        local sent, problem = in_time(socket.send, Limits.encoded(request))
+        local sent, problem = with_remaining_time(socket.send, Limits.encode(request))
         if not sent then
             return nil, problem
         end
-        return Limits.read(in_time, socket)
+        return Limits.read_reply(with_remaining_time, socket)
     end
 
-    local connected, problem = in_time(socket.connect, self.host, self.port, { pool = self.pool })
+    local connected, problem = with_remaining_time(socket.connect, self.host, self.port, { pool = self.pool })
     if not connected then
         return nil, problem
     end
     if self.password and socket:getreusedtimes() == 0 then
-        local welcome, why = exchange({ "AUTH", self.user, self.password })
-        if not welcome or welcome.problem then
+        local auth_reply, auth_problem = exchange({ "AUTH", self.user, self.password })
+        if not auth_reply or auth_reply.problem then
             socket:close()
-            return welcome, why
+            return auth_reply, auth_problem
         end
     end
     local reply
@@ -226,7 +226,7 @@ end
 
 -- The required part of the protocol, because Debian has no lua-resty-redis: calls are arrays of strings,
 -- replies are integers, arrays of integers, errors and OK.
-function Limits.encoded(words)
+function Limits.encode(words)
     local parts = { "*" .. #words .. "\r\n" }
     for _, word in ipairs(words) do
         parts[#parts + 1] = "$" .. #word .. "\r\n" .. word .. "\r\n"
@@ -234,8 +234,8 @@ function Limits.encoded(words)
     return parts
 end
 
-function Limits.read(in_time, socket)
-    local line, problem = in_time(socket.receive)
+function Limits.read_reply(with_remaining_time, socket)
+    local line, problem = with_remaining_time(socket.receive)
     if not line then
         return nil, problem
     end
@@ -247,12 +247,12 @@ function Limits.read(in_time, socket)
     elseif kind == "+" then
         return {}
     elseif kind ~= "*" then
-        return nil, "not what a server with redis-ratelimit replies: " .. line
+        return nil, "unexpected reply: " .. line
     end
     local items = {}
-    for n = 1, tonumber(rest) do
-        items[n], problem = Limits.read(in_time, socket)
-        if items[n] == nil then
+    for index = 1, tonumber(rest) do
+        items[index], problem = Limits.read_reply(with_remaining_time, socket)
+        if items[index] == nil then
             return nil, problem
         end
     end

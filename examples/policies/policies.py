@@ -28,7 +28,7 @@ from redis.retry import Retry
 
 SAME, ERROR, DIFFERENT = 0, 1, 2
 
-# Units in microseconds. The largest is first, as the server prefers it.
+# Units in microseconds, largest first: a duration is shown in the largest unit that divides it.
 UNITS = {
     "d": 86_400_000_000,
     "h": 3_600_000_000,
@@ -37,26 +37,26 @@ UNITS = {
     "ms": 1_000,
     "us": 1,
 }
-CALENDAR = ("1w", "1mo", "3mo", "1y")
+CALENDAR_WINDOWS = ("1w", "1mo", "3mo", "1y")
 
 
-def number(word: str, rounding: str = ROUND_DOWN) -> str:
+def format_number(word: str, rounding: str = ROUND_DOWN) -> str:
     text = f"{Decimal(word).quantize(Decimal('0.000001'), rounding=rounding):f}"
     return text.rstrip("0").rstrip(".")
 
 
-def cost(word: str) -> str:
-    return number(word, ROUND_UP)
+def format_cost(word: str) -> str:
+    return format_number(word, ROUND_UP)
 
 
-def duration(word: str) -> str:
+def format_duration(word: str) -> str:
     """Formats a duration in the largest unit that divides it, like the server. No unit: seconds."""
-    if word in CALENDAR:
+    if word in CALENDAR_WINDOWS:
         return word
     digits = word.rstrip("dhmsu")
     us = Decimal(digits) * UNITS[word[len(digits) :] or "s"]
     largest = next((unit for unit in UNITS if us % UNITS[unit] == 0), "us")
-    return f"{number(str(us / UNITS[largest]))}{largest}"
+    return f"{format_number(str(us / UNITS[largest]))}{largest}"
 
 
 def unchanged(word: str) -> str:
@@ -65,20 +65,20 @@ def unchanged(word: str) -> str:
 
 # Arguments of each word of a policy: algorithms, then options in the order of the server.
 ALGORITHMS = {
-    "TOKENBUCKET": (number, number, duration),
-    "LEAKYBUCKET": (number, number, duration),
-    "FIXED": (number, duration),
-    "SLIDING": (number, duration),
-    "SLIDINGLOG": (number, duration),
-    "CONCURRENCY": (number, duration),
-    "BAN": (number, duration, duration),
+    "TOKENBUCKET": (format_number, format_number, format_duration),
+    "LEAKYBUCKET": (format_number, format_number, format_duration),
+    "FIXED": (format_number, format_duration),
+    "SLIDING": (format_number, format_duration),
+    "SLIDINGLOG": (format_number, format_duration),
+    "CONCURRENCY": (format_number, format_duration),
+    "BAN": (format_number, format_duration, format_duration),
 }
 OPTIONS = {
     "ALIGNED": (),
     "OFFSET": (unchanged,),
-    "ANCHOR": (number,),
+    "ANCHOR": (format_number,),
     "STRICT": (),
-    "COST": (cost,),
+    "COST": (format_cost,),
     "AS": (unchanged,),
     "SHADOW": (),
 }
@@ -92,15 +92,15 @@ def read_specs(text: str) -> Specs:
     specs: list[tuple[list[str], dict[str, list[str]]]] = []
     for word in words:
         name = word.upper()
-        takes = ALGORITHMS.get(name, OPTIONS.get(name))
-        if takes is None or (name in OPTIONS and not specs):
+        formatters = ALGORITHMS.get(name, OPTIONS.get(name))
+        if formatters is None or (name in OPTIONS and not specs):
             raise ValueError(f"unexpected {word!r}")
         try:
-            arguments = [read(next(words)) for read in takes]
+            arguments = [format_argument(next(words)) for format_argument in formatters]
         except (InvalidOperation, KeyError):
             raise ValueError(f"{word} takes another kind of argument") from None
         except StopIteration:
-            raise ValueError(f"{word} takes {len(takes)} arguments") from None
+            raise ValueError(f"{word} takes {len(formatters)} arguments") from None
         if name in ALGORITHMS:
             specs.append(([name, *arguments], {}))
         else:
@@ -109,9 +109,12 @@ def read_specs(text: str) -> Specs:
         raise ValueError("no specs")
     return tuple(
         " ".join(
-            [*limit, *(word for name in OPTIONS if name in own for word in [name, *own[name]])]
+            [
+                *limit,
+                *(word for name in OPTIONS if name in options for word in [name, *options[name]]),
+            ]
         )
-        for limit, own in specs
+        for limit, options in specs
     )
 
 
@@ -119,31 +122,31 @@ def read_file(path: Path) -> dict[bytes, Specs]:
     """Parses a file. A name begins a line, and its specs follow on indented lines."""
     blocks: dict[bytes, tuple[int, list[str]]] = {}
     specs: list[str] | None = None
-    for line, text in enumerate(path.read_text().splitlines(), 1):
-        words = text.partition("#")[0].rstrip()
-        if not words:
+    for line_number, text in enumerate(path.read_text().splitlines(), 1):
+        content = text.partition("#")[0].rstrip()
+        if not content:
             continue
-        if not words[0].isspace():
-            name, specs = unquote_to_bytes(words), []
-            if words.split() != [words]:
-                raise ValueError(f"{path}:{line}: a name has no spaces: {words!r}")
+        if not content[0].isspace():
+            name, specs = unquote_to_bytes(content), []
+            if content.split() != [content]:
+                raise ValueError(f"{path}:{line_number}: a name has no spaces: {content!r}")
             if name in blocks:
-                raise ValueError(f"{path}:{line}: {words} is there twice")
-            blocks[name] = line, specs
+                raise ValueError(f"{path}:{line_number}: {content} is there twice")
+            blocks[name] = line_number, specs
         elif specs is None:
-            raise ValueError(f"{path}:{line}: specs before the first name")
+            raise ValueError(f"{path}:{line_number}: specs before the first name")
         else:
-            specs.append(words)
-    found = {}
-    for name, (line, lines) in blocks.items():
+            specs.append(content)
+    policies = {}
+    for name, (line_number, lines) in blocks.items():
         try:
-            found[name] = read_specs(" ".join(lines))
+            policies[name] = read_specs(" ".join(lines))
         except ValueError as error:
-            raise ValueError(f"{path}:{line}: {shown(name)}: {error}") from None
-    return found
+            raise ValueError(f"{path}:{line_number}: {escape_name(name)}: {error}") from None
+    return policies
 
 
-def shown(name: bytes) -> str:
+def escape_name(name: bytes) -> str:
     return quote_from_bytes(name, safe=":/@")
 
 
@@ -156,20 +159,20 @@ class ServerPolicy:
 
 
 def read_server(redis: Redis) -> dict[bytes, ServerPolicy]:
-    found = {}
+    policies = {}
     for name, version, text, *_ in redis.execute_command("RL.POLICYLIST"):
         try:
             specs = read_specs(text.decode())
         except ValueError:
-            # The policy of a later module cannot be parsed, but compared and deleted.
+            # A policy of a later module cannot be parsed, but it can be compared and deleted.
             specs = (text.decode(errors="replace"),)
-        found[name] = ServerPolicy(version, specs)
-    return found
+        policies[name] = ServerPolicy(version, specs)
+    return policies
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of one policy. Empty specs mean that it does not exist before or after."""
+    """A change of one policy. Empty specs mean that the policy does not exist before or after."""
 
     name: bytes
     version: int
@@ -182,18 +185,18 @@ class Change:
         lines = [line for line in ndiff(self.before, self.after) if not line.startswith("?")]
         return "\n".join(
             [
-                f"{sign} {shown(self.name)}{version}",
+                f"{sign} {escape_name(self.name)}{version}",
                 *(f"{line[0]}     {line[2:]}" for line in lines),
             ]
         )
 
 
 def changes(
-    wanted: dict[bytes, Specs], stored: dict[bytes, ServerPolicy], *, prune: bool
+    desired: dict[bytes, Specs], stored: dict[bytes, ServerPolicy], *, prune: bool
 ) -> Iterator[Change]:
-    for name in sorted(wanted | stored):
+    for name in sorted(desired | stored):
         current = stored.get(name, ServerPolicy(0, ()))
-        specs = wanted.get(name, () if prune else current.specs)
+        specs = desired.get(name, () if prune else current.specs)
         if specs != current.specs:
             yield Change(name, current.version, current.specs, specs)
 
@@ -211,18 +214,18 @@ def apply(redis: Redis, change: Change) -> None:
 
 def apply_all(redis: Redis, plan: Iterable[Change]) -> dict[bytes, str]:
     """Applies all changes, also after one that fails. Returns the errors by name."""
-    failed = {}
+    errors = {}
     for change in plan:
         try:
             apply(redis, change)
         except RedisError as error:
-            failed[change.name] = str(error)
-    return failed
+            errors[change.name] = str(error)
+    return errors
 
 
 def export(stored: dict[bytes, ServerPolicy]) -> str:
     blocks = (
-        "\n".join([shown(name), *(f"    {spec}" for spec in policy.specs)])
+        "\n".join([escape_name(name), *(f"    {spec}" for spec in policy.specs)])
         for name, policy in sorted(stored.items())
     )
     return "\n\n".join(blocks)
@@ -236,7 +239,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(ERROR, f"{self.prog}: {message}\n")
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = Parser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=None
     )
@@ -245,43 +248,45 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--apply", action="store_true", help="change the server")
     parser.add_argument("--prune", action="store_true", help="delete what the file does not have")
     parser.add_argument("--export", action="store_true", help="print the server's policies")
-    words = parser.parse_args()
-    if (words.file is None) != words.export:
+    arguments = parser.parse_args()
+    if (arguments.file is None) != arguments.export:
         parser.error("a file or --export, and not both")
-    return words
+    return arguments
 
 
-def compare(redis: Redis, words: argparse.Namespace) -> int:
-    wanted, stored = read_file(words.file), read_server(redis)
-    plan = list(changes(wanted, stored, prune=words.prune))
+def compare(redis: Redis, arguments: argparse.Namespace) -> int:
+    desired, stored = read_file(arguments.file), read_server(redis)
+    plan = list(changes(desired, stored, prune=arguments.prune))
     for change in plan:
         print(change, end="\n\n")
     added = sum(not change.before for change in plan)
     removed = sum(not change.after for change in plan)
     changed = len(plan) - added - removed
     print(f"{added} to add, {changed} to change, {removed} to delete")
-    if others := sorted(stored.keys() - wanted.keys()) if not words.prune else []:
-        print(f"not in {words.file}, and left alone: {', '.join(map(shown, others))}")
-    if not words.apply:
+    if others := sorted(stored.keys() - desired.keys()) if not arguments.prune else []:
+        print(f"not in {arguments.file}, and left alone: {', '.join(map(escape_name, others))}")
+    if not arguments.apply:
         return DIFFERENT if plan else SAME
-    failed = apply_all(redis, plan)
-    unapplied = {change.name for change in changes(wanted, read_server(redis), prune=words.prune)}
-    for name in sorted(unapplied | failed.keys()):
-        print(f"{shown(name)}: {failed.get(name, 'still different')}", file=sys.stderr)
-    print(f"{len(plan) - len(failed.keys() | unapplied)} of {len(plan)} applied")
-    return ERROR if unapplied or failed else SAME
+    errors = apply_all(redis, plan)
+    unapplied = {
+        change.name for change in changes(desired, read_server(redis), prune=arguments.prune)
+    }
+    for name in sorted(unapplied | errors.keys()):
+        print(f"{escape_name(name)}: {errors.get(name, 'still different')}", file=sys.stderr)
+    print(f"{len(plan) - len(errors.keys() | unapplied)} of {len(plan)} applied")
+    return ERROR if unapplied or errors else SAME
 
 
 def main() -> int:
-    words = arguments()
+    arguments = parse_arguments()
     # No retries: a repeated call would take its own change for a concurrent one.
-    connection = Redis.from_url(words.redis, socket_timeout=10, retry=Retry(NoBackoff(), 0))
+    connection = Redis.from_url(arguments.redis, socket_timeout=10, retry=Retry(NoBackoff(), 0))
     with connection as redis:
         try:
-            if words.export:
+            if arguments.export:
                 print(export(read_server(redis)))
                 return SAME
-            return compare(redis, words)
+            return compare(redis, arguments)
         except (RedisError, OSError, ValueError) as error:
             print(error, file=sys.stderr)
             return ERROR

@@ -42,8 +42,8 @@ async def add_jobs(redis_url: str, hook: str) -> None:
 def wait_until(condition: Callable[[], Result]) -> Result:
     while not (result := condition()):
         if time.monotonic() - started > 60:
-            sys.exit("it takes too long")
-        time.sleep(0.02)  # poll until it holds
+            sys.exit("the demonstration takes longer than a minute")
+        time.sleep(0.02)  # poll until the condition holds
     return result
 
 

@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 STREAM = "rl:jobs"
 GROUP = "workers"
 
-# Wait for a new job, before looking for one of a dead worker again.
+# Time to wait for a new job before looking for an abandoned job again.
 WAIT_MS = 500
 
 
@@ -43,7 +43,7 @@ class Jobs:
     def __init__(self, redis: Redis, ttl: float, stream: str = STREAM) -> None:
         self._redis = redis
         self._stream = stream
-        self._idle_ms = int(ttl * 1000)
+        self._abandoned_after_ms = int(ttl * 1000)
 
     async def add(self, url: str, body: str) -> str:
         fields = {"url": url, "body": body, "key": uuid4().hex}
@@ -62,15 +62,15 @@ class Jobs:
 
     async def _take(self, worker: str) -> Job | None:
         abandoned = await self._redis.xautoclaim(
-            self._stream, GROUP, worker, min_idle_time=self._idle_ms, count=1
+            self._stream, GROUP, worker, min_idle_time=self._abandoned_after_ms, count=1
         )
         entries = abandoned[1]
         if not entries:
             streams = await self._redis.xreadgroup(
                 GROUP, worker, {self._stream: ">"}, count=1, block=WAIT_MS
             )
-            entries = [entry for _, found in streams for entry in found]
-        return next((Job(number, **fields) for number, fields in entries), None)
+            entries = [entry for _, of_stream in streams for entry in of_stream]
+        return next((Job(entry_id, **fields) for entry_id, fields in entries), None)
 
     async def _prepare(self) -> None:
         try:
@@ -79,15 +79,15 @@ class Jobs:
             if "BUSYGROUP" not in str(error):  # it exists
                 raise
 
-    async def keep(self, job: Job, worker: str) -> None:
+    async def renew(self, job: Job, worker: str) -> None:
         """Renews a job that its worker is still working at."""
         await self._redis.xclaim(self._stream, GROUP, worker, 0, [job.id], justid=True)
 
-    async def done(self, job: Job) -> None:
-        async with self._redis.pipeline(transaction=True) as both:
-            both.xack(self._stream, GROUP, job.id)
-            both.xdel(self._stream, job.id)
-            await both.execute()
+    async def acknowledge(self, job: Job) -> None:
+        async with self._redis.pipeline(transaction=True) as transaction:
+            transaction.xack(self._stream, GROUP, job.id)
+            transaction.xdel(self._stream, job.id)
+            await transaction.execute()
 
 
 async def main() -> None:

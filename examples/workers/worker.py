@@ -3,8 +3,7 @@ concurrently.
 
     REDIS_URL=redis://127.0.0.1:6379 LIMIT=2 TTL=30 python worker.py
 
-A worker waits in the server for a lease, in order of arrival, and then for a job. So nothing is
-polled.
+A worker waits in the server for a lease, in order of arrival, and then for a job.
 
 Ctrl-C or SIGTERM ends a worker after its current job, or at once if it waits for a lease. After
 kill -9, its lease expires after $TTL seconds, and another worker gets the job.
@@ -43,39 +42,39 @@ class Stop:
 
     def __init__(self) -> None:
         self.is_set = False
-        self._waiting: asyncio.Task[None] | None = None
+        self._waiting_task: asyncio.Task[None] | None = None
 
     def set(self) -> None:
         self.is_set = True
-        if self._waiting is not None:
-            self._waiting.cancel()
+        if self._waiting_task is not None:
+            self._waiting_task.cancel()
 
     @contextmanager
-    def cancels(self) -> Iterator[None]:
-        """Makes the signal cancel the block, which only waits."""
-        self._waiting = asyncio.current_task()
+    def cancels_wait(self) -> Iterator[None]:
+        """Makes the signal cancel the block. The block must only wait."""
+        self._waiting_task = asyncio.current_task()
         try:
             yield
         finally:
-            self._waiting = None
+            self._waiting_task = None
 
 
-async def work(limiter: Limiter, slots: Concurrency, jobs: Jobs, stop: Stop) -> None:
+async def work(limiter: Limiter, limit: Concurrency, jobs: Jobs, stop: Stop) -> None:
     # Unique, because a restarted worker must not continue with the lease of its predecessor.
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     async with httpx.AsyncClient(timeout=None) as client:
         while not stop.is_set:
             try:
-                async with AsyncExitStack() as held:
-                    with stop.cancels():
-                        waiting = limiter.lease(KEY, slots, name, wait=None)
-                        lease = await held.enter_async_context(waiting)
+                async with AsyncExitStack() as stack:
+                    with stop.cancels_wait():
+                        pending_lease = limiter.lease(KEY, limit, name, wait=None)
+                        lease = await stack.enter_async_context(pending_lease)
                     # A lease without a job delays no other worker, because there are no jobs.
                     while not stop.is_set:
                         job = await jobs.take(name)
                         if job is not None:
-                            lease.on_renewal = partial(jobs.keep, job, name)
-                            await do(job, jobs, client)
+                            lease.on_renewal = partial(jobs.renew, job, name)
+                            await do_job(job, jobs, client)
                             break
             except LeaseLostError:
                 log.warning("the lease is lost: the job is left to others")
@@ -86,13 +85,13 @@ async def work(limiter: Limiter, slots: Concurrency, jobs: Jobs, stop: Stop) -> 
                 await asyncio.sleep(0.5)
 
 
-async def do(job: Job, jobs: Jobs, client: httpx.AsyncClient) -> None:
+async def do_job(job: Job, jobs: Jobs, client: httpx.AsyncClient) -> None:
     try:
         await deliver(job, client)
     except httpx.HTTPError as error:
         log.warning("%s failed, and will be tried again: %r", job.body, error)
     else:
-        await jobs.done(job)
+        await jobs.acknowledge(job)
 
 
 async def deliver(job: Job, client: httpx.AsyncClient) -> None:
@@ -104,10 +103,10 @@ async def deliver(job: Job, client: httpx.AsyncClient) -> None:
 
 async def main() -> None:
     ttl = float(os.environ.get("TTL", "30"))
-    slots = Concurrency(int(os.environ.get("LIMIT", "2")), ttl)
+    limit = Concurrency(int(os.environ.get("LIMIT", "2")), ttl)
     stop = Stop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
     redis = connect(os.environ["REDIS_URL"])
     # A renewal that takes longer counts as failed.
     async with redis, Limiter(redis, timeout=ttl / 3) as limiter:
@@ -118,7 +117,7 @@ async def main() -> None:
         except UnavailableError:
             pass
         try:
-            await work(limiter, slots, Jobs(redis, ttl), stop)
+            await work(limiter, limit, Jobs(redis, ttl), stop)
         except asyncio.CancelledError:
             if not stop.is_set:
                 raise

@@ -11,21 +11,21 @@ from support.server import Server
 
 
 @pytest.fixture(scope="session")
-def served() -> Iterator[tuple[Server, Clock]]:
-    with server_with_clock() as served:
-        yield served
+def server_and_clock() -> Iterator[tuple[Server, Clock]]:
+    with server_with_clock() as server_and_clock:
+        yield server_and_clock
 
 
 @pytest.fixture
-def clock(served: tuple[Server, Clock]) -> Clock:
-    clock = served[1]
+def clock(server_and_clock: tuple[Server, Clock]) -> Clock:
+    clock = server_and_clock[1]
     clock.reset()
     return clock
 
 
 @pytest.fixture
-def redis(served: tuple[Server, Clock]) -> Iterator[Redis]:
-    with served[0].client() as client:
+def redis(server_and_clock: tuple[Server, Clock]) -> Iterator[Redis]:
+    with server_and_clock[0].client() as client:
         client.flushall()
         client.execute_command("RL.POLICYDEL", POLICY)
         yield client

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
-from controller import Controller, prometheus, run
+from controller import Controller, query_prometheus, run
 from redis import Redis
 from redis_ratelimit import Limiter
 from simulation import LIMIT, POLICY, TIMEOUT
@@ -33,8 +33,8 @@ def test_scale_stays_between_the_minimum_and_1(
 ) -> None:
     assert controller.step(100) == 1
     for _ in range(20):
-        least = controller.step(float("inf"))
-    assert least == controller.least == controller.scale()
+        scale = controller.step(float("inf"))
+    assert scale == controller.min_scale == controller.scale()
 
 
 def test_restarted_controller_continues_from_the_current_scale(controller: Controller) -> None:
@@ -46,9 +46,9 @@ def test_restarted_controller_continues_from_the_current_scale(controller: Contr
 def test_two_controllers_of_a_policy_make_one_step(controller: Controller, clock: Clock) -> None:
     pair = [Controller(controller.limiter, POLICY, target_ms=500, every=0.9) for _ in range(2)]
     for scale in (0.7, 0.49):
-        assert [each.step(501) for each in pair] == pytest.approx([scale, scale])
+        assert [one.step(501) for one in pair] == pytest.approx([scale, scale])
         clock.advance("1s")
-    assert [each.step(500) for each in pair] == pytest.approx([0.54, 0.54])
+    assert [one.step(500) for one in pair] == pytest.approx([0.54, 0.54])
 
 
 def test_scale_expires_without_a_latency(controller: Controller, clock: Clock) -> None:
@@ -61,14 +61,14 @@ def test_scale_expires_without_a_latency(controller: Controller, clock: Clock) -
 
 def test_controller_works_with_resp2_and_resp3(
     controller: Controller,
-    served: tuple,
+    server_and_clock: tuple,
     clock: Clock,  # noqa: ARG001
 ) -> None:
     controller.step(501)
     for protocol in (2, 3):
         for decode in (False, True):
             with (
-                served[0].client(protocol, decode_responses=decode) as client,
+                server_and_clock[0].client(protocol, decode_responses=decode) as client,
                 Limiter(client, timeout=TIMEOUT) as limiter,
             ):
                 assert Controller(limiter, POLICY, target_ms=500).scale() == pytest.approx(0.7)
@@ -81,18 +81,18 @@ class StopError(Exception):
 def test_loop_continues_after_errors(
     controller: Controller, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_route() -> float:
+    def fail_to_connect() -> float:
         raise OSError("no route to host")
 
-    def no_policy() -> float:
+    def delete_policy() -> float:
         controller.limiter.policies.delete(POLICY)
         return 501
 
-    def a_policy() -> float:
+    def set_policy() -> float:
         controller.limiter.policies.set(POLICY, LIMIT)
         return 501
 
-    measurements = iter([no_route, no_policy, a_policy])
+    measurements = iter([fail_to_connect, delete_policy, set_policy])
 
     def measure() -> float:
         return next(measurements)()
@@ -100,8 +100,8 @@ def test_loop_continues_after_errors(
     pauses = iter([None, None, StopError])
 
     def pause() -> None:
-        if ends := next(pauses):
-            raise ends
+        if error := next(pauses):
+            raise error
 
     with caplog.at_level("INFO"), pytest.raises(StopError):
         run(controller, measure, pause)
@@ -148,4 +148,4 @@ def test_latency_is_read_from_prometheus(
 ) -> None:
     url, answers = monitoring
     answers += results
-    assert prometheus(url, "up > 0") == p99_ms
+    assert query_prometheus(url, "up > 0") == p99_ms

@@ -14,8 +14,8 @@ from simulation import (
     SLOW_UNTIL,
     TARGET_MS,
     Second,
-    all_runs,
     server_with_clock,
+    simulate_all,
 )
 
 from support.clock import Clock
@@ -26,7 +26,7 @@ Runs = dict[str, list[Second]]
 @pytest.fixture(scope="module")
 def runs() -> Runs:
     with server_with_clock() as (server, clock), server.client() as redis:
-        return all_runs(redis, clock)
+        return simulate_all(redis, clock)
 
 
 def seconds(runs: Runs, name: str, begin: int, end: int) -> list[Second]:
@@ -44,12 +44,12 @@ def test_healthy_backend_is_not_scaled(runs: Runs) -> None:
 def test_scale_and_latency_fall_while_the_backend_is_slow(runs: Runs) -> None:
     slow = seconds(runs, "with a", SLOW_FROM, SLOW_UNTIL)
     assert min(second.scale for second in slow) < SLOW_CAPACITY / CAPACITY
-    # After the queue of the first seconds is empty.
-    later = slow[10:]
-    assert median(second.p99_ms for second in later) < TARGET_MS
-    assert max(second.p99_ms for second in later) < 3 * TARGET_MS
+    # The queue of the first seconds is empty then.
+    after_queue = slow[10:]
+    assert median(second.p99_ms for second in after_queue) < TARGET_MS
+    assert max(second.p99_ms for second in after_queue) < 3 * TARGET_MS
     # Enough requests are still admitted.
-    assert mean(second.admitted for second in later) > SLOW_CAPACITY / 2
+    assert mean(second.admitted for second in after_queue) > SLOW_CAPACITY / 2
 
 
 def test_scale_recovers_with_the_backend(runs: Runs) -> None:
@@ -68,18 +68,18 @@ def test_without_a_controller_the_queue_outlasts_its_cause(runs: Runs) -> None:
 
 
 def test_scale_of_a_dead_controller_expires(runs: Runs) -> None:
-    dead = seconds(runs, "dies", DIES_AT - 1, END)
-    assert dead[0].scale < 1
+    after_death = seconds(runs, "dies", DIES_AT - 1, END)
+    assert after_death[0].scale < 1
     # The last step was a second earlier, with a lifetime of five.
-    assert [second.scale < 1 for second in dead[:4]] == [True] * 4
-    assert all(second.scale == 1 for second in dead[4:])
+    assert [second.scale < 1 for second in after_death[:4]] == [True] * 4
+    assert all(second.scale == 1 for second in after_death[4:])
     # All requests pass under the unscaled policy, although the backend is still slow.
-    in_full = seconds(runs, "dies", DIES_AT + 5, SLOW_UNTIL)
-    assert all(second.admitted == second.offered for second in in_full)
+    unscaled = seconds(runs, "dies", DIES_AT + 5, SLOW_UNTIL)
+    assert all(second.admitted == second.offered for second in unscaled)
 
 
 def test_simulation_is_repeatable(runs: Runs, redis: Redis, clock: Clock) -> None:
-    assert all_runs(redis, clock) == runs
+    assert simulate_all(redis, clock) == runs
 
 
 def test_offered_rate_is_as_documented(runs: Runs) -> None:

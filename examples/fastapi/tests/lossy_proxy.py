@@ -15,15 +15,15 @@ class LossyProxy(socketserver.ThreadingTCPServer):
 
     daemon_threads = True
 
-    def __init__(self, redis: int, words: tuple[bytes, ...]) -> None:
+    def __init__(self, redis_port: int, words: tuple[bytes, ...]) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.redis = redis
+        self.redis_port = redis_port
         self.port = self.server_address[1]
         self.lost: list[bytes] = []
         self._to_lose = list(words)
         self._thread = threading.Thread(target=self.serve_forever)
 
-    def should_lose(self, command: bytes) -> bool:
+    def loses_reply_to(self, command: bytes) -> bool:
         for word in self._to_lose:
             if b"\r\n%b\r\n" % word in command:
                 self._to_lose.remove(word)
@@ -45,15 +45,15 @@ class _Connection(socketserver.BaseRequestHandler):
     server: LossyProxy
 
     def handle(self) -> None:
-        with socket.create_connection(("127.0.0.1", self.server.redis)) as redis:
+        with socket.create_connection(("127.0.0.1", self.server.redis_port)) as redis:
             should_lose = False
             while True:
-                for ready in select.select([self.request, redis], [], [])[0]:
-                    read = ready.recv(65_536)
-                    if not read or (ready is redis and should_lose):
+                for source in select.select([self.request, redis], [], [])[0]:
+                    data = source.recv(65_536)
+                    if not data or (source is redis and should_lose):
                         return
-                    if ready is self.request:
-                        should_lose = self.server.should_lose(read)
-                        redis.sendall(read)
+                    if source is self.request:
+                        should_lose = self.server.loses_reply_to(data)
+                        redis.sendall(data)
                     else:
-                        self.request.sendall(read)
+                        self.request.sendall(data)

@@ -11,7 +11,7 @@ from redis_ratelimit import Sliding, TokenBucket
 from support import poll
 from support.server import Server
 
-# Long enough for a busy machine. Tests of outages have their own.
+# Timeout of calls in seconds, long enough for a busy machine. Tests of outages have their own.
 TIMEOUT = 20.0
 
 # The refill is too slow to matter in a test.

@@ -8,7 +8,7 @@ IP = {"ip:{ip}": TokenBucket(2, 1, "1h", name="ip")}
 
 
 def statuses(url: str, *forwarded: str) -> list[int]:
-    return [get(url, headers={"X-Forwarded-For": each}).status_code for each in forwarded]
+    return [get(url, headers={"X-Forwarded-For": address}).status_code for address in forwarded]
 
 
 def test_client_cannot_choose_its_address(serve: Serve) -> None:
@@ -28,7 +28,7 @@ def test_forwarded_addresses_of_the_client_are_ignored(serve: Serve) -> None:
     assert statuses(url, *forged) == [200, 200, 429]
 
 
-def test_behind_two_proxies_the_address_is_that_of_the_outer_proxy(serve: Serve) -> None:
+def test_behind_two_proxies_the_address_is_the_one_that_the_outer_proxy_saw(serve: Serve) -> None:
     url = serve(limits=IP, forwarded_allow_ips="127.0.0.1,10.0.0.0/8")
     chain = [f"198.51.100.{number}, 192.0.2.1, 10.1.2.{number}" for number in range(3)]
     assert statuses(url, *chain) == [200, 200, 429]

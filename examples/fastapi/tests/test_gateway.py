@@ -86,7 +86,7 @@ def test_concurrent_reservations_stay_within_the_limit(serve: Serve, server: Ser
     maximum = 0
     denied = threading.Event()
 
-    async def slow(_: Question) -> Answer:
+    async def answer_after_denials(_: Question) -> Answer:
         nonlocal running, maximum
         running += 1
         maximum = max(maximum, running)
@@ -95,12 +95,12 @@ def test_concurrent_reservations_stay_within_the_limit(serve: Serve, server: Ser
         running -= 1
         return Answer("done", 500)
 
-    url = serve(model=slow, llm_limits=(TOKENS,), limits={})
+    url = serve(model=answer_after_denials, llm_limits=(TOKENS,), limits={})
 
-    async def fifty() -> list[int]:
+    async def send_all() -> list[int]:
         async with httpx.AsyncClient(headers=ALICE, **PLAIN) as client:
 
-            async def one() -> int:
+            async def send() -> int:
                 question = {"prompt": "hi", "max_tokens": 1000}
                 response = await client.post(f"{url}/v1/chat", json=question)
                 statuses.append(response.status_code)
@@ -109,9 +109,9 @@ def test_concurrent_reservations_stay_within_the_limit(serve: Serve, server: Ser
                 return response.status_code
 
             statuses: list[int] = []
-            return await asyncio.gather(*(one() for _ in range(50)))
+            return await asyncio.gather(*(send() for _ in range(50)))
 
-    statuses = asyncio.run(fifty())
+    statuses = asyncio.run(send_all())
     assert statuses.count(200) == 9
     assert maximum == 9
     assert remaining(server, TOKENS) == 10_000 - 9 * 500

@@ -1,4 +1,4 @@
-"""Responses have the rate limit fields, whether the request passed or not."""
+"""Responses have the rate limit fields, whether the request is allowed or denied."""
 
 from redis_ratelimit import Limiter, TokenBucket
 from serving import ENDPOINT, IP, TIMEOUT, Serve
@@ -6,8 +6,8 @@ from traffic import ALICE, BOB, CAROL, burst, field, get
 
 from support.server import Server
 
-FEW = {"user:{user}": TokenBucket(2, 1, "1h", name="user")}
-NONE = {"none": TokenBucket(0, 1, name="none")}
+TWO_REQUESTS = {"user:{user}": TokenBucket(2, 1, "1h", name="user")}
+NO_REQUESTS = {"none": TokenBucket(0, 1, name="none")}
 
 
 def test_response_has_the_remaining_units_of_the_tightest_limit(serve: Serve) -> None:
@@ -35,7 +35,7 @@ def test_fields_of_the_ietf_draft_list_every_policy(serve: Serve) -> None:
 
 
 def test_denial_has_retry_after_and_the_violated_policy(serve: Serve) -> None:
-    url = serve(limits=ENDPOINT | FEW | IP)
+    url = serve(limits=ENDPOINT | TWO_REQUESTS | IP)
     assert [get(url).status_code for _ in range(2)] == [200, 200]
     response = get(url)
     assert response.status_code == 429
@@ -51,7 +51,7 @@ def test_denial_has_retry_after_and_the_violated_policy(serve: Serve) -> None:
 
 
 def test_a_denied_request_charges_no_limit(serve: Serve, server: Server) -> None:
-    url = serve(limits=ENDPOINT | FEW | IP)
+    url = serve(limits=ENDPOINT | TWO_REQUESTS | IP)
     assert burst([url], clients=1, requests=10) == {200: 2, 429: 8}
     with server.client() as redis, Limiter(redis, timeout=TIMEOUT) as limiter:
         remaining = limiter.peek(
@@ -61,7 +61,7 @@ def test_a_denied_request_charges_no_limit(serve: Serve, server: Server) -> None
 
 
 def test_users_have_separate_limits(serve: Serve) -> None:
-    url = serve(limits=FEW)
+    url = serve(limits=TWO_REQUESTS)
     for headers in (ALICE, BOB, CAROL):
         assert burst([url], clients=1, requests=3, headers=headers) == {200: 2, 429: 1}
 
@@ -72,7 +72,7 @@ def test_a_limit_that_does_not_apply_to_the_caller_is_left_out(serve: Serve) -> 
 
 
 def test_a_health_check_is_never_limited(serve: Serve) -> None:
-    url = serve(limits=NONE)
+    url = serve(limits=NO_REQUESTS)
     assert get(url).status_code == 429
     response = get(url, path="/health")
     assert response.status_code == 200
@@ -80,7 +80,7 @@ def test_a_health_check_is_never_limited(serve: Serve) -> None:
 
 
 def test_a_cost_that_never_fits_has_no_retry_after(serve: Serve) -> None:
-    response = get(serve(limits=NONE))
+    response = get(serve(limits=NO_REQUESTS))
     assert response.status_code == 429
     assert "Retry-After" not in response.headers
     assert field(response, "RateLimit") == {"none": {"r": 0}}

@@ -4,14 +4,14 @@ from itertools import product
 
 import pytest
 from redis_ratelimit import TokenBucket
-from tenants import keyed
+from tenants import limits_by_key
 
 from support.cluster import slot_of
 
 LIMITS = dict.fromkeys(("tenant", "user:{user}", "device:{user}:{device}"), TokenBucket(1, 1))
 
 NAMES = ("a{b", "a(b", "a}b", "a)b", "a%7Bb", "a%257Bb", "a:b", "a", "b", "{}", "{", "}", "", "%")
-# A name that contains another key, and names that are not valid UTF-8.
+# Also a name that contains part of another key, and names that are not valid UTF-8.
 NAMES += (
     "a}:user:b",
     "a b",
@@ -28,7 +28,7 @@ NAMES += (
 
 
 def keys_of(**caller: str) -> list[str]:
-    keys = list(keyed(LIMITS, caller))
+    keys = list(limits_by_key(LIMITS, caller))
     assert len(keys) == len(LIMITS)
     return keys
 

@@ -44,7 +44,7 @@ def logged_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def fill(key: str, redis: Redis) -> None:
+def fill_key(key: str, redis: Redis) -> None:
     """Fills the key with 16 limits, the maximum: one more is an error."""
     for number in range(16):
         redis.execute_command("RL.FIXED", key, 1, "1h", "AS", f"own{number}")
@@ -69,7 +69,7 @@ def test_fail_open_applies_a_local_limit_until_redis_is_back(serve: Serve, serve
 
     server.start()
     poll.until(lambda: is_served_by_redis(url), "Redis decides again", timeout=20)
-    # It is empty: 100 units, less the one of the request above.
+    # The new Redis is empty: 100 units, less the unit of the request above.
     assert burst([url], clients=50, requests=3) == {200: 99, 429: 51}
 
 
@@ -91,31 +91,31 @@ def test_fail_closed_denies_every_request_until_redis_is_back(serve: Serve, serv
 def test_no_request_fails_during_an_outage_under_load(serve: Serve, server: Server) -> None:
     """Each request gets 200 or 429, and exactly the limits pass."""
     url = serve(**OUTAGE)
-    enough = Event()
-    passed_here = 0
+    stop = Event()
+    passed = 0
 
-    def is_used_up(limit: str | None) -> bool:
-        nonlocal passed_here
+    def is_denied_with(limit: str | None) -> bool:
+        nonlocal passed
         response = get(url)
-        passed_here += response.status_code == 200
-        shown = response.headers.get("X-RateLimit-Limit")
-        return response.status_code == 429 and shown == limit
+        passed += response.status_code == 200
+        limit_field = response.headers.get("X-RateLimit-Limit")
+        return response.status_code == 429 and limit_field == limit
 
     with ThreadPoolExecutor(max_workers=1) as pool:
-        traffic = pool.submit(burst, [url], clients=10, requests=5000, until=enough)
+        traffic = pool.submit(burst, [url], clients=10, requests=5000, stop=stop)
         try:
-            poll.until(lambda: is_used_up("100"), "Redis denies", timeout=20)
+            poll.until(lambda: is_denied_with("100"), "Redis denies", timeout=20)
             server.stop("kill")
-            poll.until(lambda: is_used_up(None), "the local limit denies", timeout=20)
+            poll.until(lambda: is_denied_with(None), "the local limit denies", timeout=20)
             server.start()
-            poll.until(lambda: is_used_up("100"), "Redis denies again", timeout=20)
+            poll.until(lambda: is_denied_with("100"), "Redis denies again", timeout=20)
             assert not traffic.done()
         finally:
-            enough.set()
+            stop.set()
         statuses = traffic.result()
     assert set(statuses) == {200, 429}
     # Limits of the first Redis, of this process, and of the second Redis.
-    assert statuses[200] + passed_here == 100 + 25 + 100
+    assert statuses[200] + passed == 100 + 25 + 100
 
 
 def test_hanging_redis_opens_the_circuit(serve: Serve, server: Server) -> None:
@@ -151,7 +151,7 @@ def test_after_the_pause_the_circuit_closes_again(serve: Serve, server: Server) 
 def test_error_on_one_key_is_not_an_outage(serve: Serve, server: Server) -> None:
     url = serve(**OUTAGE)
     with server.client() as redis:
-        fill("rl:{acme}:user:bob", redis)
+        fill_key("rl:{acme}:user:bob", redis)
     # A full key is not an outage.
     assert burst([url], clients=10, requests=10, headers=BOB) == {503: 100}
     assert is_served_by_redis(url)
@@ -175,7 +175,7 @@ def test_begin_and_end_of_an_outage_are_logged_once(
     url = serve(fail_open=fail_open, **OUTAGE | {"pause": 0.05})
     assert is_served_by_redis(url)
     server.stop("kill")
-    # Longer than the pause, so that several calls are tried.
+    # Enough requests that several calls are tried after pauses.
     failures = 0
 
     def has_failed() -> bool:
@@ -188,9 +188,9 @@ def test_begin_and_end_of_an_outage_are_logged_once(
     server.start()
     poll.until(lambda: get(url) and len(logged_lines(caplog)) > 1, "the end is logged", timeout=20)
     assert burst([url], clients=10, requests=10).total() == 100
-    begins, ends = logged_lines(caplog)
-    assert begins.startswith("Redis is away: ")
-    assert ends == "Redis is back"
+    begin_line, end_line = logged_lines(caplog)
+    assert begin_line.startswith("Redis is away: ")
+    assert end_line == "Redis is back"
 
 
 def test_outage_is_logged_once_in_shadow_mode(
@@ -207,7 +207,7 @@ def test_repeated_error_is_logged_once(
 ) -> None:
     url = serve(**OUTAGE | {"pause": 3600.0})
     with server.client() as redis:
-        fill("rl:{acme}:user:bob", redis)
+        fill_key("rl:{acme}:user:bob", redis)
     for _ in range(20):
         get(url, headers=BOB)
         assert is_served_by_redis(url)
@@ -253,9 +253,9 @@ def test_redis_may_be_unavailable_at_the_start(
     assert burst([url], clients=10, requests=10) == {200: 25, 429: 75}
     server.start()
     poll.until(lambda: is_served_by_redis(url), "Redis decides", timeout=20)
-    begins, ends = logged_lines(caplog)
-    assert begins.startswith("Redis is away: ")
-    assert ends == "Redis is back"
+    begin_line, end_line = logged_lines(caplog)
+    assert begin_line.startswith("Redis is away: ")
+    assert end_line == "Redis is back"
 
 
 def test_local_decisions_show_no_remaining_units(serve: Serve, server: Server) -> None:

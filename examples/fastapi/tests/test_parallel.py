@@ -24,9 +24,9 @@ def test_fifty_clients_on_two_processes_get_exactly_the_limit(serve: Serve) -> N
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
-def test_leased_units_are_spent_exactly_once(serve: Serve, batch: int) -> None:
-    """Two processes lease units. Further requests to each process spend the units that it still has
-    when the other finds none.
+def test_units_in_batches_are_spent_exactly_once(serve: Serve, batch: int) -> None:
+    """Two processes take units in batches. Further requests to each process spend the units that it
+    still has in hand.
     """
     settings = {"limits": {}, "global_limit": GLOBAL, "batch": batch, "keep": 3600.0}
     urls = [serve(**settings), serve(**settings)]
@@ -42,12 +42,12 @@ def test_batches_serve_many_requests_with_few_calls(serve: Serve, server: Server
     with server.client(decode_responses=True) as redis:
         redis.config_resetstat()
         assert burst([url], clients=50, requests=8) == {200: 300, 429: 100}
-        # Batches of a hundredth of the limit, smaller ones at first, and larger ones for takes that
-        # wait. After a grant of nothing, no call follows before a refill.
+        # A batch is a hundredth of the limit, less at first, and more for takes that wait. After a
+        # grant of nothing, no call follows before a refill.
         assert redis.info("commandstats")["cmdstat_rl.take"]["calls"] <= 110
 
 
-def test_leased_units_are_not_saved_up(serve: Serve, server: Server) -> None:
+def test_expired_units_are_given_back(serve: Serve, server: Server) -> None:
     plenty = TokenBucket(1_000_000, 1, "1m", name="global")
     url = serve(limits={}, global_limit=plenty, batch=100_000, keep=0.05)
     requests = 0
@@ -60,18 +60,18 @@ def test_leased_units_are_not_saved_up(serve: Serve, server: Server) -> None:
             requests += 1
             return redis.info("commandstats")["cmdstat_rl.take"]["calls"]
 
-        # The lease expires long before it is spent, and is then returned and renewed.
-        poll.until(lambda: calls() >= 5, "expired leases are returned", timeout=20)
+        # A batch expires long before it is spent. Then it is given back, and another is taken.
+        poll.until(lambda: calls() >= 5, "expired units are given back", timeout=20)
         remaining = limiter.peek("rl:global", plenty, cost=0).remaining
     # All units but those of the last batch.
     assert remaining >= 1_000_000 - 100_000 - requests
 
 
-def test_request_denied_by_its_tenant_costs_no_leased_unit(serve: Serve) -> None:
+def test_request_denied_by_its_tenant_costs_no_global_unit(serve: Serve) -> None:
     url = serve(limits=USER, global_limit=GLOBAL, batch=100, keep=3600.0)
     assert burst([url], clients=50, requests=4) == {200: 120, 429: 80}
     assert burst([url], clients=50, requests=4, headers=BOB) == {200: 120, 429: 80}
-    # 240 are spent. Callers without a user get the rest.
+    # 240 units are spent. Callers without a user get the other 60.
     assert burst([url], clients=50, requests=2, headers={}) == {200: 60, 429: 40}
 
 
@@ -85,9 +85,9 @@ def test_denial_by_the_shared_limit_names_it(serve: Serve) -> None:
 
 
 def test_unspent_units_are_returned_at_shutdown(serve: Serve, server: Server) -> None:
-    # Stopped explicitly, because the fixture would stop it only after the test.
     url = serve(limits={}, global_limit=GLOBAL, batch=100, keep=3600.0)
     assert get(url).status_code == 200
+    # The fixture would stop the application only after the test.
     serve.stop()
     with server.client() as redis, Limiter(redis, timeout=TIMEOUT) as limiter:
         remaining = limiter.peek("rl:global", GLOBAL, cost=0).remaining

@@ -29,10 +29,10 @@ def burst(
     clients: int,
     requests: int,
     headers: dict[str, str] = ALICE,
-    until: Event | None = None,
+    stop: Event | None = None,
 ) -> Counter[int]:
     """Sends requests from parallel clients, each with its own connection, and counts the statuses.
-    A client stops early once `until` is set.
+    A client stops early once `stop` is set.
     """
 
     async def run_client(number: int) -> list[int]:
@@ -41,14 +41,14 @@ def burst(
             return [
                 (await client.get(f"{url}/items/1")).status_code
                 for _ in range(requests)
-                if not (until and until.is_set())
+                if not (stop and stop.is_set())
             ]
 
-    async def gather() -> Counter[int]:
+    async def run_clients() -> Counter[int]:
         statuses = await asyncio.gather(*(run_client(number) for number in range(clients)))
-        return Counter(status for each in statuses for status in each)
+        return Counter(status for of_client in statuses for status in of_client)
 
-    return asyncio.run(gather())
+    return asyncio.run(run_clients())
 
 
 def field(response: httpx.Response, name: str) -> dict[str, dict[str, int | str]]:

@@ -7,27 +7,27 @@ from contextlib import contextmanager, suppress
 
 
 class DelayingProxy:
-    """Proxy that holds replies back while `passes` is not set."""
+    """Proxy that holds replies back while `forwards_replies` is not set."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self.passes = threading.Event()
-        self.passes.set()
+        self.forwards_replies = threading.Event()
+        self.forwards_replies.set()
         # Number of received calls.
         self.calls = 0
 
     @contextmanager
     def running(self) -> Iterator["DelayingProxy"]:
-        accepting = threading.Thread(target=self._accept, daemon=True)
-        accepting.start()
+        accept_thread = threading.Thread(target=self._accept, daemon=True)
+        accept_thread.start()
         try:
             yield self
         finally:
-            self.passes.set()
+            self.forwards_replies.set()
             self._listener.shutdown(socket.SHUT_RDWR)
-            accepting.join()
+            accept_thread.join()
             self._listener.close()
 
     def _accept(self) -> None:
@@ -36,15 +36,15 @@ class DelayingProxy:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
                 for ends in ((client, server), (server, client)):
-                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+                    threading.Thread(target=self._forward, args=ends, daemon=True).start()
 
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(4096):
                 if target.getpeername()[1] == self._target:
                     self.calls += 1
                 else:
-                    self.passes.wait()
+                    self.forwards_replies.wait()
                 target.sendall(data)
         for end in (source, target):
             with suppress(OSError):

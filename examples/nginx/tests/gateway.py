@@ -25,9 +25,9 @@ BOB = {"X-Api-Key": "bob-secret"}
 # Without certificates, because loading them takes longer than the requests.
 PLAIN = {"verify": False, "trust_env": False, "timeout": 60}
 
-# Long enough for a busy machine. Tests of outages have their own.
+# Timeout that is long enough for a busy machine. Tests of outages have their own.
 LONG_TIMEOUT = {"timeout_ms = 100": "timeout_ms = 20000"}
-# Workers do not know of each other's connections and failures.
+# For tests of connections and failures, which each worker has separately.
 ONE_WORKER = {"worker_processes auto": "worker_processes 1"}
 
 
@@ -35,23 +35,23 @@ class Gateway:
     """Running nginx."""
 
     def __init__(self, folder: Path, redis_url: str, changes: Mapping[str, str]) -> None:
-        self._owned = ExitStack()
+        self._resources = ExitStack()
         self._log = folder / "log"
-        port, application = reserve_port(self._owned), reserve_port(self._owned)
+        port, application_port = reserve_port(self._resources), reserve_port(self._resources)
         self.port = port
         changes = {
             "listen 8080;": f"listen 127.0.0.1:{port};",
-            "server 127.0.0.1:8081;": f"server 127.0.0.1:{application};",
-            "listen 127.0.0.1:8081;": f"listen 127.0.0.1:{application};",
+            "server 127.0.0.1:8081;": f"server 127.0.0.1:{application_port};",
+            "listen 127.0.0.1:8081;": f"listen 127.0.0.1:{application_port};",
             **changes,
         }
-        program = local_nginx.find()
-        assert program, "there is no nginx with Lua"
+        nginx = local_nginx.find()
+        assert nginx, "there is no nginx with Lua"
         # Append mode, because nginx opens the file again for its access log.
         with self._log.open("ab") as log:
-            self.process = local_nginx.start(program, folder, changes, redis_url, log.fileno())
-        self._owned.callback(self._end)
-        self.client = self._owned.enter_context(
+            self.process = local_nginx.start(nginx, folder, changes, redis_url, log.fileno())
+        self._resources.callback(self._end)
+        self.client = self._resources.enter_context(
             httpx.Client(base_url=f"http://127.0.0.1:{port}", **PLAIN)
         )
 
@@ -103,7 +103,7 @@ class Gateway:
             self.process.wait()
 
     def close(self) -> None:
-        self._owned.close()
+        self._resources.close()
 
 
 class Gateways:
@@ -131,7 +131,7 @@ class Gateways:
     def __call__(
         self, server: Server | DelayingProxy, *changes: Mapping[str, str], login: str = ""
     ) -> Gateway:
-        """Starts nginx with a server. `login` is such as user:password@."""
+        """Starts nginx with a server. `login` is empty or has the form `user:password@`."""
         merged = {**LONG_TIMEOUT}
         for change in changes:
             merged |= change
@@ -150,19 +150,19 @@ def burst(
         async with httpx.AsyncClient(headers=headers, **PLAIN) as client:
             return [(await client.get(url)).status_code for _ in range(requests)]
 
-    async def gather() -> Counter[int]:
+    async def run_clients() -> Counter[int]:
         statuses = await asyncio.gather(*(run_client(number) for number in range(clients)))
-        return Counter(status for change in statuses for status in change)
+        return Counter(status for of_client in statuses for status in of_client)
 
-    return asyncio.run(gather())
+    return asyncio.run(run_clients())
 
 
-def policy(redis: Redis, name: str, specs: str) -> None:
+def set_policy(redis: Redis, name: str, specs: str) -> None:
     redis.execute_command("RL.POLICYSET", name, *specs.split())
 
 
 def fields(response: httpx.Response) -> dict[str, str]:
-    """Returns the header fields about limits."""
+    """Returns the rate limit fields and Retry-After."""
     return {
         name: value
         for name, value in response.headers.items()

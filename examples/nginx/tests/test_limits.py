@@ -4,7 +4,7 @@ import time
 from collections import Counter
 
 import pytest
-from gateway import ALICE, BOB, ONE_WORKER, Gateways, burst, fields, policy
+from gateway import ALICE, BOB, ONE_WORKER, Gateways, burst, fields, set_policy
 from redis import Redis
 
 from support import poll
@@ -25,17 +25,17 @@ PROXIED = {
 def test_fifty_clients_get_exactly_the_limit(
     gateways: Gateways, server: Server, redis: Redis, count: int
 ) -> None:
-    policy(redis, "plan:pro", "TOKENBUCKET 120 1 1h")
-    before = [gateways(server) for _ in range(count)]
-    assert burst(before, clients=50, requests=4) == {200: 120, 429: 80}
-    outcomes = sum((gateway.outcomes(200 // count) for gateway in before), Counter())
+    set_policy(redis, "plan:pro", "TOKENBUCKET 120 1 1h")
+    started = [gateways(server) for _ in range(count)]
+    assert burst(started, clients=50, requests=4) == {200: 120, 429: 80}
+    outcomes = sum((gateway.outcomes(200 // count) for gateway in started), Counter())
     assert outcomes == {"admitted": 120, "denied": 80}
 
 
 def test_response_shows_the_limit_that_governs(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "plan:pro", "FIXED 2 1m FIXED 1000 1d")
+    set_policy(redis, "plan:pro", "FIXED 2 1m FIXED 1000 1d")
     gateway = gateways(server)
     passed = gateway.get()
     assert (passed.status_code, passed.text) == (200, "hello alice\n")
@@ -64,7 +64,7 @@ def test_response_shows_the_limit_that_governs(
 def test_request_after_retry_after_passes(
     gateways: Gateways, server: Server, redis: Redis, clock: Clock
 ) -> None:
-    policy(redis, "plan:pro", "TOKENBUCKET 1 1 2500ms")
+    set_policy(redis, "plan:pro", "TOKENBUCKET 1 1 2500ms")
     gateway = gateways(server)
     assert gateway.get().status_code == 200
     wait = gateway.get().headers["retry-after"]
@@ -76,7 +76,7 @@ def test_request_after_retry_after_passes(
 def test_cost_above_the_limit_has_no_retry_after(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "plan:pro", "FIXED 9 1m")
+    set_policy(redis, "plan:pro", "FIXED 9 1m")
     denied = gateways(server).get("/report")
     assert denied.status_code == 429
     assert "retry-after" not in denied.headers
@@ -84,7 +84,7 @@ def test_cost_above_the_limit_has_no_retry_after(
 
 
 def test_report_costs_ten_units(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "plan:pro", "FIXED 25 1m")
+    set_policy(redis, "plan:pro", "FIXED 25 1m")
     gateway = gateways(server)
     assert gateway.get("/report").headers["x-ratelimit-remaining"] == "15"
     assert gateway.get("/").headers["x-ratelimit-remaining"] == "14"
@@ -93,62 +93,63 @@ def test_report_costs_ten_units(gateways: Gateways, server: Server, redis: Redis
 def test_customers_and_networks_have_separate_limits(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "plan:pro", "FIXED 10 1m")
-    policy(redis, "plan:free", "FIXED 5 1m")
-    policy(redis, "anonymous", "FIXED 3 1m")
+    set_policy(redis, "plan:pro", "FIXED 10 1m")
+    set_policy(redis, "plan:free", "FIXED 5 1m")
+    set_policy(redis, "anonymous", "FIXED 3 1m")
     gateway = gateways(server)
     remaining = [
-        gateway.get("/", who).headers["x-ratelimit-remaining"] for who in (ALICE, BOB, ANONYMOUS)
+        gateway.get("/", headers).headers["x-ratelimit-remaining"]
+        for headers in (ALICE, BOB, ANONYMOUS)
     ]
     assert remaining == ["9", "4", "2"]
     # Unknown keys, including one in upper case, count for the network.
     for key in ("carol-secret", "dave-secret", "ALICE-SECRET"):
-        answer = gateway.get("/", {"X-Api-Key": key})
-    assert answer.status_code == 429
-    assert answer.headers["ratelimit-policy"] == '"network";q=3'
+        response = gateway.get("/", {"X-Api-Key": key})
+    assert response.status_code == 429
+    assert response.headers["ratelimit-policy"] == '"network";q=3'
     assert sorted(redis.keys()) == ["rl:customer:alice", "rl:customer:bob", "rl:network:127.0.0.1"]
 
 
 def test_policy_of_a_customer_takes_precedence(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "plan:pro", "FIXED 10 1m")
-    policy(redis, "customer:alice", "FIXED 99 1m")
+    set_policy(redis, "plan:pro", "FIXED 10 1m")
+    set_policy(redis, "customer:alice", "FIXED 99 1m")
     assert gateways(server).get().headers["x-ratelimit-limit"] == "99"
 
 
 def test_changed_policy_applies_at_once(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "plan:pro", "FIXED 1 1m")
+    set_policy(redis, "plan:pro", "FIXED 1 1m")
     gateway = gateways(server)
     assert [gateway.get().status_code for _ in range(2)] == [200, 429]
-    policy(redis, "plan:pro", "FIXED 3 1m")
-    answers = [gateway.get() for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert answers[-1].headers["x-ratelimit-limit"] == "3"
+    set_policy(redis, "plan:pro", "FIXED 3 1m")
+    responses = [gateway.get() for _ in range(3)]
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    assert responses[-1].headers["x-ratelimit-limit"] == "3"
     redis.execute_command("RL.POLICYSCALE", "plan:pro", 2)
     assert gateway.get().headers["x-ratelimit-remaining"] == "2"
 
 
 def test_login_shows_only_denials(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "login", "FIXED 2 1m")
+    set_policy(redis, "login", "FIXED 2 1m")
     gateway = gateways(server)
     redis.config_resetstat()
-    answers = [gateway.get("/login", ANONYMOUS) for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert [fields(answer) for answer in answers] == [{}, {}, {"retry-after": "60"}]
+    responses = [gateway.get("/login", ANONYMOUS) for _ in range(3)]
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    assert [fields(response) for response in responses] == [{}, {}, {"retry-after": "60"}]
     assert redis.info("commandstats")["cmdstat_rl.delay"]["calls"] == 3
 
 
 def test_shadow_policy_shows_no_limit(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "plan:pro", "FIXED 1 1m SHADOW")
+    set_policy(redis, "plan:pro", "FIXED 1 1m SHADOW")
     gateway = gateways(server)
     for _ in range(3):
-        answer = gateway.get()
-        assert (answer.status_code, fields(answer)) == (200, {})
+        response = gateway.get()
+        assert (response.status_code, fields(response)) == (200, {})
 
 
 def test_leaky_bucket_delays_requests(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "plan:pro", "LEAKYBUCKET 2 1 300ms")
+    set_policy(redis, "plan:pro", "LEAKYBUCKET 2 1 300ms")
     gateway = gateways(server)
     assert gateway.get().status_code == 200
     begin = time.monotonic()
@@ -161,18 +162,18 @@ def test_internally_redirected_request_is_charged_once(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     """nginx redirects /files/ to /files/index.html internally."""
-    policy(redis, "plan:pro", "FIXED 10 1m")
+    set_policy(redis, "plan:pro", "FIXED 10 1m")
     gateway = gateways(server)
     for remaining in ("9", "8"):
-        answer = gateway.get("/files/")
-        assert answer.headers["content-type"] == "text/html"
-        assert answer.headers["x-ratelimit-remaining"] == remaining
+        response = gateway.get("/files/")
+        assert response.headers["content-type"] == "text/html"
+        assert response.headers["x-ratelimit-remaining"] == remaining
 
 
 def test_clients_cannot_choose_their_address(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "anonymous", "FIXED 2 1m")
+    set_policy(redis, "anonymous", "FIXED 2 1m")
     gateway = gateways(server)
     statuses = [gateway.get("/", {"X-Forwarded-For": f"192.0.2.{n}"}).status_code for n in range(3)]
     assert statuses == [200, 200, 429]
@@ -189,7 +190,7 @@ def test_clients_cannot_choose_their_address(
 def test_network_behind_a_proxy_is_that_of_the_client(
     gateways: Gateways, server: Server, redis: Redis, addresses: list[str], key: str
 ) -> None:
-    policy(redis, "anonymous", "FIXED 10 1m")
+    set_policy(redis, "anonymous", "FIXED 10 1m")
     gateway = gateways(server, PROXIED)
     for address in addresses:
         assert gateway.get("/", {"X-Forwarded-For": address}).status_code == 200
@@ -199,7 +200,7 @@ def test_network_behind_a_proxy_is_that_of_the_client(
 
 
 def test_connections_are_reused(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "plan:pro", "FIXED 1000 1m")
+    set_policy(redis, "plan:pro", "FIXED 1000 1m")
     gateway = gateways(server, ONE_WORKER)
     before = redis.info("stats")["total_connections_received"]
     for _ in range(50):
@@ -210,8 +211,8 @@ def test_connections_are_reused(gateways: Gateways, server: Server, redis: Redis
 
 
 def test_user_needs_only_two_commands(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "plan:pro", "FIXED 1 1m")
-    policy(redis, "login", "FIXED 1 1m")
+    set_policy(redis, "plan:pro", "FIXED 1 1m")
+    set_policy(redis, "login", "FIXED 1 1m")
     redis.execute_command(
         *("ACL", "SETUSER", "nginx", "reset", "on", ">p@ss:/word", "~rl:*"),
         *("+rl.limit", "+rl.delay"),
@@ -225,7 +226,7 @@ def test_user_needs_only_two_commands(gateways: Gateways, server: Server, redis:
 
 
 def test_reload_keeps_the_server_address(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "plan:pro", "FIXED 1000 1m")
+    set_policy(redis, "plan:pro", "FIXED 1000 1m")
     gateway = gateways(server)
     assert gateway.get().headers["x-ratelimit-remaining"] == "999"
     old = gateway.workers()

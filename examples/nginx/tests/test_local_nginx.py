@@ -21,8 +21,8 @@ def test_script_runs_nginx_until_it_is_terminated(
     server: Server, redis: Redis, tmp_path: Path
 ) -> None:
     redis.execute_command("RL.POLICYSET", "plan:pro", "FIXED", 9, "1m")
-    with ExitStack() as owned:
-        port, log = reserve_port(owned), tmp_path / "log"
+    with ExitStack() as resources:
+        port, log = reserve_port(resources), tmp_path / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, local_nginx.__file__, "--port", str(port)],
@@ -33,30 +33,30 @@ def test_script_runs_nginx_until_it_is_terminated(
         try:
             poll.until(lambda: "nginx is at" in log.read_text(), "nginx runs", timeout=20)
             client = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=ALICE, **PLAIN)
-            shown: dict[str, str] = {}
+            response_fields: dict[str, str] = {}
 
             def shows_limits() -> bool:
                 assert process.poll() is None, log.read_text()
                 try:
-                    shown.update(fields(client.get("/")))
+                    response_fields.update(fields(client.get("/")))
                 except httpx.ConnectError:
                     return False
-                return bool(shown)
+                return bool(response_fields)
 
             with client:
                 poll.until(shows_limits, "responses show the limit", timeout=20)
             # Existing policies are kept.
-            assert shown["x-ratelimit-limit"] == "9"
+            assert response_fields["x-ratelimit-limit"] == "9"
             names = {name for name, *_ in redis.execute_command("RL.POLICYLIST")}
             assert names == local_nginx.POLICIES.keys()
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=20)
         # The port is free again.
-        poll.until(lambda: refused(port), "nginx has ended", timeout=20)
+        poll.until(lambda: is_refused(port), "nginx has ended", timeout=20)
 
 
-def refused(port: int) -> bool:
+def is_refused(port: int) -> bool:
     try:
         httpx.get(f"http://127.0.0.1:{port}", **PLAIN)
     except httpx.ConnectError:

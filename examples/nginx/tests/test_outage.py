@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from delaying_proxy import DelayingProxy
-from gateway import ALICE, BOB, ONE_WORKER, Gateways, fields, policy
+from gateway import ALICE, BOB, ONE_WORKER, Gateways, fields, set_policy
 from redis import Redis
 from without_module import without_module
 
@@ -29,15 +29,15 @@ def plain_server(binary: Binary) -> Iterator[Server]:
 def test_requests_pass_and_logins_are_denied_in_an_outage(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "plan:pro", "FIXED 1 1m")
-    policy(redis, "login", "FIXED 1 1m")
+    set_policy(redis, "plan:pro", "FIXED 1 1m")
+    set_policy(redis, "login", "FIXED 1 1m")
     gateway = gateways(server)
     server.stop()
     for _ in range(3):
         passed = gateway.get()
         assert (passed.status_code, fields(passed)) == (200, {})
-    refused = gateway.get("/login")
-    assert (refused.status_code, fields(refused)) == (503, {"retry-after": "1"})
+    denied = gateway.get("/login")
+    assert (denied.status_code, fields(denied)) == (503, {"retry-after": "1"})
     assert gateway.outcomes(4) == {"open": 3, "closed": 1}
 
 
@@ -49,7 +49,7 @@ def test_limits_apply_again_after_an_outage(
     for _ in range(5):
         assert fields(gateway.get()) == {}
     server.start()
-    policy(redis, "plan:pro", "FIXED 1000 1m")
+    set_policy(redis, "plan:pro", "FIXED 1000 1m")
     poll.until(lambda: fields(gateway.get()), "limits are back", timeout=20)
     assert gateway.count_logged("Redis is away: connection refused") >= 5
     assert gateway.count_logged("Redis is back") == 1
@@ -57,18 +57,18 @@ def test_limits_apply_again_after_an_outage(
 
 def test_restarted_server_is_used_at_once(gateways: Gateways, server: Server, redis: Redis) -> None:
     """The pooled connections are closed by the restart."""
-    policy(redis, "login", "FIXED 1000 1m")
+    set_policy(redis, "login", "FIXED 1000 1m")
     gateway = gateways(server)
     assert gateway.get("/login").status_code == 200
     server.restart("nosave")
-    policy(redis, "login", "FIXED 1000 1m")
+    set_policy(redis, "login", "FIXED 1000 1m")
     assert gateway.get("/login").status_code == 200
 
 
 def test_hanging_server_delays_five_requests_of_a_worker(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "plan:pro", "FIXED 1000 1m")
+    set_policy(redis, "plan:pro", "FIXED 1000 1m")
     gateway = gateways(server, ONE_WORKER, SHORT_TIMEOUT, LONG_PAUSE)
     with server.suspended():
         for _ in range(20):
@@ -81,25 +81,25 @@ def test_late_reply_reaches_no_other_request(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
     """The late reply for Alice arrives while Bob waits for his."""
-    policy(redis, "plan:pro", "FIXED 1000 1m")
-    policy(redis, "plan:free", "FIXED 7 1m")
-    shown: dict[str, str] = {}
-    with DelayingProxy(server.port).running() as network, ThreadPoolExecutor() as clients:
-        gateway = gateways(network, ONE_WORKER, SHORT_TIMEOUT, SHORT_PAUSE)
+    set_policy(redis, "plan:pro", "FIXED 1000 1m")
+    set_policy(redis, "plan:free", "FIXED 7 1m")
+    response_fields: dict[str, str] = {}
+    with DelayingProxy(server.port).running() as proxy, ThreadPoolExecutor() as clients:
+        gateway = gateways(proxy, ONE_WORKER, SHORT_TIMEOUT, SHORT_PAUSE)
 
-        def bob_gets_his_limit() -> bool:
-            network.passes.clear()
+        def is_limit_of_bob_shown() -> bool:
+            proxy.forwards_replies.clear()
             assert fields(gateway.get("/", ALICE)) == {}
-            calls = network.calls
+            calls = proxy.calls
             bob = clients.submit(gateway.get, "/", BOB)
-            poll.until(lambda: network.calls > calls, "Bob's call is sent", timeout=20)
-            network.passes.set()
-            shown.update(fields(bob.result()))
-            return bool(shown)
+            poll.until(lambda: proxy.calls > calls, "Bob's call is sent", timeout=20)
+            proxy.forwards_replies.set()
+            response_fields.update(fields(bob.result()))
+            return bool(response_fields)
 
         # On a busy machine, Bob's call may time out as well.
-        poll.until(bob_gets_his_limit, "Bob's response shows his limit", timeout=20)
-    assert shown["x-ratelimit-limit"] == "7"
+        poll.until(is_limit_of_bob_shown, "Bob's response shows his limit", timeout=20)
+    assert response_fields["x-ratelimit-limit"] == "7"
 
 
 def test_only_consecutive_failures_begin_an_outage(
@@ -110,14 +110,14 @@ def test_only_consecutive_failures_begin_an_outage(
         server.stop()
         assert fields(gateway.get()) == {}
         server.start()
-        policy(redis, "plan:pro", f"FIXED {remaining + 1} 1m")
+        set_policy(redis, "plan:pro", f"FIXED {remaining + 1} 1m")
         assert gateway.get().headers["x-ratelimit-remaining"] == str(remaining)
 
 
 def test_missing_policy_is_logged_and_affects_no_other_limit(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "plan:free", "FIXED 1 1m")
+    set_policy(redis, "plan:free", "FIXED 1 1m")
     gateway = gateways(server, ONE_WORKER)
     for _ in range(10):
         passed = gateway.get("/", ALICE)
@@ -139,7 +139,7 @@ def test_a_server_without_the_module_decides_nothing(
 def test_wrong_password_is_logged_and_can_be_corrected(
     gateways: Gateways, server: Server, redis: Redis
 ) -> None:
-    policy(redis, "login", "FIXED 1000 1m")
+    set_policy(redis, "login", "FIXED 1000 1m")
     redis.execute_command("ACL", "SETUSER", "nginx", "reset", "on", ">new", "~*", "+rl.delay")
     gateway = gateways(server, ONE_WORKER, login="nginx:old@")
     for _ in range(10):
@@ -163,7 +163,7 @@ def test_invalid_on_outage_is_refused_at_start(gateways: Gateways) -> None:
 
 
 def test_missing_variable_is_an_error(gateways: Gateways, server: Server, redis: Redis) -> None:
-    policy(redis, "plan:pro", "FIXED 1 1m")
+    set_policy(redis, "plan:pro", "FIXED 1 1m")
     gateway = gateways(
         server, {'    map "" $ratelimit { default ""; }\n': "", "$status $ratelimit": "$status"}
     )

@@ -25,4 +25,4 @@ def redis(server: Server) -> Iterator[Redis]:
 
 @pytest.fixture
 def run(server: Server) -> program.Run:
-    return program.on(server)
+    return program.for_server(server)

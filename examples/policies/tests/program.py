@@ -12,12 +12,12 @@ EXAMPLE = Path(__file__).parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def on(server: Server) -> Run:
-    def run(*words: object) -> subprocess.CompletedProcess[str]:
+def for_server(server: Server) -> Run:
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         url = f"redis://127.0.0.1:{server.port}"
-        program = [sys.executable, EXAMPLE / "policies.py", "--redis", url]
+        command = [sys.executable, EXAMPLE / "policies.py", "--redis", url]
         return subprocess.run(
-            [*program, *words], check=False, capture_output=True, text=True, timeout=30
+            [*command, *arguments], check=False, capture_output=True, text=True, timeout=30
         )
 
     return run

@@ -14,14 +14,14 @@ from support.server import Server
 
 def policy(redis: Redis, name: str) -> tuple[int, str] | None:
     """Returns the policy's version and specs."""
-    found = {
+    policies_by_name = {
         name: (version, specs)
         for name, version, specs, *_ in redis.execute_command("RL.POLICYLIST")
     }
-    return found.get(name)
+    return policies_by_name.get(name)
 
 
-def put(redis: Redis, name: str, specs: str) -> int:
+def set_policy(redis: Redis, name: str, specs: str) -> int:
     return redis.execute_command("RL.POLICYSET", name, *specs.split())
 
 
@@ -33,9 +33,9 @@ def version_of(redis: Redis, name: str) -> int:
 @pytest.fixture
 def file(tmp_path: Path, redis: Redis) -> Path:
     """Returns a file with one new, one changed and one unchanged policy."""
-    put(redis, "changed", "FIXED 5 1m FIXED 100 1d")
-    put(redis, "same", "SLIDING 10 1m")
-    put(redis, "other", "SLIDINGLOG 3 1h")
+    set_policy(redis, "changed", "FIXED 5 1m FIXED 100 1d")
+    set_policy(redis, "same", "SLIDING 10 1m")
+    set_policy(redis, "other", "SLIDINGLOG 3 1h")
     file = tmp_path / "policies.txt"
     file.write_text(
         "new\n  FIXED 1 1m\nchanged\n  fixed 5 60\n  FIXED 200 24h\nsame\n  SLIDING 10 60s\n"
@@ -58,10 +58,10 @@ not in FILE, and left alone: other
 
 
 def test_difference_is_shown_and_nothing_changed(redis: Redis, file: Path, run: Run) -> None:
-    ran = run(file)
-    assert (ran.returncode, ran.stderr) == (2, "")
+    result = run(file)
+    assert (result.returncode, result.stderr) == (2, "")
     version, specs = policy(redis, "changed")
-    assert ran.stdout == PLAN.replace("FILE", str(file)).replace("VERSION", str(version))
+    assert result.stdout == PLAN.replace("FILE", str(file)).replace("VERSION", str(version))
     assert policy(redis, "new") is None
     assert specs == "FIXED 5 1m FIXED 100 1d"
 
@@ -70,10 +70,10 @@ def test_apply_shows_the_difference_and_changes_the_server(
     redis: Redis, file: Path, run: Run
 ) -> None:
     before = {name: policy(redis, name) for name in ("changed", "same", "other")}
-    ran = run("--apply", file)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    result = run("--apply", file)
+    assert (result.returncode, result.stderr) == (0, "")
     plan = PLAN.replace("FILE", str(file)).replace("VERSION", str(before["changed"][0]))
-    assert ran.stdout == plan + "2 of 2 applied\n"
+    assert result.stdout == plan + "2 of 2 applied\n"
     assert policy(redis, "new")[1] == "FIXED 1 1m"
     assert policy(redis, "changed")[1] == "FIXED 5 1m FIXED 200 1d"
     # Unchanged policies are not set again.
@@ -102,19 +102,21 @@ def test_prune_deletes_policies_that_the_file_lacks(redis: Redis, file: Path, ru
 
 def test_concurrent_change_is_not_overwritten(redis: Redis, file: Path, server: Server) -> None:
     with server.client() as client:
-        wanted = read_file(file)
-        plan = list(changes(wanted, read_server(client), prune=True))
-        read = version_of(redis, "changed")
-        theirs = {name: put(redis, name, "FIXED 7 1m") for name in ("new", "changed", "other")}
-        failed = apply_all(client, plan)
-        different = [change.name for change in changes(wanted, read_server(client), prune=True)]
-    assert failed.keys() == {b"changed", b"other"}
-    new_version = theirs["changed"]
-    assert failed[b"changed"] == f"policy 'changed' has version {new_version}, not {read}"
-    assert f"policy 'other' has version {theirs['other']}, not" in failed[b"other"]
+        desired = read_file(file)
+        plan = list(changes(desired, read_server(client), prune=True))
+        read_version = version_of(redis, "changed")
+        new_versions = {
+            name: set_policy(redis, name, "FIXED 7 1m") for name in ("new", "changed", "other")
+        }
+        errors = apply_all(client, plan)
+        different = [change.name for change in changes(desired, read_server(client), prune=True)]
+    assert errors.keys() == {b"changed", b"other"}
+    new_version = new_versions["changed"]
+    assert errors[b"changed"] == f"policy 'changed' has version {new_version}, not {read_version}"
+    assert f"policy 'other' has version {new_versions['other']}, not" in errors[b"other"]
     # A policy that was added concurrently is no error of the server, but still a difference.
     assert different == [b"changed", b"new", b"other"]
-    for name, version in theirs.items():
+    for name, version in new_versions.items():
         assert policy(redis, name) == (version, "FIXED 7 1m")
 
 
@@ -132,10 +134,10 @@ def test_refused_policy_is_reported_and_others_are_applied(
 ) -> None:
     file = tmp_path / "policies.txt"
     file.write_text("bad\n  FIXED 5 9999d\ngood\n  FIXED 5 1m\n")
-    ran = run("--apply", file)
-    assert ran.returncode == 1
-    assert re.fullmatch(r"bad: .*window.*\n", ran.stderr)
-    assert ran.stdout.endswith("1 of 2 applied\n")
+    result = run("--apply", file)
+    assert result.returncode == 1
+    assert re.fullmatch(r"bad: .*window.*\n", result.stderr)
+    assert result.stdout.endswith("1 of 2 applied\n")
     assert policy(redis, "good")
 
 
@@ -158,22 +160,23 @@ def test_invalid_file_changes_nothing(
 ) -> None:
     file = tmp_path / "policies.txt"
     file.write_text(text)
-    ran = run("--apply", "--prune", file)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"{file}{error}\n")
+    result = run("--apply", "--prune", file)
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", f"{file}{error}\n")
     assert redis.execute_command("RL.POLICYLIST") == []
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["no-such-file"], ["--export", "a-file"], ["--redis", "redis://127.0.0.1:1", "-"]]
+    "arguments",
+    [[], ["no-such-file"], ["--export", "a-file"], ["--redis", "redis://127.0.0.1:1", "-"]],
 )
-def test_error_has_another_status_than_a_difference(run: Run, words: list[str]) -> None:
-    ran = run(*words)
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr
+def test_error_has_another_status_than_a_difference(run: Run, arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr
 
 
 # Every algorithm and option, not in canonical form.
-SPELLED = [
+SPECS = [
     "tokenbucket 200.50 100 60 as burst cost 2",
     "LEAKYBUCKET 10 0.1234567 1500ms",
     "FIXED 5 1440m",
@@ -187,19 +190,19 @@ SPELLED = [
 ]
 
 
-@pytest.mark.parametrize("text", SPELLED)
+@pytest.mark.parametrize("text", SPECS)
 def test_specs_are_canonical_like_those_of_the_server(redis: Redis, text: str) -> None:
-    put(redis, "p", text)
+    set_policy(redis, "p", text)
     assert " ".join(read_specs(text)) == policy(redis, "p")[1]
 
 
 def test_every_known_word_is_tested() -> None:
-    words = {word.upper() for text in SPELLED for word in text.split()}
+    words = {word.upper() for text in SPECS for word in text.split()}
     assert words >= policies.ALGORITHMS.keys() | policies.OPTIONS.keys()
 
 
 def test_difference_of_one_word_is_found(redis: Redis, server: Server) -> None:
-    put(redis, "p", "FIXED 5 1d AS x")
+    set_policy(redis, "p", "FIXED 5 1d AS x")
     with server.client() as client:
         for text in (
             "FIXED 6 1d AS x",
@@ -218,8 +221,8 @@ def test_difference_of_one_word_is_found(redis: Redis, server: Server) -> None:
 def test_export_is_a_file_with_the_same_policies(
     redis: Redis, tmp_path: Path, run: Run, server: Server
 ) -> None:
-    for number, text in enumerate(SPELLED):
-        put(redis, f"plan:{number}", text)
+    for number, text in enumerate(SPECS):
+        set_policy(redis, f"plan:{number}", text)
     redis.execute_command("RL.POLICYSET", b"a # b%\n\xff", "FIXED", 5, "1m")
     exported = run("--export")
     assert (exported.returncode, exported.stderr) == (0, "")
@@ -234,8 +237,8 @@ def test_export_is_a_file_with_the_same_policies(
 
 
 def test_example_file_is_valid(redis: Redis, run: Run) -> None:
-    ran = run("--apply", EXAMPLE / "policies.txt")
-    assert (ran.returncode, ran.stderr) == (0, "")
+    result = run("--apply", EXAMPLE / "policies.txt")
+    assert (result.returncode, result.stderr) == (0, "")
     allowed, *_ = redis.execute_command("RL.LIMIT", "user:7", "user:7", "OR", "default")
     assert allowed == 1
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from staff import Staff
 from without_module import without_module
+from worker_pool import WorkerPool
 
 from support.binaries import Binary
 from support.clock import Clock
@@ -43,11 +43,11 @@ def plain_server(binary: Binary) -> Iterator[Server]:
 
 
 @pytest.fixture
-def staff(server: Server) -> Iterator[Staff]:
+def pool(server: Server) -> Iterator[WorkerPool]:
     """Starts workers, which are killed after the test."""
-    staff = Staff(server)
-    yield staff
-    for worker in staff.workers:
+    pool = WorkerPool(server)
+    yield pool
+    for worker in pool.workers:
         worker.kill()
-    for worker in staff.workers:
+    for worker in pool.workers:
         worker.wait()

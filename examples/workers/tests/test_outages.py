@@ -7,8 +7,8 @@ import sys
 
 import pytest
 from receiver import Receiver
-from staff import EXAMPLE, Staff
 from without_module import without_module
+from worker_pool import EXAMPLE, WorkerPool
 
 from support import poll
 from support.binaries import Binary
@@ -23,43 +23,43 @@ def fail_connections(server: Server, count: int) -> None:
             port.accept()[0].close()
 
 
-def start_searching_worker(staff: Staff) -> subprocess.Popen[str]:
+def start_searching_worker(pool: WorkerPool) -> subprocess.Popen[str]:
     """Starts a worker with a captured log and waits until it looks for jobs."""
-    before = staff.calls("xautoclaim")
-    (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
-    poll.until(lambda: staff.calls("xautoclaim") > before, "the worker looks for jobs", timeout=30)
+    before = pool.calls("xautoclaim")
+    (worker,) = pool.start(1, limit=1, ttl=10, log=subprocess.PIPE)
+    poll.until(lambda: pool.calls("xautoclaim") > before, "the worker looks for jobs", timeout=30)
     return worker
 
 
 def log_of_recovery(
-    worker: subprocess.Popen[str], staff: Staff, server: Server, receiver: Receiver
+    worker: subprocess.Popen[str], pool: WorkerPool, server: Server, receiver: Receiver
 ) -> str:
     """Returns a worker's log after eight failed tries, the server's return and one finished job."""
     fail_connections(server, 8)
     # The server is empty, without the consumer group.
     server.start()
-    staff.add_jobs(receiver.url, "next")
+    pool.add_jobs(receiver.url, "next")
     poll.until(lambda: receiver.done["next"] == 1, "the job is done", timeout=30)
     worker.terminate()
     _, log = worker.communicate(timeout=30)
     return log
 
 
-def test_begin_and_end_of_an_outage_are_logged_once(staff: Staff, server: Server) -> None:
+def test_begin_and_end_of_an_outage_are_logged_once(pool: WorkerPool, server: Server) -> None:
     with Receiver(lambda _: 0.01) as receiver:
-        worker = start_searching_worker(staff)
+        worker = start_searching_worker(pool)
         server.stop("kill")
-        log = log_of_recovery(worker, staff, server, receiver)
-    begins, ends = log.splitlines()
-    assert begins.startswith(f"worker {worker.pid}: Redis is away: ")
-    assert ends == f"worker {worker.pid}: Redis is back"
+        log = log_of_recovery(worker, pool, server, receiver)
+    begin_line, end_line = log.splitlines()
+    assert begin_line.startswith(f"worker {worker.pid}: Redis is away: ")
+    assert end_line == f"worker {worker.pid}: Redis is back"
 
 
-def test_worker_may_start_before_redis(staff: Staff, server: Server) -> None:
+def test_worker_may_start_before_redis(pool: WorkerPool, server: Server) -> None:
     server.stop("kill")
     with Receiver(lambda _: 0.01) as receiver:
-        (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
-        log = log_of_recovery(worker, staff, server, receiver)
+        (worker,) = pool.start(1, limit=1, ttl=10, log=subprocess.PIPE)
+        log = log_of_recovery(worker, pool, server, receiver)
     assert len(log.splitlines()) == 2
 
 
@@ -87,17 +87,17 @@ def test_restart_without_the_module_is_logged_once(
     binary: Binary,
 ) -> None:
     with Server(binary) as server:
-        staff = Staff(server)
-        worker = start_searching_worker(staff)
+        pool = WorkerPool(server)
+        worker = start_searching_worker(pool)
         server.stop("kill")
         fail_connections(server, 8)
         without_module(server).start()
 
-        def tries() -> int:
+        def failed_calls() -> int:
             with server.client(decode_responses=True) as redis:
                 return redis.info("errorstats").get("errorstat_ERR", {"count": 0})["count"]
 
-        poll.until(lambda: tries() >= 4, "the worker has made calls", timeout=30)
+        poll.until(lambda: failed_calls() >= 4, "the worker has made calls", timeout=30)
         worker.terminate()
         _, log = worker.communicate(timeout=30)
     begin, *lines = log.splitlines()

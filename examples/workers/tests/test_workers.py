@@ -15,8 +15,8 @@ from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis_ratelimit import Concurrency
 from redis_ratelimit.aio import Limiter
-from staff import Staff
 from worker import KEY
+from worker_pool import WorkerPool
 
 from support import poll
 from support.clock import START_US, Clock
@@ -29,61 +29,66 @@ def first_attempt_hangs(call: Call) -> float:
     return HOUR if call.job == "fatal" and call.attempt == 1 else 0.01
 
 
-def test_concurrent_jobs_stay_within_the_limit(staff: Staff) -> None:
+def test_concurrent_jobs_stay_within_the_limit(pool: WorkerPool) -> None:
     names = [f"job {number}" for number in range(60)]
     with Receiver(duration_of=lambda _: 0.05) as receiver:
-        staff.add_jobs(receiver.url, *names)
-        staff.hire(6, limit=3, ttl=10)
+        pool.add_jobs(receiver.url, *names)
+        pool.start(6, limit=3, ttl=10)
         poll.until(lambda: receiver.done.total() == 60, "all are done", timeout=40)
-        poll.until(lambda: staff.jobs_left() == (0, 0), "none is left")
+        poll.until(lambda: pool.jobs_left() == (0, 0), "none is left")
     assert receiver.done == dict.fromkeys(names, 1)
     assert receiver.maximum == 3
 
 
-def test_each_job_takes_one_acquire_and_one_release(staff: Staff) -> None:
+def test_each_job_takes_one_acquire_and_one_release(pool: WorkerPool) -> None:
     """Waiting workers make no further calls."""
     count = 40
     with Receiver(duration_of=lambda _: 0.02) as receiver:
         # No job lasts for a third of the ttl, after which its lease would be renewed.
-        staff.hire(12, limit=3, ttl=HOUR)
+        pool.start(12, limit=3, ttl=HOUR)
         poll.until(
-            lambda: staff.waiting() == 9, "all workers have a lease or wait for one", timeout=60
+            lambda: pool.waiting_for_lease() == 9,
+            "all workers have a lease or wait for one",
+            timeout=60,
         )
-        before = staff.module_calls()
-        staff.add_jobs(receiver.url, *(f"job {number}" for number in range(count)))
+        before = pool.module_calls()
+        pool.add_jobs(receiver.url, *(f"job {number}" for number in range(count)))
         poll.until(lambda: receiver.done.total() == count, "all are done", timeout=60)
         poll.until(
-            lambda: staff.waiting() == 9 and len(staff.leases()) == 3, "all workers wait again"
+            lambda: pool.waiting_for_lease() == 9 and len(pool.leases()) == 3,
+            "all workers wait again",
         )
-    calls = {name: n - before[name] for name, n in staff.module_calls().items() if n > before[name]}
+    calls = {name: n - before[name] for name, n in pool.module_calls().items() if n > before[name]}
     # RL.INFO is a call of the test.
     assert calls.pop("rl.info") >= 1
     assert calls == {"rl.acquire": count, "rl.release": count}
     assert receiver.maximum == 3
 
 
-def test_all_workers_get_the_same_number_of_jobs(staff: Staff) -> None:
+def test_all_workers_get_the_same_number_of_jobs(pool: WorkerPool) -> None:
     """Waiting workers are served in order."""
     done: Counter[int] = Counter()
 
-    def note(call: Call) -> float:
+    def count_job(call: Call) -> float:
         done[call.worker] += 1
         return 0.02
 
-    with Receiver(duration_of=note) as receiver:
-        workers = staff.hire(6, limit=2, ttl=HOUR)
+    with Receiver(duration_of=count_job) as receiver:
+        workers = pool.start(6, limit=2, ttl=HOUR)
         poll.until(
-            lambda: staff.waiting() == 4, "all workers have a lease or wait for one", timeout=60
+            lambda: pool.waiting_for_lease() == 4,
+            "all workers have a lease or wait for one",
+            timeout=60,
         )
-        staff.add_jobs(receiver.url, *(f"job {number}" for number in range(60)))
+        pool.add_jobs(receiver.url, *(f"job {number}" for number in range(60)))
         poll.until(lambda: receiver.done.total() == 60, "all are done", timeout=60)
     # A worker whose job takes a little longer is sometimes overtaken by one job.
     assert {worker.pid for worker in workers} == set(done)
     assert max(done.values()) - min(done.values()) <= 3
 
 
-def test_concurrent_holders_get_exactly_the_limit(staff: Staff) -> None:
-    async def fifty() -> tuple[int, int]:
+def test_concurrent_holders_get_exactly_the_limit(pool: WorkerPool) -> None:
+    async def hold_fifty() -> tuple[int, int]:
         running = maximum = leases = 0
         all_have_waited, all_are_taken = asyncio.Event(), asyncio.Event()
 
@@ -99,40 +104,40 @@ def test_concurrent_holders_get_exactly_the_limit(staff: Staff) -> None:
                 running -= 1
 
         async with (
-            Limiter.from_url(staff.url, timeout=5) as limiter,
+            Limiter.from_url(pool.url, timeout=5) as limiter,
             asyncio.TaskGroup() as group,
         ):
             for number in range(50):
                 group.create_task(hold(f"holder {number}"))
             await asyncio.to_thread(
-                poll.until, lambda: staff.waiting() == 45, "all others wait", 30
+                poll.until, lambda: pool.waiting_for_lease() == 45, "all others wait", 30
             )
             # On a busy machine, the replies of Redis may not have been read yet.
             await all_are_taken.wait()
             all_have_waited.set()
         return maximum, leases
 
-    assert asyncio.run(fifty()) == (5, 50)
+    assert asyncio.run(hold_fifty()) == (5, 50)
 
 
 def test_lease_and_job_of_a_killed_worker_are_free_after_its_ttl(
-    staff: Staff, clock: Clock
+    pool: WorkerPool, clock: Clock
 ) -> None:
     clock.set(START_US)
     with Receiver(first_attempt_hangs) as receiver:
-        staff.add_jobs(receiver.url, "fatal", "other")
-        (victim,) = staff.hire(1, limit=1, ttl=3)
+        pool.add_jobs(receiver.url, "fatal", "other")
+        (victim,) = pool.start(1, limit=1, ttl=3)
         poll.until(lambda: receiver.running, "the job is running")
-        (dead,) = staff.leases()
+        (dead,) = pool.leases()
         victim.kill()
         poll.until(lambda: not receiver.running, "the call of the killed worker has ended")
 
-        staff.hire(2, limit=1, ttl=3)
-        poll.until(lambda: staff.waiting() == 2, "both wait", timeout=30)
+        pool.start(2, limit=1, ttl=3)
+        poll.until(lambda: pool.waiting_for_lease() == 2, "both wait", timeout=30)
         clock.advance("2.9s")
         # The dead worker still holds its lease.
-        assert list(staff.leases()) == [dead]
-        assert staff.waiting() == 2
+        assert list(pool.leases()) == [dead]
+        assert pool.waiting_for_lease() == 2
         assert receiver.begun.total() == 1
 
         clock.advance("0.2s")
@@ -141,35 +146,37 @@ def test_lease_and_job_of_a_killed_worker_are_free_after_its_ttl(
     assert receiver.maximum == 1
 
 
-def test_worker_renews_its_lease_and_job_while_it_works(staff: Staff, clock: Clock) -> None:
+def test_worker_renews_its_lease_and_job_while_it_works(pool: WorkerPool, clock: Clock) -> None:
     clock.set(START_US)
     with Receiver(lambda _: HOUR) as receiver:
-        staff.add_jobs(receiver.url, "long")
-        staff.hire(1, limit=2, ttl=3)
+        pool.add_jobs(receiver.url, "long")
+        pool.start(1, limit=2, ttl=3)
         poll.until(lambda: receiver.running, "the job is running")
-        (holder,) = staff.leases()
+        (holder,) = pool.leases()
         # A second worker has the other lease and looks for abandoned jobs.
-        before = staff.calls("xautoclaim")
-        staff.hire(1, limit=2, ttl=3)
+        before = pool.calls("xautoclaim")
+        pool.start(1, limit=2, ttl=3)
 
         def has_renewed() -> bool:
-            return staff.leases()[holder] == clock.now // 1000 + 3000 and staff.idle_ms() == 0
+            return pool.leases()[holder] == clock.now // 1000 + 3000 and pool.idle_ms() == 0
 
         for _ in range(5):
             # The second worker waits for a job by the server's clock, which stands still. It must
             # wait before the clock advances.
-            poll.until(staff.is_one_waiting, "the other waits", timeout=30)
+            poll.until(pool.is_a_worker_waiting_for_a_job, "the other waits", timeout=30)
             clock.advance("2.9s")
             poll.until(has_renewed, "the lease and the job are renewed", timeout=30)
-        poll.until(lambda: staff.calls("xautoclaim") >= before + 3, "the other has looked")
+        poll.until(
+            lambda: pool.calls("xautoclaim") >= before + 3, "the other worker has looked for jobs"
+        )
         # The job was not repeated within 14.5 seconds.
         assert receiver.begun == {"long": 1}
 
 
-def test_work_stops_in_an_outage_before_its_lease_expires(staff: Staff, server: Server) -> None:
+def test_work_stops_in_an_outage_before_its_lease_expires(pool: WorkerPool, server: Server) -> None:
     with Receiver(first_attempt_hangs) as receiver:
-        staff.add_jobs(receiver.url, "fatal")
-        (worker,) = staff.hire(1, limit=1, ttl=2)
+        pool.add_jobs(receiver.url, "fatal")
+        (worker,) = pool.start(1, limit=1, ttl=2)
         poll.until(lambda: receiver.running, "the job is running")
         os.kill(server.pid, signal.SIGSTOP)
         try:
@@ -183,30 +190,30 @@ def test_work_stops_in_an_outage_before_its_lease_expires(staff: Staff, server: 
     assert receiver.maximum == 1
 
 
-def test_worker_stops_if_another_holder_has_its_lease(staff: Staff, server: Server) -> None:
+def test_worker_stops_if_another_holder_has_its_lease(pool: WorkerPool, server: Server) -> None:
     """A failover may lose the worker's lease like this."""
     with Receiver(first_attempt_hangs) as receiver, server.client() as redis:
-        staff.add_jobs(receiver.url, "fatal")
-        staff.hire(1, limit=1, ttl=3)
+        pool.add_jobs(receiver.url, "fatal")
+        pool.start(1, limit=1, ttl=3)
         poll.until(lambda: receiver.running, "the job is running")
-        with redis.pipeline(transaction=True) as both:
-            both.delete(KEY)
-            both.execute_command("RL.ACQUIRE", KEY, 1, "1h", "another")
-            both.execute()
+        with redis.pipeline(transaction=True) as transaction:
+            transaction.delete(KEY)
+            transaction.execute_command("RL.ACQUIRE", KEY, 1, "1h", "another")
+            transaction.execute()
         poll.until(lambda: not receiver.running, "the work has stopped", timeout=30)
-        assert list(staff.leases()) == ["another"]
+        assert list(pool.leases()) == ["another"]
         redis.execute_command("RL.RELEASE", KEY, "another")
         poll.until(lambda: receiver.done.total() == 1, "the job is done", timeout=30)
 
 
-def test_a_frozen_worker_stops_as_soon_as_it_wakes(staff: Staff) -> None:
+def test_a_frozen_worker_stops_as_soon_as_it_wakes(pool: WorkerPool) -> None:
     """The call of a frozen worker continues, because a lease cannot stop a process."""
     with Receiver(first_attempt_hangs) as receiver:
-        staff.add_jobs(receiver.url, "fatal")
-        (frozen,) = staff.hire(1, limit=1, ttl=2)
+        pool.add_jobs(receiver.url, "fatal")
+        (frozen,) = pool.start(1, limit=1, ttl=2)
         poll.until(lambda: receiver.running, "the job is running")
         frozen.send_signal(signal.SIGSTOP)
-        (other,) = staff.hire(1, limit=1, ttl=2)
+        (other,) = pool.start(1, limit=1, ttl=2)
         poll.until(lambda: receiver.done["fatal"] == 1, "another has done it", timeout=30)
         assert receiver.running == [Call("fatal", frozen.pid, 1)]
 
@@ -214,70 +221,70 @@ def test_a_frozen_worker_stops_as_soon_as_it_wakes(staff: Staff) -> None:
         poll.until(lambda: not receiver.running, "the work has stopped", timeout=30)
         other.kill()
         # The worker continues with other jobs.
-        staff.add_jobs(receiver.url, "next")
-        poll.until(lambda: receiver.done["next"] == 1, "it does the next", timeout=30)
+        pool.add_jobs(receiver.url, "next")
+        poll.until(lambda: receiver.done["next"] == 1, "the worker does the next job", timeout=30)
     assert receiver.done == {"fatal": 1, "next": 1}
 
 
-def test_terminated_worker_finishes_its_job_and_releases_its_lease(staff: Staff) -> None:
+def test_terminated_worker_finishes_its_job_and_releases_its_lease(pool: WorkerPool) -> None:
     with Receiver(lambda _: 1.0) as receiver:
-        staff.add_jobs(receiver.url, "last", "left")
-        (worker,) = staff.hire(1, limit=1, ttl=HOUR)
+        pool.add_jobs(receiver.url, "last", "left")
+        (worker,) = pool.start(1, limit=1, ttl=HOUR)
         poll.until(lambda: receiver.running, "the job is running")
         worker.terminate()
         assert worker.wait(timeout=30) == 0
     assert receiver.done == {"last": 1}
-    assert staff.jobs_left() == (1, 0)
-    assert staff.leases() == {}
+    assert pool.jobs_left() == (1, 0)
+    assert pool.leases() == {}
 
 
-def test_terminated_worker_without_a_lease_ends_at_once(staff: Staff) -> None:
+def test_terminated_worker_without_a_lease_ends_at_once(pool: WorkerPool) -> None:
     with Receiver(lambda _: HOUR) as receiver:
-        staff.add_jobs(receiver.url, "long")
-        staff.hire(1, limit=1, ttl=HOUR)
+        pool.add_jobs(receiver.url, "long")
+        pool.start(1, limit=1, ttl=HOUR)
         poll.until(lambda: receiver.running, "the job is running", timeout=30)
-        holders = staff.leases()
-        (waiting_worker,) = staff.hire(1, limit=1, ttl=HOUR)
-        poll.until(lambda: staff.waiting() == 1, "it waits", timeout=30)
+        holders = pool.leases()
+        (waiting_worker,) = pool.start(1, limit=1, ttl=HOUR)
+        poll.until(lambda: pool.waiting_for_lease() == 1, "the worker waits", timeout=30)
         waiting_worker.terminate()
         assert waiting_worker.wait(timeout=30) == 0
-        poll.until(lambda: staff.waiting() == 0, "the wait has ended")
-        assert staff.leases() == holders
+        poll.until(lambda: pool.waiting_for_lease() == 0, "the wait has ended")
+        assert pool.leases() == holders
 
 
-def test_unacknowledged_job_is_executed_once(staff: Staff, clock: Clock) -> None:
-    """The worker dies between the two, so another one repeats the call with the same
-    Idempotency-Key.
+def test_unacknowledged_job_is_executed_once(pool: WorkerPool, clock: Clock) -> None:
+    """The worker dies between its call and the acknowledgement, so another worker repeats the call
+    with the same Idempotency-Key.
     """
 
-    def first_caller_freezes(call: Call) -> float:
+    def freeze_first_caller(call: Call) -> float:
         if call.attempt == 1:
             os.kill(call.worker, signal.SIGSTOP)
         return 0.01
 
     clock.set(START_US)
-    with Receiver(first_caller_freezes) as receiver:
-        staff.add_jobs(receiver.url, "fatal")
-        (victim,) = staff.hire(1, limit=1, ttl=3)
-        poll.until(lambda: receiver.done["fatal"] == 1, "it is done", timeout=30)
+    with Receiver(freeze_first_caller) as receiver:
+        pool.add_jobs(receiver.url, "fatal")
+        (victim,) = pool.start(1, limit=1, ttl=3)
+        poll.until(lambda: receiver.done["fatal"] == 1, "the job is done", timeout=30)
         victim.kill()
-        assert staff.jobs_left() == (1, 1)
+        assert pool.jobs_left() == (1, 1)
 
         clock.advance("3.1s")
-        staff.hire(1, limit=1, ttl=3)
-        poll.until(lambda: staff.jobs_left() == (0, 0), "it is acknowledged", timeout=30)
+        pool.start(1, limit=1, ttl=3)
+        poll.until(lambda: pool.jobs_left() == (0, 0), "the job is acknowledged", timeout=30)
     assert receiver.done == {"fatal": 1}
     assert receiver.repeated == {"fatal": 1}
 
 
 def test_job_that_was_added_twice_is_executed_once(
-    staff: Staff, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client resends an XADD without a reply, so that the job is in the queue twice."""
     replies = []
 
-    async def lose_the_first(self: Connection, *words: object, **options: object) -> object:
-        reply = await read_response(self, *words, **options)
+    async def lose_first_reply(self: Connection, *arguments: object, **options: object) -> object:
+        reply = await read_response(self, *arguments, **options)
         if isinstance(reply, str) and "-" in reply:  # an entry's id
             replies.append(reply)
             if len(replies) == 1:
@@ -285,13 +292,13 @@ def test_job_that_was_added_twice_is_executed_once(
         return reply
 
     read_response = Connection.read_response
-    monkeypatch.setattr(Connection, "read_response", lose_the_first)
+    monkeypatch.setattr(Connection, "read_response", lose_first_reply)
     with Receiver(lambda _: 0.01) as receiver:
-        staff.add_jobs(receiver.url, "once")
+        pool.add_jobs(receiver.url, "once")
         assert len(replies) == 2
-        staff.hire(1, limit=1, ttl=10)
+        pool.start(1, limit=1, ttl=10)
         poll.until(lambda: receiver.repeated.total() == 1, "the job was repeated", timeout=30)
-        poll.until(lambda: staff.jobs_left() == (0, 0), "none is left")
+        poll.until(lambda: pool.jobs_left() == (0, 0), "none is left")
     assert receiver.done == {"once": 1}
 
 
@@ -312,9 +319,9 @@ def test_receiver_never_shows_a_completed_job_as_running() -> None:
     ]
 
 
-def test_keys_begin_with_the_prefix_of_the_examples(staff: Staff, server: Server) -> None:
+def test_keys_begin_with_the_prefix_of_the_examples(pool: WorkerPool, server: Server) -> None:
     with Receiver(lambda _: HOUR) as receiver, server.client(decode_responses=True) as redis:
-        staff.add_jobs(receiver.url, "long")
-        staff.hire(1, limit=1, ttl=10)
+        pool.add_jobs(receiver.url, "long")
+        pool.start(1, limit=1, ttl=10)
         poll.until(lambda: receiver.running, "the job is running", timeout=30)
         assert set(redis.keys()) == {"rl:places", "rl:jobs"}

@@ -15,13 +15,13 @@ from support.server import Server
 EXAMPLE = Path(__file__).parents[1]
 
 
-class Staff:
+class WorkerPool:
     def __init__(self, server: Server) -> None:
         self.workers: list[subprocess.Popen[str]] = []
         self._server = server
         self.url = f"redis://127.0.0.1:{server.port}"
 
-    def hire(
+    def start(
         self, count: int, *, limit: int, ttl: float, log: int | None = None
     ) -> list[subprocess.Popen[str]]:
         """Starts workers. `log` is the stderr of subprocess.Popen."""
@@ -30,14 +30,14 @@ class Staff:
             "LIMIT": str(limit),
             "TTL": str(ttl),
         }
-        hired = [
+        started = [
             subprocess.Popen(
                 [sys.executable, EXAMPLE / "worker.py"], env=environment, stderr=log, text=True
             )
             for _ in range(count)
         ]
-        self.workers += hired
-        return hired
+        self.workers += started
+        return started
 
     def add_jobs(self, hook: str, *names: str) -> None:
         async def add() -> None:
@@ -48,7 +48,7 @@ class Staff:
         asyncio.run(add())
 
     def jobs_left(self) -> tuple[int, int]:
-        """Returns the number of jobs, and the number of those that a worker has."""
+        """Returns the number of jobs, and how many of them a worker has."""
         with self._server.client(decode_responses=True) as redis:
             return redis.xlen(STREAM), redis.xpending(STREAM, GROUP)["pending"]
 
@@ -65,7 +65,7 @@ class Staff:
             (job,) = redis.xpending_range(STREAM, GROUP, "-", "+", 1)
         return job["time_since_delivered"]
 
-    def waiting(self) -> int:
+    def waiting_for_lease(self) -> int:
         """Returns the number of calls that wait in the server for a lease."""
         with self._server.client(decode_responses=True) as redis:
             return redis.info("ratelimit_waiting")["ratelimit_blocked_clients"]
@@ -76,7 +76,7 @@ class Staff:
             info = redis.info("ratelimit_commands")
         return {name.removeprefix("ratelimit_"): fields["calls"] for name, fields in info.items()}
 
-    def is_one_waiting(self) -> bool:
+    def is_a_worker_waiting_for_a_job(self) -> bool:
         """Returns `True` if one worker waits in the server for a job."""
         with self._server.client(decode_responses=True) as redis:
             return redis.info("clients")["blocked_clients"] == 1
@@ -89,5 +89,5 @@ class Staff:
 
     def wait_for_calls(self, command: str, count: int) -> None:
         """Waits for `count` more calls of a command."""
-        enough = self.calls(command) + count
-        poll.until(lambda: self.calls(command) >= enough, f"{count} calls of {command}", timeout=30)
+        target = self.calls(command) + count
+        poll.until(lambda: self.calls(command) >= target, f"{count} calls of {command}", timeout=30)
