@@ -125,8 +125,9 @@ class ExecutedInstruction(NamedTuple):
 
     # Program or library.
     file: str
-    # Source file, if the program has line tables.
+    # Source file, and the number of its line, if the program has line tables.
     source: str
+    line: int
     address: int
     count: int
 
@@ -148,17 +149,17 @@ def executed_instructions(dump: str) -> Iterator[ExecutedInstruction]:
         elif kind == "calls":
             is_of_callee = True
         elif line.startswith("0x"):
-            address, _, count = line.split()
+            address, number, count = line.split()
             if not is_of_callee:
-                yield ExecutedInstruction(file, source, int(address, 16), int(count))
+                yield ExecutedInstruction(file, source, int(number), int(address, 16), int(count))
             is_of_callee = False
 
 
 def _lines(dump: str) -> Counter[Line]:
     """Returns the number of executed instructions, by cache line."""
     executions: Counter[Line] = Counter()
-    for file, _, address, count in executed_instructions(dump):
-        executions[file, address // CACHE_LINE] += count
+    for each in executed_instructions(dump):
+        executions[each.file, each.address // CACHE_LINE] += each.count
     return executions
 
 
