@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,8 +64,7 @@ def main() -> None:
             sys.exit(f"the kept figures were measured on another server: {previous.server}")
         previous = None
     stored_results = previous.results if previous else Results()
-    # The load of the kept figures counts, too.
-    max_load = max(load_average, previous.load) if options.keep and previous else load_average
+    renewed: set[str] = set()
     page_results = replace(stored_results) if options.keep else Results()
     failed = []
     for section in [options.only] if options.only else report.SECTIONS:
@@ -84,11 +83,21 @@ def main() -> None:
             continue
         setattr(stored_results, section, result)
         if is_full:
+            renewed.add(section)
+            max_load = load_of_page(load_average, previous, renewed)
             # Later sections may fail or be interrupted.
             record.write(BenchmarkRun(server, max_load, scale, stored_results), record.FOLDER)
+    max_load = load_of_page(load_average, previous if options.keep else None, renewed)
     run = BenchmarkRun(server, max_load, scale, page_results)
+    finish(run, folder, options.only, is_full, failed)
+
+
+def finish(
+    run: BenchmarkRun, folder: Path, only: str | None, is_full: bool, failed: list[str]
+) -> None:
+    """Writes the pages, and exits with an error if a section failed."""
     page = write(run, folder)
-    if options.only:
+    if only:
         print(page)
     print(f"written: {(folder / 'benchmarks.md').relative_to(REPOSITORY)}")
     if is_full:
@@ -97,6 +106,15 @@ def main() -> None:
     if failed:
         print(f"all figures are in {record.write(run, folder).relative_to(REPOSITORY)}")
         sys.exit("; ".join(failed))
+
+
+def load_of_page(load_average: float, previous: BenchmarkRun | None, renewed: Set[str]) -> float:
+    """Returns the load average that the page names. While the page has figures of the previous run,
+    that is the higher one of the two runs.
+    """
+    if previous is None or renewed.issuperset(report.SECTIONS):
+        return load_average
+    return max(load_average, previous.load)
 
 
 def measure(section: str, binary: Binary, scale: Scale, peers: list[Peer]) -> object:

@@ -239,6 +239,10 @@ def test_noisy_pairs_are_measured_again(noisy_turns):
     assert found["noisy"].is_noisy == (noisy_turns > pairs.TRIES)
 
 
+# Record of the previous run. Its load average is higher than any that a test meets.
+PREVIOUS = BenchmarkRun("Redis on 2 CPUs", 9999.0, QUICK, Results())
+
+
 @pytest.fixture
 def whole_run(monkeypatch, tmp_path):
     """Runs `make bench` without measuring, with one section that fails."""
@@ -252,7 +256,7 @@ def whole_run(monkeypatch, tmp_path):
         monkeypatch.setattr(run.load, program, lambda: None)
     monkeypatch.setattr(run.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(run.binaries, "chosen", lambda: SimpleNamespace(name="Redis"))
-    record.write(BenchmarkRun("Redis on 2 CPUs", 0.0, QUICK, Results()), record.FOLDER)
+    record.write(PREVIOUS, record.FOLDER)
 
     def measure(fails: str, found: Growth) -> Results:
         def measured_section(section, *_):
@@ -283,6 +287,15 @@ def test_section_with_impossible_times_is_discarded(whole_run):
     assert found.growth is None
     assert found.memory
     assert found.valkey
+
+
+def test_page_with_kept_figures_names_the_higher_load(whole_run):
+    whole_run("memory", Growth({1: pair(1.0)}, {}))
+    assert record.read(BenchmarkRun).load == PREVIOUS.load
+
+
+def test_page_without_kept_figures_names_its_own_load():
+    assert run.load_of_page(1.0, PREVIOUS, set(report.SECTIONS)) == 1.0
 
 
 def test_no_two_figures_that_are_published_contradict_each_other():
