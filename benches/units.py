@@ -91,8 +91,8 @@ def main() -> None:
     for case in CASES:
         results[case.name] = figures = run(case.fleet)
         print(f"{case.name}: {' | '.join(cells(case, figures)[3:])}", flush=True)
-    others = [[f"{lasts * 1000:g} ms", calls_with(lasts)] for lasts in ALTERNATIVES]
-    print(others, flush=True)
+    alternatives = [[f"{lasts * 1000:g} ms", calls_with(lasts)] for lasts in ALTERNATIVES]
+    print(alternatives, flush=True)
     lines = {fleet: [run(fleet_at(fleet, ratio), seed=2) for ratio in RATIOS] for fleet in CHARTED}
     fleet_chart.draw(REPOSITORY / "docs/charts/units.svg", RATIOS, lines)
     page = pages.text(
@@ -101,7 +101,9 @@ def main() -> None:
         warm=f"{WARM_UP:g}",
         skew=f"{SKEW:g}",
         late=sum(figures.overdrawn for figures in results.values()),
-        others=", ".join(f"{calls} a thousand granted with {lasts}" for lasts, calls in others),
+        others=", ".join(
+            f"{calls} a thousand granted with {lasts}" for lasts, calls in alternatives
+        ),
         least=f"{Fleet(100, 10_000, 0, tells_peers=True).least_calls:.0f}",
         lasts=f"{batching.LASTS_AT_LIMIT * 1000:g} ms",
         constants=constants(),

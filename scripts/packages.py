@@ -38,7 +38,7 @@ def output(*words: str | Path) -> str:
 
 def uv_variables(pip_config: str) -> dict[str, str]:
     """Returns uv's variables for the output of `pip config list`."""
-    found = {}
+    variables = {}
     for section in ("global.", "install.", ":env:."):
         for line in pip_config.splitlines():
             name, _, value = line.partition("=")
@@ -47,8 +47,8 @@ def uv_variables(pip_config: str) -> dict[str, str]:
                 words = ast.literal_eval(value).split()
                 if variable == "UV_FIND_LINKS":
                     words = [word for word in words if "://" in word or Path(word).exists()]
-                found[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(words)
-    return {name: value for name, value in found.items() if value}
+                variables[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(words)
+    return {name: value for name, value in variables.items() if value}
 
 
 def create(venv: Path) -> None:

@@ -46,10 +46,10 @@ def _start(command: Sequence[object]) -> subprocess.Popen[bytes]:
 
 @cache
 def benchmark_program() -> str:
-    found = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
-    if found is None:
+    path = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
+    if path is None:
         sys.exit("needed: redis-benchmark (Debian, Ubuntu: apt install redis-tools)")
-    return found
+    return path
 
 
 @cache

@@ -78,9 +78,9 @@ def write(server: str, scale: Scale, results: Results, load: float) -> str:
     if results.production:
         parts.append(pages.text("production", costs=_costs(results.production, BASES)))
     if results.commands:
-        shown = _costs(results.commands.costs, {})
+        costs_table = _costs(results.commands.costs, {})
         floors, lua = _floors(results.commands, instructions), _against_lua(instructions, ratios)
-        parts.append(pages.text("commands", costs=shown, floors=floors, lua=lua))
+        parts.append(pages.text("commands", costs=costs_table, floors=floors, lua=lua))
     if results.valkey:
         parts.append(_valkey(results.valkey))
     if results.decisions:
@@ -185,12 +185,12 @@ def _valkey(results: Valkey) -> str:
 
 
 def _decisions(results: Decisions) -> str:
-    most = max(CLIENTS)
+    max_clients = max(CLIENTS)
     rows = [
         [
             name,
-            "1" if name == OURS else str(results.pairs[name, most]),
-            pages.number(results.calls[name, most]),
+            "1" if name == OURS else str(results.pairs[name, max_clients]),
+            pages.number(results.calls[name, max_clients]),
             f"{results.granted[name]:,}",
         ]
         for name in APPROACHES
@@ -198,7 +198,7 @@ def _decisions(results: Decisions) -> str:
     heads = f"approach| server CPU time, x {OURS}:| Redis calls a decision:| let in:"
     return pages.text(
         "decisions",
-        most=most,
+        most=max_clients,
         clients=TIGHT_CLIENTS,
         capacity=TIGHT.capacity,
         refill=TIGHT.refill,

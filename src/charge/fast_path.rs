@@ -9,8 +9,8 @@ use ratelimit_core::syntax::CompositeRequest;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Span, Timestamp, UsageKind};
 
-/// Limits whose usage has a fixed size (no log, no leases), evaluated at a composite key that has a component for each.
-/// The charge adds an idempotency key at most.
+/// Limits whose usage has a fixed size (no log, no leases), evaluated at a composite key that has a component for each
+/// limit. The charge adds an idempotency key at most.
 pub struct FastPath<'s, 'a> {
     /// Request of the call.
     pub request: &'s CompositeRequest<'a>,

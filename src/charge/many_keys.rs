@@ -75,19 +75,19 @@ fn is_allowed<'e, 's: 'e, 'a: 's>(
 /// # Errors
 /// Returns an error if a key holds another type, or the call would exceed a maximum per key.
 pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -> Result<KeysAnswer, Error> {
-    let mut peeked = Vec::with_capacity(request.keys.len());
+    let mut evaluated_keys = Vec::with_capacity(request.keys.len());
     for (index, key_request) in &request.keys {
         let key = redis.peek(*index)?;
         let evaluated = evaluate(key.contents(), request, key_request, now, || false)?;
         let decision = evaluated.answer(key.contents(), now).ok_or(Error::Internal)?;
-        peeked.push((evaluated, decision));
+        evaluated_keys.push((evaluated, decision));
     }
-    let evaluations = || peeked.iter().map(|(evaluated, _)| evaluated);
+    let evaluations = || evaluated_keys.iter().map(|(evaluated, _)| evaluated);
     let mut answer = KeysAnswer::of(request, is_allowed(request, evaluations()));
     if answer.allowed {
         evaluations().try_for_each(KeyEvaluation::check_room)?;
     }
-    for (evaluated, decision) in &peeked {
+    for (evaluated, decision) in &evaluated_keys {
         answer.push(request, evaluated.denies(), *decision);
     }
     Ok(answer)

@@ -20,9 +20,9 @@ use ratelimit_core::syntax::KeyRequest;
 fn reply(request: &KeyRequest, answer: &Answer, policy: Option<&EffectivePolicy>) -> Reply {
     match request {
         KeyRequest::Composite(call) if call.each => {
-            let each = call.specs.iter().zip(&answer.each);
-            let each = each.map(|(spec, decision)| Reply::named(Row::decision(decision), spec.name)).collect();
-            Reply::each(answer.decision.verdict, each, policy)
+            let rows = call.specs.iter().zip(&answer.each);
+            let rows = rows.map(|(spec, decision)| Reply::named(Row::decision(decision), spec.name)).collect();
+            Reply::each(answer.decision.verdict, rows, policy)
         }
         _ => Reply::decision(&answer.decision),
     }

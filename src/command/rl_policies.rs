@@ -66,8 +66,8 @@ pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         }
     };
     args.end()?;
-    let listed = redis.state.policies.with(|table| table.list(pattern.as_ref(), redis::now()));
-    Ok(Reply::Array(listed.into_iter().map(Reply::listed_policy).collect()))
+    let policies = redis.state.policies.with(|table| table.list(pattern.as_ref(), redis::now()));
+    Ok(Reply::Array(policies.into_iter().map(Reply::listed_policy).collect()))
 }
 
 /// `RL.POLICYDEL name VERSION version | name [name ...]`

@@ -49,14 +49,14 @@ mod tests {
 
     #[test]
     fn string_is_a_tat_only_if_the_key_expires_at_about_that_time() {
-        let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000).unwrap();
+        let timestamp = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000).unwrap();
         let text = b"1700000010000000001";
-        assert_eq!(tat(text, at(1_700_000_010)), Timestamp::from_micros(1_700_000_010_000_001));
-        assert!(tat(text, at(1_700_000_009)).is_none(), "a second and a microsecond apart");
-        assert!(tat(text, at(1_700_000_011)).is_some());
-        assert!(tat(text, at(1_700_000_012)).is_none());
+        assert_eq!(tat(text, timestamp(1_700_000_010)), Timestamp::from_micros(1_700_000_010_000_001));
+        assert!(tat(text, timestamp(1_700_000_009)).is_none(), "a second and a microsecond apart");
+        assert!(tat(text, timestamp(1_700_000_011)).is_some());
+        assert!(tat(text, timestamp(1_700_000_012)).is_none());
         for text in ["", "1.5", "-1", "x", "99999999999999999999"] {
-            assert!(tat(text.as_bytes(), at(0)).is_none(), "{text}");
+            assert!(tat(text.as_bytes(), timestamp(0)).is_none(), "{text}");
         }
     }
 }

@@ -118,7 +118,7 @@ unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
         return Vec::new();
     }
     // SAFETY: the server's list has `count` elements.
-    let listed = unsafe { std::slice::from_raw_parts(ids, count) };
+    let id_pointers = unsafe { std::slice::from_raw_parts(ids, count) };
     let is_other_primary = |id: &CString| {
         let mut flags = 0;
         // SAFETY: the caller guarantees that `ctx` is live, and the id is live; the server fills in only non-null
@@ -127,7 +127,7 @@ unsafe fn other_primaries(ctx: *mut raw::RedisModuleCtx) -> Vec<CString> {
         is_known && has_flag(flags, raw::REDISMODULE_NODE_MASTER) && !has_flag(flags, raw::REDISMODULE_NODE_MYSELF)
     };
     // SAFETY: each element points to the id of a node.
-    let ids_of_nodes = listed.iter().filter_map(|id| CString::new(unsafe { node_id(*id) }?).ok());
+    let ids_of_nodes = id_pointers.iter().filter_map(|id| CString::new(unsafe { node_id(*id) }?).ok());
     let primaries = ids_of_nodes.filter(is_other_primary).collect();
     // SAFETY: the list is freed once and not used after.
     unsafe { free(ids) };

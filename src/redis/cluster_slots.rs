@@ -40,7 +40,7 @@ pub fn redirection(redis: &Redis, index: KeyIndex) -> Option<Error> {
     // SAFETY: the context and the string are those of the current work, which is not that of a call.
     let text = match unsafe { owner(redis.ctx, name) } {
         SlotOwner::ThisNode => return None,
-        SlotOwner::OtherNode => moved(&Context::new(redis.ctx), redis.key_bytes(index))
+        SlotOwner::OtherNode => moved_error(&Context::new(redis.ctx), redis.key_bytes(index))
             // A client that retries is redirected by the server itself.
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
         SlotOwner::Down => "CLUSTERDOWN The cluster is down".to_owned(),
@@ -102,7 +102,7 @@ pub fn is_down(ctx: &Context) -> bool {
 
 /// Returns the error `MOVED slot host:port`; `None` if this node or no node owns the slot, or the server cannot be
 /// queried.
-fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
+fn moved_error(ctx: &Context, name: &[u8]) -> Option<String> {
     // Before Valkey 9.1, CLUSTER SLOTS reads the address of the calling client, and crashes if the caller is a module's
     // timer.
     const FIRST_SAFE_VERSION: (u32, u32) = (9, 1);

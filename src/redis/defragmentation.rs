@@ -30,8 +30,8 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
     // SAFETY: the caller guarantees that `ctx` is live and that `value` is the address of the only pointer to the
     // usage. Like any value in Rust, a usage may be moved as bytes.
     unsafe {
-        let from = cursor(ctx);
-        if let Some(defrag) = api!(RedisModule_DefragAlloc).filter(|_| from == 0) {
+        let start = cursor(ctx);
+        if let Some(defrag) = api!(RedisModule_DefragAlloc).filter(|_| start == 0) {
             let moved = defrag(ctx, (*value).cast());
             if !moved.is_null() {
                 *value = moved.cast();
@@ -40,7 +40,7 @@ pub unsafe fn move_value<U: Usage>(ctx: *mut raw::RedisModuleDefragCtx, value: *
         let Some(usage) = (*value).as_mut() else { return 0 };
         if U::HAS_PIECES {
             let mut has_time = || api!(RedisModule_DefragShouldStop).is_none_or(|stops| stops(ctx) == 0);
-            let next = memory::with_relocation(ctx, || usage.renew_pieces(from, &mut has_time));
+            let next = memory::with_relocation(ctx, || usage.renew_pieces(start, &mut has_time));
             return c_int::from(next.is_some_and(|next| store_cursor(ctx, next)));
         }
         if is_worthwhile(usage) {

@@ -143,8 +143,11 @@ mod tests {
 
     #[test]
     fn entry_points_are_defined_by_macros_that_catch_panics() {
-        let found = entry_points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+        let definitions = entry_points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
         let is_in_macro = |line: &String| line.contains("$visible unsafe extern") || line.contains("$attribute]");
-        assert!(found.len() == 2 && found.iter().all(is_in_macro), "not by a macro of guard.rs: {found:#?}");
+        assert!(
+            definitions.len() == 2 && definitions.iter().all(is_in_macro),
+            "not by a macro of guard.rs: {definitions:#?}"
+        );
     }
 }
