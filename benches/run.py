@@ -109,8 +109,8 @@ def finish(
 
 
 def load_of_page(load_average: float, previous: BenchmarkRun | None, renewed: Set[str]) -> float:
-    """Returns the load average that the page names. While the page has figures of the previous run,
-    that is the higher one of the two runs.
+    """Returns the load average that the page names. Until every section is renewed, that is the
+    higher one of this run and the previous run.
     """
     if previous is None or renewed.issuperset(report.SECTIONS):
         return load_average

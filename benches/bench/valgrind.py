@@ -125,7 +125,7 @@ class ExecutedInstruction(NamedTuple):
 
     # Program or library.
     file: str
-    # Source file, and the number of its line, if the program has line tables.
+    # Source file and number of the line in it, if the program has line tables.
     source: str
     line: int
     address: int
@@ -158,8 +158,9 @@ def executed_instructions(dump: str) -> Iterator[ExecutedInstruction]:
 def _lines(dump: str) -> Counter[Line]:
     """Returns the number of executed instructions, by cache line."""
     executions: Counter[Line] = Counter()
-    for each in executed_instructions(dump):
-        executions[each.file, each.address // CACHE_LINE] += each.count
+    for instruction in executed_instructions(dump):
+        line = instruction.file, instruction.address // CACHE_LINE
+        executions[line] += instruction.count
     return executions
 
 
