@@ -105,7 +105,7 @@ impl Address {
         })
     }
 
-    /// Returns the certificate and key files that connections to the address read: none without TLS.
+    /// Returns the files of authorities, certificate and key that connections to the address read. Empty without TLS.
     #[must_use]
     pub fn tls_files(&self) -> Vec<PathBuf> {
         let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);

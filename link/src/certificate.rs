@@ -95,9 +95,9 @@ fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Returns the TLS settings of a client: its peer is verified by the certificates in the file `authority`, or else by
-/// those of the system, which are read only if `is_https`, because an image may have none. `identity` names the files of
-/// the client's certificate and key.
+/// Returns the TLS settings of a client. It trusts the authorities in the file `authority`, or without that file, the
+/// system's authorities. The latter are read only if `is_https`, because an image may have none. `identity` names the
+/// files with the client's certificate and key.
 ///
 /// # Errors
 /// If a file cannot be read or is malformed, or if the key does not belong to the certificate.
@@ -129,10 +129,10 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| file_error(path, &error))
 }
 
-/// Reads a chain of certificates, at least one.
+/// Reads the certificates in a file.
 ///
 /// # Errors
-/// If the file cannot be read, or is malformed. The error names the file.
+/// If the file cannot be read, is malformed or has no certificate. The error names the file.
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| file_error(path, &error))?;

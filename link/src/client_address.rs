@@ -34,7 +34,7 @@ impl FromStr for Ipv6Prefix {
     }
 }
 
-/// Returns the name in keys of the client of a request: an IPv4 address, or the network of an IPv6 address.
+/// Returns the name of a request's client in keys: its IPv4 address, or the network of its IPv6 address.
 ///
 /// The client is the first address that is not a trusted proxy, searched from the peer through the elements of
 /// `X-Forwarded-For` from right to left, or the leftmost address if all are trusted. Empty elements are skipped. A
@@ -52,7 +52,7 @@ pub fn request_client(peer: IpAddr, forwarded: &[&[u8]], trusted: &[IpNet], pref
     client_name(client, prefix)
 }
 
-/// Returns the networks of proxies that are trusted by default: the loopback addresses.
+/// Returns the networks of proxies that are trusted by default: `127.0.0.1/32` and `::1/128`.
 #[must_use]
 pub fn loopback_networks() -> Vec<IpNet> {
     [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].map(IpNet::from).to_vec()
@@ -105,8 +105,9 @@ pub fn parse_network(text: &str) -> Option<IpNet> {
     }
 }
 
-/// Returns the value of Envoy's descriptor entry `remote_address` or `masked_remote_address` with each IPv6 address
-/// replaced by its network. Returns `None` for other entries, and for a value that needs no change.
+/// Returns the canonical value of Envoy's descriptor entry `remote_address` or `masked_remote_address`: an IPv6 address
+/// becomes its network, and an IPv4-mapped or NAT64 address becomes IPv4. Returns `None` for other entries, and for a
+/// value that is malformed or canonical already.
 #[must_use]
 pub fn canonical_entry(entry: &str, value: &str, prefix: Ipv6Prefix) -> Option<String> {
     let canonical = match entry {
@@ -127,8 +128,8 @@ fn canonical_network(text: &str, Ipv6Prefix(max_bits): Ipv6Prefix) -> Option<Str
     })
 }
 
-/// Returns the name in keys of the client at an address. The name of an IPv6 client is its network, in the notation of
-/// RFC 5952.
+/// Returns the name in keys of the client at an address: the address itself for IPv4, its network for IPv6, in the
+/// notation of RFC 5952.
 fn client_name(address: IpAddr, Ipv6Prefix(bits): Ipv6Prefix) -> String {
     match canonical(address) {
         IpAddr::V4(address) => address.to_string(),

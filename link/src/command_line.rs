@@ -23,7 +23,7 @@ pub fn parse<T: Parser>() -> T {
     parse_from(std::env::args_os())
 }
 
-/// Parses a command line of these words and the environment, like [`parse`].
+/// Parses `words` as the command line, and the environment as [`parse`] does.
 #[must_use]
 pub fn parse_from<T: Parser>(words: impl IntoIterator<Item = OsString>) -> T {
     let matches = without_empty_variables(T::command()).get_matches_from(words);
@@ -36,10 +36,10 @@ fn without_empty_variables(command: Command) -> Command {
     command.mut_subcommands(without_empty_variables)
 }
 
-/// Values of the command-line options for the server and its user.
+/// Values of the command-line options about the server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerOptions<'a> {
-    /// Prefix of the environment variables with passwords, such as `RATELIMIT_GATEWAY`.
+    /// Prefix of the environment variables with passwords and the Sentinel user, such as `RATELIMIT_GATEWAY`.
     pub prefix: &'a str,
     /// Value of `--server`.
     pub server: &'a str,

@@ -108,8 +108,8 @@ pub async fn connect_to_node(address: &Address, host: &HostPort) -> RedisResult<
     connect_to_host(address, host, &address.credentials, 0, None).await
 }
 
-/// Connects in RESP3 to `node` of a cluster, or if it is `None`, to the server that [`connect`] finds. `pushes`
-/// receives the server's push messages, and a message about the disconnection when the connection ends.
+/// Connects in RESP3 to `node` of a cluster, or without a node, to the server that [`connect`] finds. `pushes`
+/// receives the server's push messages, and a message when the connection ends.
 ///
 /// # Errors
 /// Returns the errors of [`connect`].

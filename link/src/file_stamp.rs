@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Metadata of files (device, inode, size and modification time), which differs once one of them has changed.
+/// Metadata of files: device, inode, size and modification time. Two stamps differ if a file changed between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileStamp(Vec<(PathBuf, [i64; 5])>);
 
@@ -14,8 +14,8 @@ impl FileStamp {
     pub fn read(files: impl IntoIterator<Item = PathBuf>) -> FileStamp {
         let metadata = |path: &Path| {
             let data = fs::metadata(path).ok()?;
-            let (device, file) = (data.dev().cast_signed(), data.ino().cast_signed());
-            Some([device, file, data.size().cast_signed(), data.mtime(), data.mtime_nsec()])
+            let (device, inode) = (data.dev().cast_signed(), data.ino().cast_signed());
+            Some([device, inode, data.size().cast_signed(), data.mtime(), data.mtime_nsec()])
         };
         FileStamp(files.into_iter().filter_map(|file| metadata(&file).map(|metadata| (file, metadata))).collect())
     }

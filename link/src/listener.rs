@@ -118,10 +118,10 @@ async fn serve_bounded(
     let _ = permits.acquire_many(max_connections).await;
 }
 
-/// Completes once the phase is `wanted` or later.
-async fn wait_for_phase(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
-    // Fails only if the sender of the phase is dropped, but it outlives the service.
-    let _ = phase.wait_for(|phase| *phase >= wanted).await;
+/// Completes once the current phase is `target` or later.
+async fn wait_for_phase(current: &mut watch::Receiver<Phase>, target: Phase) {
+    // Fails only if the sender of the phase is dropped, but the sender outlives the service.
+    let _ = current.wait_for(|phase| *phase >= target).await;
 }
 
 async fn handle_stream(

@@ -68,7 +68,7 @@ pub fn escape_field(value: &[u8]) -> String {
     out
 }
 
-/// Descriptor whose domain and entries are escaped, from which the names of policies and the key derive.
+/// Descriptor with escaped domain and entries. Policy names and the key derive from it.
 #[derive(Clone, Debug)]
 pub struct EscapedDescriptor<'a> {
     domain: Cow<'a, str>,
@@ -80,22 +80,22 @@ pub struct EscapedDescriptor<'a> {
 struct Entry<'a> {
     key: Cow<'a, str>,
     value: Cow<'a, str>,
-    /// Canonical form of an address, such as its IPv6 network, which the key has in place of `value`.
-    network: Option<String>,
+    /// Canonical form of an address, such as its IPv6 network. The key contains it instead of `value`.
+    canonical: Option<String>,
 }
 
 impl<'a> EscapedDescriptor<'a> {
     /// Escapes a domain and the entries of a request.
     pub fn new(domain: &'a str, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> EscapedDescriptor<'a> {
-        let entry = |(key, value)| Entry { key: escape(key), value: escape(value), network: None };
+        let entry = |(key, value)| Entry { key: escape(key), value: escape(value), canonical: None };
         EscapedDescriptor { domain: escape(domain), entries: entries.into_iter().map(entry).collect() }
     }
 
     /// Replaces IPv6 addresses in the key by their networks of `prefix` bits.
     #[must_use]
     pub fn group_addresses(mut self, prefix: Ipv6Prefix) -> EscapedDescriptor<'a> {
-        for Entry { key, value, network } in &mut self.entries {
-            *network = client_address::canonical_entry(key, value, prefix);
+        for Entry { key, value, canonical } in &mut self.entries {
+            *canonical = client_address::canonical_entry(key, value, prefix);
         }
         self
     }
@@ -107,7 +107,7 @@ impl<'a> EscapedDescriptor<'a> {
         let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(KEY_PREFIX)?.split('|');
         let domain = parts.next()?.into();
         let entries = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
-        let entry = |(key, value): (&'a str, &'a str)| Entry { key: key.into(), value: value.into(), network: None };
+        let entry = |(key, value): (&'a str, &'a str)| Entry { key: key.into(), value: value.into(), canonical: None };
         Some(EscapedDescriptor { domain, entries: entries.map(entry).collect() })
     }
 
@@ -118,11 +118,11 @@ impl<'a> EscapedDescriptor<'a> {
     pub fn policy_names(&self) -> Vec<String> {
         let count = self.entries.len();
         let mut names = Vec::with_capacity(count + 2);
-        for valued in (0..=count).rev() {
-            names.push(self.policy_name(valued));
-            if self.entries.iter().take(valued).any(|entry| entry.network.is_some()) {
+        for value_count in (0..=count).rev() {
+            names.push(self.policy_name(value_count));
+            if self.entries.iter().take(value_count).any(|entry| entry.canonical.is_some()) {
                 let mut name = String::new();
-                self.write_name(&mut name, valued, Entry::grouped_value);
+                self.write_name(&mut name, value_count, Entry::grouped_value);
                 names.push(name);
             }
         }
@@ -133,22 +133,22 @@ impl<'a> EscapedDescriptor<'a> {
         names
     }
 
-    /// Returns the policy name in which the first `valued` entries have their values and the others have none.
+    /// Returns the policy name that contains the values of the first `value_count` entries only.
     #[must_use]
-    pub fn policy_name(&self, valued: usize) -> String {
+    pub fn policy_name(&self, value_count: usize) -> String {
         let mut name = String::new();
-        self.write_name(&mut name, valued, |entry| &entry.value);
+        self.write_name(&mut name, value_count, |entry| &entry.value);
         name
     }
 
-    fn write_name(&self, name: &mut String, valued: usize, value: impl for<'e> Fn(&'e Entry<'a>) -> &'e str) {
-        let entries: usize = self.entries.iter().map(|entry| entry.key.len() + entry.value.len() + 2).sum();
-        name.reserve(self.domain.len() + entries);
+    fn write_name(&self, name: &mut String, value_count: usize, value: impl for<'e> Fn(&'e Entry<'a>) -> &'e str) {
+        let entry_bytes: usize = self.entries.iter().map(|entry| entry.key.len() + entry.value.len() + 2).sum();
+        name.reserve(self.domain.len() + entry_bytes);
         name.push_str(&self.domain);
         for (index, entry) in self.entries.iter().enumerate() {
             name.push('|');
             name.push_str(&entry.key);
-            if index < valued {
+            if index < value_count {
                 name.push('=');
                 name.push_str(value(entry));
             }
@@ -169,7 +169,7 @@ impl<'a> EscapedDescriptor<'a> {
 impl Entry<'_> {
     /// Returns the value in keys, which group addresses by network.
     fn grouped_value(&self) -> &str {
-        self.network.as_deref().unwrap_or(&self.value)
+        self.canonical.as_deref().unwrap_or(&self.value)
     }
 }
 
@@ -179,7 +179,7 @@ pub fn key(text: String) -> Vec<u8> {
     shorten(text.into_bytes(), MAX_KEY)
 }
 
-/// Returns the idempotency key for the id that a caller gave, shortened if it is too long.
+/// Returns the idempotency key for the id of a caller, shortened if it is too long.
 #[must_use]
 pub fn idempotency_key(text: &[u8]) -> Vec<u8> {
     shorten(text.to_vec(), MAX_ID)

@@ -9,13 +9,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-/// Starts logging to stderr. Without the variable `RUST_LOG`, lines of `program` and of this crate are logged from
-/// `level` on, and those of other crates from ERROR on.
+/// Starts logging to stderr. The variable `RUST_LOG` selects the lines. If it is unset or malformed, these are lines of
+/// `program` and of this crate at `level` or above, and errors of other crates.
 pub fn init_logging(format: LogFormat, level: LevelFilter, program: &str) {
     let from_environment = std::env::var("RUST_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
     // Warnings of other crates are not logged: h2 warns of each unexpected frame, so a peer could fill the disk.
-    let own = [program, env!("CARGO_CRATE_NAME")].map(|target| (target, level));
-    let targets = from_environment.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR).with_targets(own));
+    let levels = [program, env!("CARGO_CRATE_NAME")].map(|target| (target, level));
+    let default_targets = || Targets::new().with_default(LevelFilter::ERROR).with_targets(levels);
+    let targets = from_environment.unwrap_or_else(default_targets);
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => tracing_subscriber::registry().with(layer.with_filter(targets)).init(),
@@ -23,10 +24,10 @@ pub fn init_logging(format: LogFormat, level: LevelFilter, program: &str) {
     }
 }
 
-/// Runs a service until it completes. Tasks that still run then are aborted.
+/// Runs a service until it completes, and then aborts all remaining tasks.
 ///
 /// # Errors
-/// If the runtime cannot start, or the error of the service.
+/// If the runtime cannot start or the service fails.
 pub fn run(service: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     // Fails only if a provider was installed before.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -37,7 +38,7 @@ pub fn run(service: impl Future<Output = Result<(), String>>) -> Result<(), Stri
     result
 }
 
-/// Prints the error of a program, if any, and returns the exit code.
+/// Prints the error of a program that failed, and returns the exit code.
 #[must_use]
 pub fn exit_code(result: Result<(), String>) -> ExitCode {
     match result {
@@ -67,7 +68,7 @@ impl Signals {
     /// Begins to listen for the signals.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system refuses to install a signal handler.
     pub fn new() -> Result<Signals, String> {
         let listen = |kind| signal(kind).map_err(|error| error.to_string());
         // The handler stays installed after the drop.

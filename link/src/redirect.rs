@@ -5,13 +5,13 @@ use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Pause before a redirected call is sent again.
+/// Pause before a call is sent again. A first redirection to a node is followed at once.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Server to which a call is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Primary of the key's slot.
+    /// Primary of the key's slot according to the slot table.
     Primary,
     /// Primary of the slot according to a MOVED reply.
     Node(HostPort),
@@ -19,7 +19,7 @@ pub enum Target {
     Importing(HostPort),
 }
 
-/// State of following the redirections of one call.
+/// Progress of one call through its redirections.
 pub struct Redirects {
     deadline: Instant,
     /// `true` until the first redirection is followed.
@@ -82,10 +82,10 @@ mod tests {
 
     #[test]
     fn redirections_name_their_target() {
-        let at = ("::1".to_owned(), 7000);
+        let node = ("::1".to_owned(), 7000);
         for (text, target) in [
-            ("MOVED 1 ::1:7000", Some(Target::Node(at.clone()))),
-            ("ASK 1 ::1:7000", Some(Target::Importing(at))),
+            ("MOVED 1 ::1:7000", Some(Target::Node(node.clone()))),
+            ("ASK 1 ::1:7000", Some(Target::Importing(node))),
             ("MOVED 1 :7000", Some(Target::Primary)),
             ("TRYAGAIN x", Some(Target::Primary)),
             ("CLUSTERDOWN Hash slot not served", Some(Target::Primary)),

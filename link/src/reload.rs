@@ -23,12 +23,12 @@ pub trait Reloadable: Send + Sync + 'static {
     /// Reads the files and replaces the previous content.
     ///
     /// # Errors
-    /// If a file cannot be read or is malformed. The previous content stays in use then.
+    /// If a file cannot be read or is malformed. The previous content stays in use.
     fn read(&self) -> Result<(), String>;
 }
 
 /// Reads files now, and reloads them whenever they change and at SIGHUP. If a reload fails, the previous content stays
-/// in use. Reloads run on a blocking thread, because a large file or one on a network may take long.
+/// in use. Reloads run on a blocking thread, because a large or remote file takes long to read.
 ///
 /// # Errors
 /// If the first read fails.

@@ -1,5 +1,5 @@
-//! Passwords and tokens from the environment or from files. They are never on the command line, because every account
-//! of the machine can read that.
+//! Passwords and tokens from the environment or from files. They are never on the command line, which every account of
+//! the machine can read.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -65,7 +65,7 @@ impl Secret {
         }
     }
 
-    /// Creates the secret in the file at `path`. Errors and the log call the file `{name}_FILE`.
+    /// Returns the secret in the file at `path`. Errors and log lines name the file by the variable `{name}_FILE`.
     ///
     /// # Errors
     /// Returns the errors of [`Secret::read`].
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn ambiguous_or_malformed_variables_are_rejected() {
-        let both = find("s3cret", Path::new("/x")).err().unwrap();
-        assert!(both.contains("NAME_FILE") && !both.contains("s3cret"), "{both}");
+        let error = find("s3cret", Path::new("/x")).err().unwrap();
+        assert!(error.contains("NAME_FILE") && !error.contains("s3cret"), "{error}");
         assert!(Secret::from_variables("NAME", Some(OsString::from_vec(vec![0xff])), None).is_err());
     }
 

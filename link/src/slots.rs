@@ -61,8 +61,8 @@ pub fn slot_ranges(reply: &Value, queried_host: &str) -> Vec<SlotRange> {
     ranges
 }
 
-/// Returns `host` of a reply, or `queried_host`, to which the query was sent, if the replying node does not know its
-/// own host.
+/// Returns the `host` in a node's reply. A node that does not know its own host is known by `queried_host`, to which
+/// the query was sent.
 #[must_use]
 pub fn known_host(host: &str, queried_host: &str) -> String {
     if host.is_empty() || host == "?" { queried_host.to_owned() } else { host.to_owned() }
@@ -112,10 +112,10 @@ mod tests {
                       *4\r\n:0\r\n:5\r\n*3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$1\r\na\r\n*3\r\n$1\r\nr\r\n:7002\r\n$1\r\nc\r\n\
                       *3\r\n:6\r\n:6\r\n*4\r\n$1\r\n?\r\n:7003\r\n$1\r\nd\r\n*0\r\n";
         let ranges = slot_ranges(&parse_redis_value(reply).unwrap(), "seed");
-        let at = |slot| primary_of(&ranges, slot).map(|(host, port)| (host.as_str(), *port));
-        assert_eq!([at(0), at(5)], [Some(("127.0.0.1", 7000)); 2]);
-        assert_eq!([at(6), at(7), at(7999)], [Some(("seed", 7003)), None, None]);
-        assert_eq!([at(8000), at(16_383)], [Some(("seed", 7001)); 2]);
+        let primary = |slot| primary_of(&ranges, slot).map(|(host, port)| (host.as_str(), *port));
+        assert_eq!([primary(0), primary(5)], [Some(("127.0.0.1", 7000)); 2]);
+        assert_eq!([primary(6), primary(7), primary(7999)], [Some(("seed", 7003)), None, None]);
+        assert_eq!([primary(8000), primary(16_383)], [Some(("seed", 7001)); 2]);
         assert!(slot_ranges(&parse_redis_value(b"+OK\r\n").unwrap(), "seed").is_empty());
         assert_eq!(known_host("a", "b"), "a");
     }

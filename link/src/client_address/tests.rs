@@ -43,19 +43,19 @@ fn clients_behind_proxies_match_the_shared_table() {
     let trusted: Vec<_> = trusted.iter().map(|text| parse_network(text).expect("a network")).collect();
     for ForwardedCase { peer, header, client: expected } in forwarded {
         let lines: Vec<&[u8]> = header.iter().map(String::as_bytes).collect();
-        let found = request_client(peer.parse().expect("an address"), &lines, &trusted, Ipv6Prefix::default());
-        assert_eq!(found, expected, "{peer} {header:?}");
+        let client = request_client(peer.parse().expect("an address"), &lines, &trusted, Ipv6Prefix::default());
+        assert_eq!(client, expected, "{peer} {header:?}");
     }
 }
 
 #[test]
 fn element_that_is_not_utf8_ends_the_search() {
     let trusted = [parse_network("127.0.0.1").expect("a network")];
-    let found = |line: &[u8]| {
+    let client = |line: &[u8]| {
         request_client("127.0.0.1".parse().expect("an address"), &[line], &trusted, Ipv6Prefix::default())
     };
-    assert_eq!(found(b"\xff, 203.0.113.1"), "203.0.113.1");
-    assert_eq!(found(b"203.0.113.1, \xff"), "127.0.0.1");
+    assert_eq!(client(b"\xff, 203.0.113.1"), "203.0.113.1");
+    assert_eq!(client(b"203.0.113.1, \xff"), "127.0.0.1");
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn networks_of_mapped_addresses_are_trusted_as_ipv4() {
     }
     assert!(is_trusted(
         "::ffff:10.1.2.3".parse().expect("an address"),
-        &[parse_network("::ffff:10.1.2.3").expect("one")]
+        &[parse_network("::ffff:10.1.2.3").expect("a network")]
     ));
     assert_eq!(parse_network("::/0").expect("a network").prefix_len(), 0);
 }
 
 #[test]
 fn envoy_address_entries_are_grouped_by_network() {
-    let to = |bits| Ipv6Prefix::new(bits).expect("a prefix");
+    let prefix = |bits| Ipv6Prefix::new(bits).expect("a prefix");
     for (entry, value, bits, expected) in [
         ("remote_address", "203.0.113.1", 64, None),
         ("remote_address", "2001:db8:1:2::6", 64, Some("2001:db8:1:2::/64")),
@@ -91,7 +91,7 @@ fn envoy_address_entries_are_grouped_by_network() {
         ("masked_remote_address", "::ffff:203.0.113.0/120", 64, Some("203.0.113.0/24")),
         ("user", "2001:db8:1:2::6", 64, None),
     ] {
-        assert_eq!(canonical_entry(entry, value, to(bits)).as_deref(), expected, "{entry} {value} {bits}");
+        assert_eq!(canonical_entry(entry, value, prefix(bits)).as_deref(), expected, "{entry} {value} {bits}");
     }
 }
 

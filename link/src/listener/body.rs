@@ -10,8 +10,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Maximum size of a chunk of a response, in bytes. A large response is handed to hyper in chunks, so that a peer that
-/// stops reading is noticed.
+/// Maximum size of a chunk of a response, in bytes. hyper receives a large response in chunks, each of which shows that
+/// the peer still reads.
 const CHUNK: usize = 16 * 1024;
 
 /// Request body that fails once the requests in flight together exceed a byte budget.
@@ -50,19 +50,19 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// Response body that holds the charge of its request until hyper has taken the whole response.
+/// Response body that holds the charge of its request until hyper has received the whole response.
 pub struct ResponseBody {
     body: Body,
-    /// Data that the handler has produced and that is not yet handed to hyper.
-    rest: Bytes,
+    /// Data of the handler that hyper has not received yet.
+    unsent: Bytes,
     progress: Progress,
     _charge: Option<Arc<Charge>>,
 }
 
 impl ResponseBody {
-    /// Wraps a body, which is handed to hyper in chunks. Each chunk is reported to `progress`.
+    /// Wraps a body, which hyper receives in chunks. Each chunk is reported to `progress`.
     pub fn new(body: Body, progress: Progress, charge: Option<Arc<Charge>>) -> ResponseBody {
-        ResponseBody { body, rest: Bytes::new(), progress, _charge: charge }
+        ResponseBody { body, unsent: Bytes::new(), progress, _charge: charge }
     }
 }
 
@@ -75,34 +75,34 @@ impl HttpBody for ResponseBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
-        if this.rest.is_empty() {
+        if this.unsent.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
                 this.progress.record_wait_for_handler();
                 return Poll::Pending;
             };
             match frame.map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(data))) => this.rest = data,
+                Some(Ok(Ok(data))) => this.unsent = data,
                 Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
             }
         }
         this.progress.record_wait_for_peer();
-        let length = this.rest.len().min(CHUNK);
-        Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))))
+        let length = this.unsent.len().min(CHUNK);
+        Poll::Ready(Some(Ok(Frame::data(this.unsent.split_to(length)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.unsent.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (rest, body) = (self.rest.len() as u64, self.body.size_hint());
+        let (unsent, body) = (self.unsent.len() as u64, self.body.size_hint());
         let mut hint = SizeHint::new();
         if let Some(upper) = body.upper() {
-            hint.set_upper(upper.saturating_add(rest));
+            hint.set_upper(upper.saturating_add(unsent));
         }
-        hint.set_lower(body.lower().saturating_add(rest));
+        hint.set_lower(body.lower().saturating_add(unsent));
         hint
     }
 }

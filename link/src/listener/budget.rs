@@ -42,17 +42,18 @@ pub struct Charge {
 impl Charge {
     /// Charges `bytes` more. Returns `false`, and charges nothing, if they exceed a budget.
     pub fn add(&self, bytes: usize) -> bool {
-        let taken = u32::try_from(bytes).ok().and_then(|count| {
+        let charged = u32::try_from(bytes).ok().and_then(|count| {
             let connection = self.budget.connection.try_acquire_many(count).ok()?;
             let listener = self.budget.listener.try_acquire_many(count).ok()?;
             connection.forget();
             listener.forget();
-            Some(self.bytes.fetch_add(bytes, Ordering::Relaxed))
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            Some(())
         });
-        if taken.is_none() {
+        if charged.is_none() {
             self.is_exceeded.store(true, Ordering::Relaxed);
         }
-        taken.is_some()
+        charged.is_some()
     }
 
     /// Returns `true` if a part of the request exceeded a budget.

@@ -31,7 +31,7 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// Maximum size of the head of a request over HTTP/1.1, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 /// Estimated memory of a request without its head and its body, in bytes.
-const OVERHEAD: usize = 1024;
+const REQUEST_OVERHEAD: usize = 1024;
 
 /// Status code `DEADLINE_EXCEEDED` of gRPC.
 const DEADLINE_EXCEEDED: &str = "4";
@@ -95,9 +95,9 @@ pub async fn serve_connection(
 }
 
 impl Connection {
-    /// Completes when the graceful shutdown of the connection is to begin: when the drain begins, if the connection was
-    /// opened before and uses HTTP/2; otherwise when the listener ends. Over HTTP/1.1, responses ask the peer to close
-    /// during the drain.
+    /// Completes when the connection must begin its graceful shutdown: at the beginning of the drain if it was opened
+    /// earlier and uses HTTP/2, otherwise when the listener ends. During the drain, each response over HTTP/1.1 asks
+    /// the peer to close the connection.
     async fn wait_for_shutdown(&self, phase: &mut watch::Receiver<Phase>) {
         if *phase.borrow_and_update() == Phase::Serving {
             wait_for_phase(phase, Phase::Draining).await;
@@ -113,7 +113,7 @@ impl Connection {
         if version == Version::HTTP_2 {
             self.is_http2.store(true, Ordering::Relaxed);
         }
-        let charge = self.budget.charge(OVERHEAD.saturating_add(head_bytes(&request)));
+        let charge = self.budget.charge(REQUEST_OVERHEAD.saturating_add(head_bytes(&request)));
         let mut response = match &charge {
             _ if self.service.protocol == Protocol::Grpc && !is_grpc(&request) => {
                 empty_response(StatusCode::UNSUPPORTED_MEDIA_TYPE)

@@ -16,7 +16,7 @@ const FIRST_BYTES: usize = 24;
 pub struct TimedStream<S> {
     stream: S,
     /// Number of the first bytes that have not arrived yet.
-    missing: usize,
+    missing_bytes: usize,
     read_timeout: Pin<Box<Sleep>>,
     /// Timer of a pending write.
     write_timeout: Option<Pin<Box<Sleep>>>,
@@ -25,7 +25,12 @@ pub struct TimedStream<S> {
 impl<S> TimedStream<S> {
     /// Wraps a stream and starts the timeout of its first bytes.
     pub fn new(stream: S) -> TimedStream<S> {
-        TimedStream { stream, missing: FIRST_BYTES, read_timeout: Box::pin(sleep(IO_TIMEOUT)), write_timeout: None }
+        TimedStream {
+            stream,
+            missing_bytes: FIRST_BYTES,
+            read_timeout: Box::pin(sleep(IO_TIMEOUT)),
+            write_timeout: None,
+        }
     }
 
     /// Returns the result of a write, or an error once writes have been pending for too long.
@@ -52,11 +57,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(context, buffer);
-        if this.missing > 0 {
+        if this.missing_bytes > 0 {
             if polled.is_pending() && this.read_timeout.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            this.missing = this.missing.saturating_sub(buffer.filled().len().saturating_sub(before));
+            this.missing_bytes = this.missing_bytes.saturating_sub(buffer.filled().len().saturating_sub(before));
         }
         polled
     }
