@@ -54,7 +54,8 @@ pub struct LimitDecision {
     pub limit: i64,
     /// Units that are left, rounded down.
     pub remaining: i64,
-    /// Milliseconds until the call may pass, or for which a leaky bucket delays it. -1 if it never passes.
+    /// Milliseconds until the call would be granted, or hold of a call that a leaky bucket granted. -1 if the call
+    /// never passes.
     pub wait_ms: i64,
     /// Milliseconds until the usage under the limit is zero.
     pub reset_ms: i64,
@@ -67,7 +68,7 @@ pub struct CallDecision {
     /// Longest wait of the limits that deny, in milliseconds. -1 if the call never passes.
     pub wait_ms: i64,
     /// Decision of each limit, in the order of the rule.
-    pub each: Vec<LimitDecision>,
+    pub limit_decisions: Vec<LimitDecision>,
     /// Name of the policy that applied.
     pub policy: Option<String>,
     /// Version of the policy that applied.
@@ -75,34 +76,35 @@ pub struct CallDecision {
 }
 
 impl CallDecision {
-    /// Returns this decision as the server would report it `elapsed` later for an unchanged key: with shorter waits and
-    /// resets.
+    /// Returns the decision that the server would report for an unchanged key after the time `elapsed`: its waits and
+    /// resets are shorter.
     #[must_use]
     pub fn after(&self, elapsed: Duration) -> CallDecision {
         let elapsed = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
         // At least 1, because 0 means that the call passes. -1 stays: the call never passes.
-        let shortened = |ms: i64| if ms > 0 { ms.saturating_sub(elapsed).max(1) } else { ms };
-        let of_limit = |limit: &LimitDecision| LimitDecision {
-            wait_ms: shortened(limit.wait_ms),
-            reset_ms: shortened(limit.reset_ms),
+        let shorten = |ms: i64| if ms > 0 { ms.saturating_sub(elapsed).max(1) } else { ms };
+        let shorten_limit = |limit: &LimitDecision| LimitDecision {
+            wait_ms: shorten(limit.wait_ms),
+            reset_ms: shorten(limit.reset_ms),
             ..*limit
         };
         CallDecision {
-            wait_ms: shortened(self.wait_ms),
-            each: self.each.iter().map(of_limit).collect(),
+            wait_ms: shorten(self.wait_ms),
+            limit_decisions: self.limit_decisions.iter().map(shorten_limit).collect(),
             ..self.clone()
         }
     }
 
-    /// Returns the index and the decision of the limit that a response describes, if any.
+    /// Returns the index and the decision of the governing limit, which a response describes. Returns `None` if all
+    /// limits are in shadow mode.
     ///
-    /// If the call is denied, it is the first limit that denies with the wait of the call, otherwise the limit that the
-    /// fewest further calls of this `cost` would exhaust. `limits` describes the limits in the same order: limits in
-    /// shadow mode are skipped, and a cost of a limit takes precedence over `cost`.
+    /// The governing limit of a denied call is the first limit that denies it for the wait of the whole call. Otherwise
+    /// it is the limit that the fewest further calls would exhaust. `limits` describes the limits in the order of their
+    /// decisions: limits in shadow mode are skipped, and the cost of a limit takes precedence over `cost`.
     #[must_use]
     pub fn governing(&self, limits: &[Limit], cost: Amount) -> Option<(usize, LimitDecision)> {
         let enforced = || {
-            let decisions = self.each.iter().copied().enumerate();
+            let decisions = self.limit_decisions.iter().copied().enumerate();
             decisions.filter(|(index, _)| limits.get(*index).is_none_or(|limit| !limit.shadow))
         };
         let denies = |decision: &LimitDecision| !decision.allowed && decision.wait_ms == self.wait_ms;
@@ -166,11 +168,12 @@ impl Call {
         matches!(self.operation, Operation::Take(cost) if cost != Amount::ZERO)
     }
 
-    /// Returns the charging mode of the call under the limits of a policy: always, if all enforced limits have FORCE.
+    /// Returns the charging mode of the call under these limits: `Always` if all enforced limits have FORCE, otherwise
+    /// the mode of the rule.
     #[must_use]
     pub fn charging_mode_under(&self, limits: &[Limit]) -> ChargingMode {
         let mut enforced = limits.iter().filter(|limit| !limit.shadow).peekable();
-        let is_forced = enforced.peek().is_some() && enforced.all(|limit| limit.forced);
+        let is_forced = enforced.peek().is_some() && enforced.all(|limit| limit.is_forced);
         if is_forced { ChargingMode::Always } else { self.charge }
     }
 
@@ -204,9 +207,9 @@ impl Call {
         }
         let mut command = match &self.rule {
             Rule::Policies(names) => {
-                let lengths: usize = names.iter().map(|name| "OR".len() + name.len()).sum();
+                let name_bytes: usize = names.iter().map(|name| "OR".len() + name.len()).sum();
                 // Enough for all arguments, so that the buffer does not grow.
-                let mut command = Cmd::with_capacity(2 * names.len() + 8, self.key.len() + lengths + 64);
+                let mut command = Cmd::with_capacity(2 * names.len() + 8, self.key.len() + name_bytes + 64);
                 command.arg(self.command_name()).arg(&self.key);
                 add_policies(&mut command, names);
                 command
@@ -250,7 +253,7 @@ impl Call {
         command
     }
 
-    /// Returns a command that reports the decision on the call at this cost, and charges nothing.
+    /// Returns a command that reports the decision on the call at `cost`, and charges nothing.
     #[must_use]
     pub fn peek_command(&self, cost: Amount) -> Cmd {
         let mut command = redis::cmd("RL.PEEK");
@@ -298,16 +301,16 @@ fn add_policies(command: &mut Cmd, names: &[String]) {
 /// Parses `[allowed, wait, [decision, ...], policy, version]`. Calls without a policy have neither policy nor version.
 fn parse_decision(value: &Value) -> Option<CallDecision> {
     let Value::Array(parts) = value else { return None };
-    let [allowed, wait, each, rest @ ..] = parts.as_slice() else { return None };
-    let Value::Array(each) = each else { return None };
-    let each = each.iter().map(parse_limit_decision).collect::<Option<Vec<_>>>()?;
-    let policy = rest.first().and_then(|name| redis::from_redis_value_ref::<Vec<u8>>(name).ok());
+    let [allowed, wait, limits, policy_and_version @ ..] = parts.as_slice() else { return None };
+    let Value::Array(limits) = limits else { return None };
+    let limit_decisions = limits.iter().map(parse_limit_decision).collect::<Option<Vec<_>>>()?;
+    let policy = policy_and_version.first().and_then(|name| redis::from_redis_value_ref::<Vec<u8>>(name).ok());
     Some(CallDecision {
         allowed: integer(allowed)? == 1,
         wait_ms: integer(wait)?,
-        each,
+        limit_decisions,
         policy: policy.map(|name| String::from_utf8_lossy(&name).into_owned()),
-        version: rest.get(1).and_then(integer),
+        version: policy_and_version.get(1).and_then(integer),
     })
 }
 

@@ -19,16 +19,16 @@ pub enum ChargingMode {
 /// Charging mode of a rule, and the default of the rule's format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleChargingMode {
-    /// Mode of the rule, if it has one.
-    pub own: Option<ChargingMode>,
-    /// Mode if neither the rule nor the command line has one.
+    /// Mode that the rule itself sets.
+    pub explicit: Option<ChargingMode>,
+    /// Mode if neither the rule nor the command line sets one.
     pub default: ChargingMode,
 }
 
 impl RuleChargingMode {
-    /// Returns the mode of the rule, otherwise that of the command line (`option`), otherwise the default.
+    /// Returns the mode that the rule sets, otherwise the mode of the command line, otherwise the default.
     #[must_use]
-    pub fn or(self, option: Option<ChargingMode>) -> ChargingMode {
-        self.own.or(option).unwrap_or(self.default)
+    pub fn resolve(self, command_line: Option<ChargingMode>) -> ChargingMode {
+        self.explicit.or(command_line).unwrap_or(self.default)
     }
 }

@@ -92,8 +92,8 @@ fn moved_word(words: impl Iterator<Item = OsString>) -> Option<String> {
     Some(word.split_once('=').map_or(word.as_str(), |(option, _)| option).to_owned())
 }
 
-/// Returns the first variable that has moved to `ratelimit-console`, where it has another name. An empty one counts as
-/// unset.
+/// Returns the first variable that has moved to `ratelimit-console`, where it has another name. An empty variable
+/// counts as unset.
 fn moved_variable(variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
     let mut names =
         variables.filter(|(_, value)| !value.is_empty()).map(|(name, _)| name.to_string_lossy().into_owned());
@@ -271,7 +271,7 @@ pub struct Serve {
     /// Variables of envoyproxy/ratelimit without an effect, with the reason.
     #[arg(skip)]
     pub unneeded_variables: Vec<(&'static str, &'static str)>,
-    /// Variables of OpenTelemetry from variables of envoyproxy/ratelimit, instead of those of the environment.
+    /// Variables of OpenTelemetry, translated from envoyproxy/ratelimit. They take precedence over the environment.
     #[arg(skip)]
     pub trace_variables: Vec<(&'static str, String)>,
     /// Names of arguments without an effect.
@@ -280,7 +280,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Returns the settings for the resolution of requests.
+    /// Returns the settings with which requests are resolved to calls.
     #[must_use]
     pub fn request_settings(&self) -> RequestSettings {
         RequestSettings { id_lifetime: self.once.as_str().into(), ipv6_prefix: self.ipv6_prefix, charge: self.charge }
@@ -293,19 +293,19 @@ impl Serve {
         ResponseHeaders { format: self.response_headers, names }
     }
 
-    /// Returns the TLS files of the gRPC listener.
+    /// Returns the TLS files of the gRPC listener, or `None` without TLS.
     #[must_use]
     pub fn grpc_tls(&self) -> Option<TlsFiles> {
         tls_files([&self.grpc_cert, &self.grpc_key, &self.grpc_client_ca])
     }
 
-    /// Returns the TLS files of the HTTP listener.
+    /// Returns the TLS files of the HTTP listener, or `None` without TLS.
     #[must_use]
     pub fn http_tls(&self) -> Option<TlsFiles> {
         tls_files([&self.http_cert, &self.http_key, &self.http_client_ca])
     }
 
-    /// Returns the TLS files of the listeners for operators.
+    /// Returns the TLS files of the listeners for operators, or `None` without TLS.
     #[must_use]
     pub fn debug_tls(&self) -> Option<TlsFiles> {
         tls_files([&self.debug_cert, &self.debug_key, &self.debug_client_ca])

@@ -1,9 +1,9 @@
-//! Texts that a caller sent, in logs and traces.
+//! Bound on texts that callers sent, for logs and traces.
 
 /// Maximum length of a text, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// Returns the beginning of a text, up to the maximum length.
+/// Returns a text without the characters after the first 256 bytes.
 pub fn cut(text: &str) -> &str {
     text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
 //! Denials remembered in the gateway. No I/O and no clock.
 //!
 //! The wait in a denial is exact: until it is over, the server would deny the same call, and any call of a higher cost.
-//! Usage only grows meanwhile, unless units are given back, the key is reset or a ban is lifted, which client tracking
-//! reports. A denial is used only once the server tracks the key: after the second denial of a key, the gateway peeks
-//! at the key on a connection with tracking.
+//! A denial ends earlier only if units are given back, the key is reset or a ban is lifted. Client tracking reports
+//! these changes. A denial is used only once the server tracks the key: after the second denial of a key, the gateway
+//! peeks at the key on a connection with tracking.
 
 use crate::call::{Call, CallDecision, Operation};
 use crate::charge::ChargingMode;
@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Upper bound of `--remember-denials`, because changes of policies are not tracked.
+/// Upper bound of `--remember-denials`. It is low, because client tracking does not report changes of policies.
 pub const MAX_DURATION: Duration = Duration::from_secs(1);
 /// Maximum number of keys. Beyond it, the denial of a new key is not remembered.
 pub const MAX_KEYS: usize = 100_000;
@@ -36,8 +36,8 @@ pub struct DeniedKeys {
 #[derive(Default)]
 struct Denials {
     by_key: HashMap<Vec<u8>, Denial>,
-    /// Number of peeks that were requested.
-    peeks: u64,
+    /// Number of the next peek.
+    next_peek: u64,
     purged_at: Option<Instant>,
 }
 
@@ -53,6 +53,7 @@ struct Denial {
     state: State,
 }
 
+/// Progress of a denial towards being remembered.
 enum State {
     /// The key was denied once.
     Once,
@@ -62,7 +63,7 @@ enum State {
     Remembered(CallDecision, Instant),
 }
 
-/// Decision of the server on a call that was sent, or peeked at, by `sent_at`.
+/// Decision of the server on a call or on a peek for it, sent at `sent_at` or later.
 #[derive(Clone, Copy)]
 pub struct SentCall<'a> {
     pub call: &'a Call,
@@ -75,7 +76,7 @@ pub struct SentCall<'a> {
 /// Peek at a denied key, which must succeed before the denial is remembered.
 #[derive(Clone, Copy, Debug)]
 pub struct Peek {
-    /// Number in the order of all peeks.
+    /// Number that no other peek has.
     number: u64,
     /// Cost of the denied call.
     pub cost: Amount,
@@ -125,28 +126,29 @@ impl DeniedKeys {
         let is_repeated = match denials.by_key.get(&call.key) {
             None if is_full => return None,
             None => false,
-            Some(known) => {
-                let is_current = now < known.expires_at && known.policy_changes == policy_changes && known.cost <= cost;
+            Some(earlier) => {
+                let is_current =
+                    now < earlier.expires_at && earlier.policy_changes == policy_changes && earlier.cost <= cost;
                 // A concurrent call was recorded first.
-                if known.rule_hash == rule_hash && is_current && !matches!(known.state, State::Once) {
+                if earlier.rule_hash == rule_hash && is_current && !matches!(earlier.state, State::Once) {
                     return None;
                 }
-                known.rule_hash == rule_hash
+                earlier.rule_hash == rule_hash
             }
         };
-        let number = denials.peeks;
+        let number = denials.next_peek;
         let (state, peek) = match (is_repeated, effect) {
             (false, _) => (State::Once, None),
             // Without tracking: the server would report each charge of another call, although the denial continues.
             (true, Effect::Exceeded) => (State::Remembered(decision.clone(), now), None),
             (true, Effect::Uncharged) => (State::Peeking(number), Some(Peek { number, cost })),
         };
-        denials.peeks = number.wrapping_add(1);
+        denials.next_peek = number.wrapping_add(1);
         denials.by_key.insert(call.key.clone(), Denial { rule_hash, cost, policy_changes, expires_at, state });
         peek
     }
 
-    /// Remembers the denial that a peek at a tracked key has shown, unless the key has changed since.
+    /// Remembers the denial that a peek at a tracked key has shown, unless the key has changed since the peek.
     pub fn confirm(&self, sent: SentCall<'_>, peek: Peek, now: Instant) {
         let mut denials = self.lock();
         let Some(denial) = denials.by_key.get_mut(&sent.call.key) else { return };
@@ -208,13 +210,13 @@ impl SentCall<'_> {
 /// Returns the effect of a denied call. Returns `None` if the server must see each call, because the limits are
 /// unknown, count strikes for a ban, or are charged beyond their capacity and recover meanwhile.
 fn effect(call: &Call, limits: &[Limit]) -> Option<Effect> {
-    if limits.is_empty() || limits.iter().any(|limit| limit.bans) {
+    if limits.is_empty() || limits.iter().any(|limit| limit.has_ban) {
         return None;
     }
-    if call.charge != ChargingMode::Always && !limits.iter().any(|limit| limit.forced) {
+    if call.charge != ChargingMode::Always && !limits.iter().any(|limit| limit.is_forced) {
         return Some(Effect::Uncharged);
     }
-    matches!(limits, [limit] if limit.aligned).then_some(Effect::Exceeded)
+    matches!(limits, [limit] if limit.is_aligned).then_some(Effect::Exceeded)
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-/// File name of the program under which it reads the environment of envoyproxy/ratelimit.
-const NAME: &str = "ratelimit";
+/// File name with which the program reads the environment of envoyproxy/ratelimit.
+const PROGRAM_NAME: &str = "ratelimit";
 /// Options for listeners, each with the variables for its host and port and the default port in envoyproxy/ratelimit.
 const PORTS: [(&str, &str, &str, u16); 3] = [
     ("--http", "HOST", "PORT", 8080),
@@ -82,20 +82,20 @@ pub struct Translation {
     pub address: Option<Address>,
     /// Settings without an effect, with the reason.
     pub unneeded: Vec<(&'static str, &'static str)>,
-    /// Variables of OpenTelemetry, instead of those of the environment.
+    /// Variables of OpenTelemetry, which take precedence over the environment.
     pub trace_variables: Vec<(&'static str, String)>,
 }
 
-/// Returns the arguments, which have no effect, if the program was called `ratelimit` and with neither a command nor an
-/// option of the gateway. Like envoyproxy/ratelimit, it reads its environment then. AI Gateway's deployment passes
-/// options of its controller to that service, which ignores them.
+/// Returns the names of the arguments, all to be ignored, if the program must read the environment of
+/// envoyproxy/ratelimit: it was called `ratelimit`, with neither a command nor an option of the gateway. AI Gateway's
+/// deployment passes options of its controller, which envoyproxy/ratelimit ignores, too.
 #[must_use]
 pub fn ignored_arguments(
     mut words: impl Iterator<Item = OsString>,
     is_option: impl Fn(&str) -> bool,
 ) -> Option<Vec<String>> {
     let program = words.next().map(PathBuf::from);
-    program.filter(|program| program.file_name().is_some_and(|name| name == NAME))?;
+    program.filter(|program| program.file_name().is_some_and(|name| name == PROGRAM_NAME))?;
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     // The value may be a secret.
     let name = |word: &String| word.split_once('=').map_or(word.as_str(), |(name, _)| name).to_owned();
@@ -154,7 +154,7 @@ impl TranslatedOptions<'_> {
         }
     }
 
-    /// Pushes a default of envoyproxy/ratelimit, unless the option is set by its own variable.
+    /// Pushes a default of envoyproxy/ratelimit, unless a variable of the gateway sets the option.
     fn push_default(&mut self, option: &str, value: &str) {
         if !self.environment.has_option(option) {
             self.push(option, value);
@@ -178,7 +178,7 @@ impl TranslatedOptions<'_> {
                 None => Some(host).filter(|host| !host.contains(':')),
             };
             let port = port.parse().map_err(|_| malformed)?;
-            Some(SocketAddr::new(ip("PROMETHEUS_ADDR", host.ok_or(malformed)?)?, port))
+            Some(SocketAddr::new(listen_ip("PROMETHEUS_ADDR", host.ok_or(malformed)?)?, port))
         } else {
             None
         };
@@ -277,14 +277,15 @@ impl TranslatedOptions<'_> {
     }
 }
 
-/// Parses the host of an address to listen at. An empty host is every address of the machine.
-fn ip(variable: &str, host: &str) -> Result<IpAddr, String> {
-    let any = || match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) {
+/// Parses the host of an address to listen at. An empty host means every address of the machine. Errors name the
+/// variable.
+fn listen_ip(variable: &str, host: &str) -> Result<IpAddr, String> {
+    let unspecified = || match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) {
         Ok(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
         Err(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
     };
     match host {
-        "" => Ok(any()),
+        "" => Ok(unspecified()),
         "localhost" => Ok(IpAddr::from(Ipv4Addr::LOCALHOST)),
         host => host.parse().map_err(|_| format!("{variable}: must be an IP address, such as 0.0.0.0")),
     }

@@ -87,18 +87,19 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Returns `true` if the request must be answered with an error: a part has no decision, and no part denies.
+    /// Returns `true` if the request must be answered with an error (`--on-outage error`): a part has no decision, and
+    /// no part denies.
     #[must_use]
     pub fn is_failed(&self, decision: &RequestDecision) -> bool {
-        self.outage_mode == OutageMode::Error && decision.undecided && decision.allowed && !self.shadow
+        self.outage_mode == OutageMode::Error && decision.is_undecided && decision.allowed && !self.shadow
     }
 
     /// Evaluates all parts of a request concurrently. A denied request is rolled back according to the charging mode of
     /// each call.
     ///
-    /// The decision is returned within the shorter of the caller's timeout and the timeout of the gateway. Calls that
-    /// have no reply then continue in the background, so that a short timeout of a caller neither counts as a failure
-    /// of the server nor leaves charges that should be rolled back.
+    /// The decision is returned within the shorter of the caller's timeout and the timeout of the gateway. Calls
+    /// without a reply continue in the background: a caller's short timeout is not a failure of the server, and charges
+    /// of a denied request must still be rolled back.
     pub async fn evaluate(
         self: &Arc<Evaluator>,
         domain: String,
@@ -119,19 +120,19 @@ impl Evaluator {
         let permit = self.in_flight.try_acquire();
         let calls = identifiable_calls(parts, self.timeout);
         let remembered = self.remembered_denials(parts, started);
-        let lost = |why: &str| {
-            let reply = |known: &Option<Reply>| known.clone().unwrap_or_else(|| Reply::Lost(why.to_owned()));
+        let without_replies = |why: &str| {
+            let reply = |denial: &Option<Reply>| denial.clone().unwrap_or_else(|| Reply::Lost(why.to_owned()));
             remembered.iter().map(reply).collect::<Vec<_>>()
         };
         let mut sending = pin!(async {
             match &permit {
-                Ok(_) => self.send_others(Arc::clone(&calls), &remembered, span).await,
-                Err(_) => (Arc::clone(&calls), lost("too many requests at once")),
+                Ok(_) => self.send_remaining(Arc::clone(&calls), &remembered, span).await,
+                Err(_) => (Arc::clone(&calls), without_replies("too many requests at once")),
             }
         });
         let (is_late, (sent, mut replies)) = match timeout_at(deadline, &mut sending).await {
             Ok(sent_and_replies) => (false, sent_and_replies),
-            Err(_) => (true, (Arc::clone(&calls), lost("no reply before the deadline of the caller"))),
+            Err(_) => (true, (Arc::clone(&calls), without_replies("no reply before the deadline of the caller"))),
         };
         self.read_new_policies(&sent, &replies, deadline).await;
         self.record_denials(parts, &replies, started);
@@ -189,8 +190,8 @@ impl Evaluator {
             }
             sent.push(call);
         }
-        // A full timeout again: with the rest of the first timeout, a slower reply would count as a failure of the
-        // server.
+        // A full timeout again: if only the rest of the first timeout applied, a slow reply would count as a failure of
+        // the server.
         let deadline = Instant::now() + self.timeout;
         let new_replies = self.upstream.send_calls(retries.into(), deadline, span).await;
         for (reply, new) in retried_replies.into_iter().zip(new_replies) {
@@ -204,11 +205,11 @@ impl Evaluator {
     async fn read_new_policies(&self, calls: &[Call], replies: &[Reply], deadline: Instant) {
         for (call, reply) in calls.iter().zip(replies) {
             if let Reply::Decided(CallDecision { policy: Some(policy), version: Some(version), .. }) = reply
-                && !self.policies.has(policy, *version)
+                && !self.policies.has_version(policy, *version)
             {
                 let (upstream, policies) = (Arc::clone(&self.upstream), Arc::clone(&self.policies));
-                let reading = tokio::spawn(upstream.read_policy(call.key.clone(), policy.clone(), *version, policies));
                 // A spawned task, because other requests may wait for the same policy longer than this request.
+                let reading = tokio::spawn(upstream.read_policy(call.key.clone(), policy.clone(), *version, policies));
                 let _ = timeout_at(deadline, reading).await;
             }
         }

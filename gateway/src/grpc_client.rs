@@ -9,13 +9,13 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// Timeout of a connection attempt.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time after which the system probes an idle connection.
-const PROBE_AFTER: Duration = Duration::from_secs(5);
-/// Time after which a connection whose peer acknowledges nothing ends.
+/// Idle time after which the system probes a connection, and interval of the probes.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// Time without an acknowledgement of sent data after which a connection ends.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Returns the settings of TLS: the certificates that the peer's is verified by, instead of the system's, and the files
-/// of the client's certificate and key.
+/// Returns the TLS settings of a client. `authority` names a file with the authorities that verify the peer's
+/// certificate, instead of those of the system. `identity` names the files with the client's certificate and key.
 ///
 /// # Errors
 /// If a file cannot be read. The error names the file.
@@ -30,15 +30,15 @@ pub fn tls(authority: Option<&Path>, identity: Option<&(PathBuf, PathBuf)>) -> R
     Ok(config.identity(Identity::from_pem(read(certificate, "CERTIFICATE")?, read(key, "PRIVATE KEY")?)))
 }
 
-/// Returns a connector whose connections end if the peer is unreachable. TCP detects that instead of PINGs of HTTP/2,
-/// because servers in Go end a connection with more than one PING in five minutes.
+/// Returns a connector whose connections end if the peer is unreachable. TCP keepalive detects an unreachable peer,
+/// because gRPC servers in Go end a connection with more than one PING of HTTP/2 in five minutes.
 pub fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_keepalive(Some(PROBE_AFTER));
-    connector.set_keepalive_interval(Some(PROBE_AFTER));
+    connector.set_keepalive(Some(PROBE_INTERVAL));
+    connector.set_keepalive_interval(Some(PROBE_INTERVAL));
     connector.set_keepalive_retries(Some(2));
     // Without this timeout, the system would resend unacknowledged data for a quarter of an hour.
     #[cfg(target_os = "linux")]

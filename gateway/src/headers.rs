@@ -1,5 +1,5 @@
-//! Response headers: those of draft-ietf-httpapi-ratelimit-headers-10, in the form that the client packages also use,
-//! or those of an older draft, as in envoyproxy/ratelimit.
+//! Response headers: the fields of draft-ietf-httpapi-ratelimit-headers-10, in the form that the client packages also
+//! use, or the headers of an older draft, as in envoyproxy/ratelimit.
 
 use crate::call::LimitDecision;
 use crate::evaluation::{PartDecision, RequestDecision};
@@ -65,7 +65,7 @@ fn standard_fields(decision: &RequestDecision) -> Vec<(&'static str, String)> {
     let mut fields = vec![];
     if let Some(part) = described_part(decision) {
         let limits = labelled_limits(part);
-        let denied = !decision.allowed;
+        let is_denied = !decision.allowed;
         let mut quotas = String::with_capacity(64 * limits.len());
         let mut states = String::with_capacity(64 * limits.len());
         for (label, limit, window) in &limits {
@@ -76,7 +76,7 @@ fn standard_fields(decision: &RequestDecision) -> Vec<(&'static str, String)> {
             }
             push_string(&mut states, label);
             push_parameter(&mut states, "r", limit.remaining);
-            match (denied, limit.allowed) {
+            match (is_denied, limit.allowed) {
                 (false, _) => push_parameter(&mut states, "t", seconds(limit.reset_ms)),
                 // Retry-After must not be less than any `t`, so limits that did not deny have none.
                 (true, false) if limit.wait_ms >= 0 => push_parameter(&mut states, "t", seconds(limit.wait_ms)),
@@ -89,11 +89,11 @@ fn standard_fields(decision: &RequestDecision) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// Returns the header `Retry-After` of a denied request. A request that never passes has none, nor has one that is
+/// Returns the header `Retry-After` of a denied request. Returns `None` if the request never passes, or if it is
 /// answered with an error while the server is away (`--on-outage error`).
 fn retry_after(decision: &RequestDecision) -> Option<(&'static str, String)> {
-    let denying = decision.parts.iter().filter(|part| part.denies && !decision.allowed);
-    let waits = denying.map(|part| match (&part.decision, part.outcome) {
+    let denials = decision.parts.iter().filter(|part| part.denies && !decision.allowed);
+    let waits = denials.map(|part| match (&part.decision, part.outcome) {
         (Some(decision), _) => u64::try_from(decision.wait_ms).ok().map(|wait| wait.div_ceil(1000)),
         (None, Outcome::Outage | Outcome::Error) => Some(OUTAGE_RETRY_SECONDS),
         (None, _) => None,
@@ -137,7 +137,7 @@ fn described_part(decision: &RequestDecision) -> Option<&PartDecision> {
 /// Returns the label, the decision and the window in seconds of each enforced limit of a part. The label is the name of
 /// the limit, or `default` if there is one limit.
 fn labelled_limits(part: &PartDecision) -> Vec<(&str, LimitDecision, Option<u64>)> {
-    let decisions = part.decision.as_ref().map(|decision| decision.each.as_slice()).unwrap_or_default();
+    let decisions = part.decision.as_ref().map(|decision| decision.limit_decisions.as_slice()).unwrap_or_default();
     if part.limits.len() == decisions.len() {
         let enforced: Vec<(&Limit, &LimitDecision)> =
             part.limits.iter().zip(decisions).filter(|(limit, _)| !limit.shadow).collect();
@@ -145,10 +145,10 @@ fn labelled_limits(part: &PartDecision) -> Vec<(&str, LimitDecision, Option<u64>
         let label = |name| if is_single { "default" } else { name };
         return enforced
             .into_iter()
-            .map(|(limit, decision)| (label(&limit.name), *decision, Some(limit.seconds)))
+            .map(|(limit, decision)| (label(&limit.name), *decision, Some(limit.recovery_seconds)))
             .collect();
     }
-    // The limits are not known.
+    // Without known limits, only the governing decision is described.
     part.governing().map(|decision| ("default", decision, None)).into_iter().collect()
 }
 

@@ -18,9 +18,9 @@ pub use metrics_page::MetricsPage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum size of the body of a forward auth request, which is never read.
+/// Maximum size of the body of a forward auth request, in bytes. The body is never read.
 const MAX_CHECK_BODY: u64 = 64 << 10;
-/// Maximum size of a JSON request.
+/// Maximum size of a JSON request, in bytes.
 const MAX_JSON_BODY: usize = 1 << 20;
 
 /// State that the routes share.
@@ -78,9 +78,9 @@ async fn configuration(State(state): State<HttpState>) -> String {
     state.rls.config.load().to_text()
 }
 
-/// Answers `/readyz`. The gateway is ready once the server has replied and the control plane, if any, has sent a
-/// configuration, until the drain begins. Later outages of either do not change that, because they would take all
-/// replicas of the gateway out of service at once.
+/// Answers `/readyz`. The gateway is ready once the server has replied and a configured control plane has sent its
+/// configuration, until the drain begins. It stays ready in later outages, which would otherwise take all replicas of
+/// the gateway out of service at once.
 async fn ready(State(state): State<HttpState>) -> (StatusCode, &'static str) {
     if state.ready.load(Ordering::Acquire) {
         (StatusCode::OK, "ok\n")
@@ -93,8 +93,10 @@ async fn ready(State(state): State<HttpState>) -> (StatusCode, &'static str) {
 
 async fn metrics_page(State(state): State<HttpState>) -> Response<Body> {
     match state.metrics.page().await {
-        Some(page) => text(StatusCode::OK, "text/plain; charset=utf-8", page),
-        None => text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "the metrics could not be rendered\n"),
+        Some(page) => response_with_body(StatusCode::OK, "text/plain; charset=utf-8", page),
+        None => {
+            response_with_body(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "the metrics could not be rendered\n")
+        }
     }
 }
 
@@ -104,12 +106,12 @@ async fn check(
     request: Request,
 ) -> Response<Body> {
     if request.body().size_hint().lower() > MAX_CHECK_BODY {
-        return text(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "the body is too large\n");
+        return response_with_body(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "the body is too large\n");
     }
     let (head, _) = request.into_parts();
     // A request with `X-Forwarded-Uri` comes from a proxy, which copies the headers of its client.
     if is_cross_site(&head.headers) && !head.headers.contains_key("x-forwarded-uri") {
-        return cross_site();
+        return reject_cross_site();
     }
     let caller = state.caller(&head.headers, &head.extensions, &head.method, "/check");
     let response = forward_auth::respond(&state.rls, &head, endpoints.peer.ip(), caller.clone()).await;
@@ -119,7 +121,7 @@ async fn check(
 
 async fn rate_limit_json(State(state): State<HttpState>, request: Request) -> Response<Body> {
     if is_cross_site(request.headers()) {
-        return cross_site();
+        return reject_cross_site();
     }
     let caller = state.caller(request.headers(), request.extensions(), request.method(), "/json");
     let response = match Bytes::from_request(request, &()).await {
@@ -143,12 +145,12 @@ fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.contains_key(header::ORIGIN) || matches!(site, Some(b"cross-site" | b"same-site"))
 }
 
-fn cross_site() -> Response<Body> {
-    text(StatusCode::FORBIDDEN, "text/plain", "requests of web pages are refused\n")
+fn reject_cross_site() -> Response<Body> {
+    response_with_body(StatusCode::FORBIDDEN, "text/plain", "requests of web pages are refused\n")
 }
 
-/// Returns a response with a body of a content type.
-fn text(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+/// Returns a response with this status, content type and body.
+fn response_with_body(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

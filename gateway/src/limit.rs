@@ -14,21 +14,21 @@ pub struct Limit {
     pub capacity: Amount,
     /// Seconds until a full limit has recovered, rounded up. Windows of the calendar count 30 days a month, 91 a
     /// quarter and 365 a year.
-    pub seconds: u64,
+    pub recovery_seconds: u64,
     /// `true` unless the limit is a bucket whose refill differs from its capacity.
     pub is_window: bool,
-    /// Cost of each call from the option COST, which takes precedence over that of the call.
+    /// Cost of each call from the option COST, which takes precedence over the cost of the call.
     pub cost: Option<Amount>,
     /// Option SHADOW: denials are counted but not enforced.
     pub shadow: bool,
     /// `true` if the limit bounds leases (CONCURRENCY).
     pub is_concurrency: bool,
     /// Option FORCE: the limit is charged even beyond its capacity.
-    pub forced: bool,
+    pub is_forced: bool,
     /// Option ALIGNED: the limit is a window of the calendar.
-    pub aligned: bool,
+    pub is_aligned: bool,
     /// Option BAN: denied calls on the key are strikes, which lead to a ban.
-    pub bans: bool,
+    pub has_ban: bool,
 }
 
 /// Seconds in a day.
@@ -53,12 +53,12 @@ pub fn parse_limits(words: &str) -> Vec<Limit> {
             (algorithm @ ("FIXED" | "SLIDING" | "SLIDINGLOG" | "CONCURRENCY"), [capacity, window, after @ ..]) => {
                 let name = default_name(algorithm, [capacity, window]);
                 let is_concurrency = algorithm == "CONCURRENCY";
-                limits.push(Limit { is_concurrency, ..Limit::new(name, amount(capacity), seconds(window)) });
+                limits.push(Limit { is_concurrency, ..Limit::new(name, amount(capacity), window_seconds(window)) });
                 after
             }
             ("BAN", _) => {
                 for limit in &mut limits {
-                    limit.bans = true;
+                    limit.has_ban = true;
                 }
                 break;
             }
@@ -84,11 +84,11 @@ fn apply_option<'a>(limit: Option<&mut Limit>, option: &str, after: &'a [&'a str
             after
         }
         ("FORCE", _, Some(limit)) => {
-            limit.forced = true;
+            limit.is_forced = true;
             after
         }
         ("ALIGNED", _, Some(limit)) => {
-            limit.aligned = true;
+            limit.is_aligned = true;
             after
         }
         _ => after,
@@ -106,18 +106,18 @@ pub fn check_limits(words: &str) -> Result<(), String> {
 }
 
 impl Limit {
-    fn new(name: String, capacity: Amount, seconds: u64) -> Limit {
+    fn new(name: String, capacity: Amount, recovery_seconds: u64) -> Limit {
         Limit {
             name,
             capacity,
-            seconds,
+            recovery_seconds,
             is_window: true,
             cost: None,
             shadow: false,
             is_concurrency: false,
-            forced: false,
-            aligned: false,
-            bans: false,
+            is_forced: false,
+            is_aligned: false,
+            has_ban: false,
         }
     }
 }
@@ -131,7 +131,7 @@ fn amount(word: &str) -> Amount {
     Amount::parse_down(word.as_bytes()).unwrap_or(Amount::ZERO)
 }
 
-fn seconds(word: &str) -> u64 {
+fn window_seconds(word: &str) -> u64 {
     match word {
         "1w" => 7 * DAY,
         "1mo" => 30 * DAY,

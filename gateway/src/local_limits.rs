@@ -1,5 +1,5 @@
 //! Local limits: while the server is away, the gateway grants a share of each limit, from a bucket that recovers in the
-//! time in which the limit would.
+//! same time as the limit.
 
 use crate::call::{Call, CallDecision, LimitDecision, Operation, Reply, Rule};
 use crate::charge::ChargingMode;
@@ -24,10 +24,10 @@ pub struct LocalLimits {
 
 #[derive(Default)]
 struct State {
-    /// Units used, by key and name of the limit.
-    used: BoundedMap<(Vec<u8>, String), f64>,
-    /// Cost charged, by key and idempotency key.
-    ids: BoundedMap<(Vec<u8>, Vec<u8>), Amount>,
+    /// Units in use, by key and name of the limit.
+    usage: BoundedMap<(Vec<u8>, String), f64>,
+    /// Charged costs, by key and idempotency key.
+    charges: BoundedMap<(Vec<u8>, Vec<u8>), Amount>,
 }
 
 /// Map of at most [`MAX_ENTRIES`] entries with the time of their last change. When it is full, the older half is
@@ -65,7 +65,7 @@ struct LocalCall<'a> {
 }
 
 impl LocalLimits {
-    /// Creates unused local limits, which grant this share of each limit, above 0 and up to 1.
+    /// Creates local limits without usage, which grant this share of each limit, above 0 and up to 1.
     #[must_use]
     pub fn new(share: f64) -> LocalLimits {
         LocalLimits { share, state: Mutex::default() }
@@ -85,15 +85,16 @@ impl LocalLimits {
             .filter(|(_, (_, reply))| reply.is_undecided())
             .filter_map(|(index, (call, _))| Some((index, LocalCall::new(call, policies)?)))
             .collect();
-        let denied = |reply: &Reply| matches!(reply, Reply::Decided(decision) if !decision.allowed);
-        let mut allowed = !calls.iter().zip(replies.iter()).any(|(call, reply)| call.may_charge() && denied(reply));
+        let is_denied = |reply: &Reply| matches!(reply, Reply::Decided(decision) if !decision.allowed);
+        let mut is_request_allowed =
+            !calls.iter().zip(replies.iter()).any(|(call, reply)| call.may_charge() && is_denied(reply));
         for (_, local) in &undecided {
-            allowed &= self.evaluate(&state, local, now).allowed;
+            is_request_allowed &= self.evaluate(&state, local, now).allowed;
         }
         for (index, local) in undecided {
             let decision = self.evaluate(&state, &local, now);
             let is_independent = !local.call.may_charge() || local.charging_mode() != ChargingMode::AllOrNone;
-            let decision = if allowed || is_independent || local.is_charged_beyond(&decision) {
+            let decision = if is_request_allowed || is_independent || local.is_charged_despite_denial(&decision) {
                 self.charge(&mut state, &local, decision, now)
             } else {
                 decision
@@ -111,19 +112,21 @@ impl LocalLimits {
             Operation::Take(cost) if !state.is_charged(local.call) => cost,
             _ => Amount::ZERO,
         };
-        let each: Vec<LimitDecision> = local
+        let limit_decisions: Vec<LimitDecision> = local
             .limits
             .iter()
-            .map(|limit| self.limit_decision(limit, state.used(&local.call.key, limit, now, self.share), cost))
+            .map(|limit| self.limit_decision(limit, state.current_usage(&local.call.key, limit, now, self.share), cost))
             .collect();
-        let denying =
-            || each.iter().zip(local.limits.iter()).filter(|(decision, limit)| !decision.allowed && !limit.shadow);
-        let never = denying().any(|(decision, _)| decision.wait_ms < 0);
-        let longest = denying().map(|(decision, _)| decision.wait_ms).max().unwrap_or(0);
+        let denials = || {
+            let decisions = limit_decisions.iter().zip(local.limits.iter());
+            decisions.filter(|(decision, limit)| !decision.allowed && !limit.shadow)
+        };
+        let never_passes = denials().any(|(decision, _)| decision.wait_ms < 0);
+        let longest_wait = denials().map(|(decision, _)| decision.wait_ms).max().unwrap_or(0);
         CallDecision {
-            allowed: denying().next().is_none(),
-            wait_ms: if never { -1 } else { longest },
-            each,
+            allowed: denials().next().is_none(),
+            wait_ms: if never_passes { -1 } else { longest_wait },
+            limit_decisions,
             policy: local.policy.clone(),
             version: None,
         }
@@ -135,8 +138,8 @@ impl LocalLimits {
             let capacity = round_down(units(limit.capacity));
             return LimitDecision { allowed: true, limit: capacity, remaining: capacity, wait_ms: 0, reset_ms: 0 };
         }
-        let capacity = capacity(limit, self.share);
-        let rate = rate(limit, self.share);
+        let capacity = local_capacity(limit, self.share);
+        let rate = local_rate(limit, self.share);
         let cost = if cost == Amount::ZERO { 0.0 } else { units(limit.cost.unwrap_or(cost)) };
         // A difference of a millionth may be a rounding error.
         let missing = used + cost - capacity - 1e-6;
@@ -155,40 +158,41 @@ impl LocalLimits {
         }
     }
 
-    /// Charges a call, unless its decision forbids that, and returns the decision with the remaining units and the
-    /// reset after the charge.
+    /// Charges a call if its decision permits a charge. Returns the decision with the remaining units and the reset
+    /// after the charge.
     fn charge(&self, state: &mut State, local: &LocalCall<'_>, decision: CallDecision, now: Instant) -> CallDecision {
         let call = local.call;
         let id = |call: &Call| Some((call.key.clone(), call.id.clone()?));
-        let is_charged = decision.allowed || local.is_charged_beyond(&decision);
+        let is_charged = decision.allowed || local.is_charged_despite_denial(&decision);
         let (sign, cost) = match (&call.operation, id(call)) {
             (Operation::Take(cost), id) if is_charged && *cost != Amount::ZERO && !state.is_charged(call) => {
                 if let Some(id) = id {
-                    state.ids.insert(id, *cost, now);
+                    state.charges.insert(id, *cost, now);
                 }
                 (1.0, units(*cost))
             }
             (Operation::Force(cost), _) if *cost != Amount::ZERO => (1.0, units(*cost)),
             (Operation::GiveBack(cost), _) => (-1.0, units(*cost)),
-            (Operation::Settle(cost), Some(id)) => match state.ids.0.remove(&id) {
+            (Operation::Settle(cost), Some(id)) => match state.charges.0.remove(&id) {
                 Some((charged, _)) => (1.0, units(*cost) - units(charged)),
                 None => return decision,
             },
             _ => return decision,
         };
         for limit in local.limits.iter().filter(|limit| !limit.is_concurrency) {
-            let own_cost = limit.cost.map(units);
-            let added = match (&call.operation, own_cost) {
+            let limit_cost = limit.cost.map(units);
+            let added = match (&call.operation, limit_cost) {
                 (Operation::Settle(_), Some(_)) => 0.0,
-                (_, Some(own_cost)) => own_cost * sign,
+                (_, Some(limit_cost)) => limit_cost * sign,
                 (_, None) => cost * sign,
             };
-            let used = (state.used(&call.key, limit, now, self.share) + added).max(0.0);
-            state.used.insert((call.key.clone(), limit.name.clone()), used, now);
+            let usage = (state.current_usage(&call.key, limit, now, self.share) + added).max(0.0);
+            state.usage.insert((call.key.clone(), limit.name.clone()), usage, now);
         }
         let mut charged = decision;
-        for (decision, limit) in charged.each.iter_mut().zip(local.limits.iter()) {
-            let after = self.limit_decision(limit, state.used(&call.key, limit, now, self.share), Amount::ZERO);
+        for (decision, limit) in charged.limit_decisions.iter_mut().zip(local.limits.iter()) {
+            let usage = state.current_usage(&call.key, limit, now, self.share);
+            let after = self.limit_decision(limit, usage, Amount::ZERO);
             (decision.remaining, decision.reset_ms) = (after.remaining, after.reset_ms);
         }
         charged
@@ -196,13 +200,14 @@ impl LocalLimits {
 }
 
 impl<'a> LocalCall<'a> {
-    /// Resolves the limits of a call. Returns `None` if they are not known, and for a release, which no limit decides.
+    /// Resolves the limits of a call. Returns `None` if the limits are not known, and for a release, which no limit
+    /// decides.
     fn new(call: &'a Call, policies: &PolicyCache) -> Option<LocalCall<'a>> {
         let (policy, limits) = match &call.rule {
             _ if call.operation == Operation::Release => return None,
             Rule::Limits(words) => (None, parse_limits(&words.join(" ")).into()),
             Rule::Policies(names) => {
-                let (name, limits) = policies.first(names)?;
+                let (name, limits) = policies.first_cached(names)?;
                 (Some(name), limits)
             }
         };
@@ -215,38 +220,38 @@ impl<'a> LocalCall<'a> {
 
     /// Returns `true` if the call is charged although it is denied: all limits that deny it are charged beyond their
     /// capacity.
-    fn is_charged_beyond(&self, decision: &CallDecision) -> bool {
-        let mut denying =
-            decision.each.iter().zip(self.limits.iter()).filter(|(decision, limit)| !decision.allowed && !limit.shadow);
-        !decision.allowed && (self.charging_mode() == ChargingMode::Always || denying.all(|(_, limit)| limit.forced))
+    fn is_charged_despite_denial(&self, decision: &CallDecision) -> bool {
+        let decisions = decision.limit_decisions.iter().zip(self.limits.iter());
+        let mut denials = decisions.filter(|(decision, limit)| !decision.allowed && !limit.shadow);
+        !decision.allowed && (self.charging_mode() == ChargingMode::Always || denials.all(|(_, limit)| limit.is_forced))
     }
 }
 
 impl State {
     /// Returns the units of a limit that are in use now.
-    fn used(&self, key: &[u8], limit: &Limit, now: Instant, share: f64) -> f64 {
-        let Some((used, changed_at)) = self.used.0.get(&(key.to_vec(), limit.name.clone())) else { return 0.0 };
+    fn current_usage(&self, key: &[u8], limit: &Limit, now: Instant, share: f64) -> f64 {
+        let Some((usage, changed_at)) = self.usage.0.get(&(key.to_vec(), limit.name.clone())) else { return 0.0 };
         let elapsed: Duration = now.saturating_duration_since(*changed_at);
-        (used - elapsed.as_secs_f64() * rate(limit, share)).max(0.0)
+        (usage - elapsed.as_secs_f64() * local_rate(limit, share)).max(0.0)
     }
 
     /// Returns `true` if a call with the same idempotency key was already charged.
     fn is_charged(&self, call: &Call) -> bool {
-        call.id.as_ref().is_some_and(|id| self.ids.0.contains_key(&(call.key.clone(), id.clone())))
+        call.id.as_ref().is_some_and(|id| self.charges.0.contains_key(&(call.key.clone(), id.clone())))
     }
 }
 
 /// Returns the local share of a limit's capacity: at least one unit, unless the capacity is less.
-fn capacity(limit: &Limit, share: f64) -> f64 {
+fn local_capacity(limit: &Limit, share: f64) -> f64 {
     let capacity = units(limit.capacity);
     capacity.min((capacity * share).max(1.0))
 }
 
-/// Returns the units that a limit's local share regains in a second.
+/// Returns the units that the local share of a limit regains in each second.
 #[allow(clippy::cast_precision_loss, reason = "windows are years at the most")]
-fn rate(limit: &Limit, share: f64) -> f64 {
-    let capacity = capacity(limit, share);
-    (if capacity > 0.0 { capacity } else { 1.0 }) / limit.seconds.max(1) as f64
+fn local_rate(limit: &Limit, share: f64) -> f64 {
+    let capacity = local_capacity(limit, share);
+    (if capacity > 0.0 { capacity } else { 1.0 }) / limit.recovery_seconds.max(1) as f64
 }
 
 #[allow(clippy::cast_precision_loss, reason = "amounts are 10^12 at the most")]

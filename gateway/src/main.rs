@@ -60,14 +60,14 @@ fn main() -> ExitCode {
     })
 }
 
-/// Prints the commands that create the policies of a file. Notes go to standard error, so that the commands can be
-/// piped into a client.
+/// Prints the commands that create the policies of a file. Rules that policies cannot express go to standard error, so
+/// that the commands can be piped into a client.
 fn import(file: std::path::PathBuf, merge_domains: bool) -> Result<(), String> {
     let imported = configuration::ConfigSource::new(file, merge_domains).import()?;
     let mut out = std::io::stdout().lock();
     for command in imported.commands() {
         writeln!(out, "{command}").map_err(|error| error.to_string())?;
     }
-    imported.unsupported.iter().for_each(|rule| eprintln!("only a file can say this: {rule}"));
+    imported.unsupported.iter().for_each(|rule| eprintln!("policies cannot express this: {rule}"));
     Ok(())
 }

@@ -22,7 +22,7 @@ const BUCKETS: [f64; 13] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
 const MAX_LABELS: usize = 1000;
 /// Maximum number of combinations of a domain, a policy and values.
 const MAX_SERIES: usize = 2000;
-/// Maximum length of a label, since values of descriptors may be part of it.
+/// Maximum length of a label in bytes. Values of descriptors may be part of a label.
 const MAX_LABEL_BYTES: usize = 512;
 
 /// Names of the metrics of limits.
@@ -34,7 +34,7 @@ pub enum MetricsFormat {
     Envoyproxy,
 }
 
-/// Share of a limit from which on its hits count as near the limit, in millionths.
+/// Share of a limit, in millionths, above which hits count as near the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NearLimitRatio(u64);
 
@@ -54,16 +54,16 @@ impl FromStr for NearLimitRatio {
 }
 
 impl NearLimitRatio {
-    /// Returns the units of a limit up to which usage is not near the limit, rounded down.
+    /// Returns the highest usage in units that does not count as near the limit.
     fn threshold(self, limit: u64) -> u64 {
         u64::try_from(u128::from(limit) * u128::from(self.0) / 1_000_000).unwrap_or(limit)
     }
 
-    /// Returns `true` if at most the rest of the limit above the ratio is left.
+    /// Returns `true` if the usage has reached the ratio: at most the share of the limit above the ratio remains.
     #[must_use]
     pub fn is_near(self, limit: i64, remaining: i64) -> bool {
-        let rest = 1_000_000_u64.saturating_sub(self.0);
-        i128::from(remaining) * 1_000_000 <= i128::from(limit) * i128::from(rest)
+        let share_above = 1_000_000_u64.saturating_sub(self.0);
+        i128::from(remaining) * 1_000_000 <= i128::from(limit) * i128::from(share_above)
     }
 }
 
@@ -108,7 +108,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// Returns the units of an operation, rounded up. `outcome` is that of its decision.
+    /// Returns the units of an operation, rounded up, with the label for the `outcome` of its decision.
     #[must_use]
     pub fn new(operation: &Operation, outcome: Outcome) -> Units {
         let (outcome, amount) = match operation {
@@ -192,32 +192,33 @@ fn describe() {
     );
 }
 
-/// Label value of all values above the maximum number or length.
+/// Label of all values beyond the maximum number or length.
 const OTHER: &str = "other";
 
 /// Bounded set of the values of a label. Further values are labelled [`OTHER`].
 struct Labels {
-    known: RwLock<HashSet<String>>,
-    limit: usize,
+    values: RwLock<HashSet<String>>,
+    max_values: usize,
     max_bytes: usize,
 }
 
 impl Labels {
-    fn new(limit: usize) -> Labels {
-        Labels { known: RwLock::default(), limit, max_bytes: MAX_LABEL_BYTES }
+    fn new(max_values: usize) -> Labels {
+        Labels { values: RwLock::default(), max_values, max_bytes: MAX_LABEL_BYTES }
     }
 
-    /// Returns the label of a value. With `may_add`, an unknown value is added.
+    /// Returns the label of a value: the value itself if it is in the set, otherwise [`OTHER`]. If `may_add` is `true`,
+    /// a new value is added to the set.
     fn label<'a>(&self, value: &'a str, may_add: bool) -> &'a str {
-        if self.known.read().is_ok_and(|known| known.contains(value)) {
+        if self.values.read().is_ok_and(|values| values.contains(value)) {
             return value;
         }
         if may_add
             && value.len() <= self.max_bytes
-            && let Ok(mut known) = self.known.write()
-            && known.len() < self.limit
+            && let Ok(mut values) = self.values.write()
+            && values.len() < self.max_values
         {
-            known.insert(value.to_owned());
+            values.insert(value.to_owned());
             return value;
         }
         OTHER
@@ -243,7 +244,7 @@ static DOMAINS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
 /// Labels of policies and rules.
 static POLICIES: LazyLock<Labels> = LazyLock::new(|| Labels::new(MAX_LABELS));
 
-/// Returns the label of a domain, which is its name only if `is_known`: a policy or a file applied in it.
+/// Returns the label of a domain. Its name becomes a label if `is_known`: a policy or a file applied in it.
 #[must_use]
 pub fn domain_label(domain: &str, is_known: bool) -> &str {
     DOMAINS.label(domain, is_known)
@@ -251,9 +252,9 @@ pub fn domain_label(domain: &str, is_known: bool) -> &str {
 
 /// Counts a decision and its units.
 ///
-/// `policy` is the policy or rule that applied, if any. A domain becomes a label only if `is_known_domain`: a policy or
-/// a file applied in it, so that callers cannot add labels. `values` are the values of a descriptor that its rule
-/// reports in metrics. The number of labels and of their combinations is bounded.
+/// `policy` is the name of the policy or rule that applied. A domain becomes a label only if `is_known_domain`: a
+/// policy or a file applied in it, so that callers cannot add labels. `values` are the values of a descriptor that its
+/// rule reports in metrics. The number of labels and of their combinations is bounded.
 pub fn count_decision(
     domain: &str,
     is_known_domain: bool,
@@ -283,8 +284,8 @@ pub fn count_decision(
         }
         return;
     }
-    let known = DECISIONS.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(counters) = known.get(domain).and_then(|policies| policies.get(policy))
+    let counters_by_domain = DECISIONS.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(counters) = counters_by_domain.get(domain).and_then(|policies| policies.get(policy))
         && let Some(decisions) = counters.decisions.get(&outcome)
         && let Ok(unit_counter) = units.map(|units| counters.units.get(units.outcome).ok_or(())).transpose()
     {
@@ -294,11 +295,11 @@ pub fn count_decision(
         }
         return;
     }
-    drop(known);
+    drop(counters_by_domain);
     let is_known = SERIES.label(&format!("{domain}\0{policy}"), true) != OTHER;
     let [domain, policy] = [domain, policy].map(|label| if is_known { label } else { OTHER });
-    let mut known = DECISIONS.write().unwrap_or_else(PoisonError::into_inner);
-    let counters = known.entry(domain.to_owned()).or_default().entry(policy.to_owned()).or_default();
+    let mut counters_by_domain = DECISIONS.write().unwrap_or_else(PoisonError::into_inner);
+    let counters = counters_by_domain.entry(domain.to_owned()).or_default().entry(policy.to_owned()).or_default();
     let counter = |name, outcome: &'static str| counter!(name, "domain" => domain.to_owned(), "policy" => policy.to_owned(), "outcome" => outcome);
     counters.decisions.entry(outcome).or_insert_with(|| counter(DECISIONS_TOTAL, outcome.label())).increment(1);
     if let Some(units) = units {
@@ -340,15 +341,15 @@ pub fn count_unsettled(count: usize) {
 }
 
 /// Counts a reload of the configuration, which was applied or rejected.
-pub fn count_configuration_reload(applied: bool) {
-    count_reload(applied);
-    enforcement::set_refused(!applied);
-    envoyproxy::count_configuration(applied);
+pub fn count_configuration_reload(is_applied: bool) {
+    count_reload(is_applied);
+    enforcement::set_refused(!is_applied);
+    envoyproxy::count_configuration(is_applied);
 }
 
 /// Counts a reload of files, which were applied or rejected.
-pub fn count_reload(applied: bool) {
-    let result = if applied { "applied" } else { "refused" };
+pub fn count_reload(is_applied: bool) {
+    let result = if is_applied { "applied" } else { "refused" };
     counter!("ratelimit_gateway_reloads_total", "result" => result).increment(1);
 }
 

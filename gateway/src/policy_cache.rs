@@ -41,7 +41,7 @@ impl PolicyCache {
 
     /// Returns the name and the limits of the first of these policies that is cached.
     #[must_use]
-    pub fn first(&self, names: &[String]) -> Option<(String, Arc<[Limit]>)> {
+    pub fn first_cached(&self, names: &[String]) -> Option<(String, Arc<[Limit]>)> {
         let cached = self.cached.load();
         names.iter().find_map(|name| Some((name.clone(), Arc::clone(&cached.policies.get(name)?.1))))
     }
@@ -52,7 +52,7 @@ impl PolicyCache {
         self.cached.load().digest.clone()
     }
 
-    /// Returns the number of changes of the cache. A decision that was made before the last one may be outdated.
+    /// Returns the number of changes of the cache. A decision from before the last change may be outdated.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
@@ -65,9 +65,9 @@ impl PolicyCache {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns `true` if this version of a policy is cached, or a later one.
+    /// Returns `true` if this version of a policy, or a later version, is cached.
     #[must_use]
-    pub fn has(&self, name: &str, version: i64) -> bool {
+    pub fn has_version(&self, name: &str, version: i64) -> bool {
         self.cached.load().policies.get(name).is_some_and(|(cached, _)| *cached >= version)
     }
 

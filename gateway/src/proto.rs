@@ -1,5 +1,5 @@
 //! Messages of Envoy's rate limit service, like the code that `prost-build` generates from
-//! envoy/service/ratelimit/v3/rls.proto and its imports, without the fields that the gateway neither reads nor writes.
+//! envoy/service/ratelimit/v3/rls.proto and its imports, with only the fields that the gateway reads or writes.
 
 use prost::{Enumeration, Message};
 
@@ -9,10 +9,10 @@ pub struct RateLimitRequest {
     /// Domain of the limits.
     #[prost(string, tag = "1")]
     pub domain: String,
-    /// Descriptors that are limited.
+    /// Descriptors, whose limits all apply to the request.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<RateLimitDescriptor>,
-    /// Cost of each descriptor without its own. 0 means 1.
+    /// Cost of each descriptor that has no cost itself. 0 means 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
@@ -23,10 +23,10 @@ pub struct RateLimitDescriptor {
     /// Entries, from the most general to the most specific.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// Limit that applies instead of the configured ones.
+    /// Limit that applies instead of configured limits.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimitOverride>,
-    /// Cost, which takes precedence over that of the request.
+    /// Cost, which takes precedence over the cost of the request.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<UInt64Value>,
     /// `true` if the cost is returned instead of charged.
@@ -147,10 +147,10 @@ pub struct DescriptorStatus {
     /// Governing limit.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<RateLimit>,
-    /// Requests left of the governing limit.
+    /// Units that remain under the governing limit.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// Time until nothing of the governing limit counts as used.
+    /// Time until the usage under the governing limit is zero.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<ProtoDuration>,
 }

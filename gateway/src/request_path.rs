@@ -55,9 +55,11 @@ pub fn normalize(target: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Returns the path of an absolute URI, and any other target unchanged.
 fn without_origin(target: &[u8]) -> &[u8] {
-    let scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-    let end = target.iter().position(|byte| !scheme(byte)).unwrap_or_default();
-    let Some((_, rest)) = target.split_at_checked(end).filter(|(scheme, _)| !scheme.is_empty()) else { return target };
+    let is_scheme_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    let scheme_length = target.iter().position(|byte| !is_scheme_byte(byte)).unwrap_or_default();
+    let Some((_, rest)) = target.split_at_checked(scheme_length).filter(|(scheme, _)| !scheme.is_empty()) else {
+        return target;
+    };
     let Some(rest) = rest.strip_prefix(b"://") else { return target };
     let authority_length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     rest.get(authority_length..).unwrap_or_default()
@@ -68,8 +70,8 @@ fn has_nul(text: &[u8]) -> bool {
     text.contains(&0) || text.windows(3).any(|window| window == b"%00")
 }
 
-/// Returns the text with each byte in its canonical spelling: plain if a path may contain it (RFC 3986), else as `%XX`.
-/// Encoded slashes and semicolons stay encoded.
+/// Returns the text with each byte in its canonical spelling: plain if a path may contain the byte (RFC 3986),
+/// otherwise as `%XX`. Encoded slashes and semicolons stay encoded.
 fn canonical_spelling(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -89,7 +91,7 @@ fn canonical_spelling(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the first byte of the text if it is encoded as `%XX`.
+/// Returns the byte that the text begins with in the form `%XX`. Returns `None` for a plain byte.
 fn decode_first(text: &[u8]) -> Option<u8> {
     let [b'%', digits @ ..] = text.get(..3)? else { return None };
     let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
@@ -112,20 +114,20 @@ impl PathPattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// If no path in normal form can match it.
+    /// If the pattern matches no path in normal form.
     pub fn parse(text: &str, ignores_case: bool) -> Result<PathPattern, String> {
-        let never = |why: &str| format!("the path '{}' matches no request: {why}", text.escape_debug());
+        let useless = |why: &str| format!("the path '{}' matches no request: {why}", text.escape_debug());
         if text.contains(['?', ';']) {
-            return Err(never("queries and path parameters are removed from the paths of requests"));
+            return Err(useless("queries and path parameters are removed from the paths of requests"));
         }
         let rooted = if text.starts_with('*') { format!("/{text}") } else { text.to_owned() };
         if !rooted.starts_with('/') {
-            return Err(never("it must begin with / or *"));
+            return Err(useless("it must begin with / or *"));
         }
-        let normal = normalize(rooted.as_bytes()).map_err(|why| never(&why))?;
-        let spelled = canonical_spelling(rooted.as_bytes());
-        if spelled != b"/" && spelled.strip_suffix(b"/").unwrap_or(&spelled) != normal {
-            return Err(never("repeated slashes and dot segments are removed from the paths of requests"));
+        let normal = normalize(rooted.as_bytes()).map_err(|why| useless(&why))?;
+        let canonical = canonical_spelling(rooted.as_bytes());
+        if canonical != b"/" && canonical.strip_suffix(b"/").unwrap_or(&canonical) != normal {
+            return Err(useless("repeated slashes and dot segments are removed from the paths of requests"));
         }
         let part = |part: &str| {
             let part = canonical_spelling(part.as_bytes());

@@ -27,7 +27,7 @@ pub use request::RequestSettings;
 const DESCRIPTORS: &[u8] = include_bytes!("rls/descriptors.bin");
 
 /// Full name of the gRPC service.
-pub const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
+pub const SERVICE_NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// Returns the routes of the rate limit service, of health checks and of reflection.
 ///
@@ -49,11 +49,11 @@ pub fn router(rls: Rls, health: HealthServer<impl Health>) -> Result<Router, Str
 /// Rate limit service, which gRPC and HTTP share.
 #[derive(Clone)]
 pub struct Rls {
-    /// Configuration, replaced when its files change.
+    /// Configuration, replaced when its files change or the control plane sends another.
     pub config: Arc<ArcSwap<Config>>,
     /// Evaluator of requests.
     pub evaluator: Arc<Evaluator>,
-    /// Settings for the resolution of requests.
+    /// Settings with which requests are resolved to calls.
     pub settings: RequestSettings,
     /// Headers of responses.
     pub headers: Arc<ResponseHeaders>,

@@ -38,7 +38,7 @@ const CONNECTION_BYTES: usize = 8 << 20;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Services with a status in `grpc.health.v1`: the whole server, and the rate limit service, which envoyproxy/ratelimit
 /// calls `ratelimit`.
-const HEALTH_SERVICES: [&str; 3] = ["", rls::NAME, "ratelimit"];
+const HEALTH_SERVICES: [&str; 3] = ["", rls::SERVICE_NAME, "ratelimit"];
 
 /// Serves until SIGTERM or SIGINT and for the time of `--drain` after it. A second signal ends the service at once.
 ///
@@ -59,10 +59,10 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     if upstream.has_certificates() {
         reload::load_and_watch(Arc::<Upstream>::clone(&upstream), metrics::count_reload)?;
     }
-    let (grpc, http) = (bind(options.grpc).await?, bind(options.http).await?);
-    let mut debug = vec![];
+    let (grpc_listener, http_listener) = (bind(options.grpc).await?, bind(options.http).await?);
+    let mut debug_listeners = vec![];
     for address in &options.debug {
-        debug.push(bind(*address).await?);
+        debug_listeners.push(bind(*address).await?);
     }
     tokio::spawn(async move { upstream.run(&policies).await });
     tokio::spawn(run_metrics_upkeep(prometheus.clone()));
@@ -87,13 +87,13 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let service =
         |tls, protocol, router| Service { tls, protocol, router, request_timeout, connection_bytes: CONNECTION_BYTES };
     let grpc_service = service(grpc_tls, Protocol::Grpc, grpc_router);
-    let grpc = tokio::spawn(listener::serve(grpc, grpc_service, grpc_phase));
+    let grpc_task = tokio::spawn(listener::serve(grpc_listener, grpc_service, grpc_phase));
     let http_service = service(http_tls, Protocol::Http, http::router(http_state.clone()));
     let debug_service = service(debug_tls, Protocol::Http, http::debug_router(http_state));
-    let http =
-        std::iter::once((http, http_service)).chain(debug.into_iter().map(|debug| (debug, debug_service.clone())));
-    let http: Vec<JoinHandle<()>> =
-        http.map(|(listener, service)| tokio::spawn(listener::serve(listener, service, http_phase.clone()))).collect();
+    let debug_services = debug_listeners.into_iter().map(|listener| (listener, debug_service.clone()));
+    let http_services = std::iter::once((http_listener, http_service)).chain(debug_services);
+    let serve_http = |(listener, service)| tokio::spawn(listener::serve(listener, service, http_phase.clone()));
+    let http_tasks: Vec<JoinHandle<()>> = http_services.map(serve_http).collect();
     tracing::info!(grpc = %options.grpc, http = %options.http, debug = ?options.debug, "serving");
     let becoming_ready = {
         let (mut readiness, evaluator) = (readiness.clone(), Arc::clone(&evaluator));
@@ -124,11 +124,11 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     readiness.close_watches().await;
     grpc_sender.send_replace(Phase::Ending);
     let finish = async {
-        let _ = grpc.await;
-        // Must come after the end of the gRPC listener, until which /readyz answers 503.
+        let _ = grpc_task.await;
+        // Must come after the end of the gRPC listener: /readyz answers 503 until then.
         http_sender.send_replace(Phase::Ending);
-        join_all(http).await;
-        // Evaluations, and their rollbacks, go on after the connection of a client was closed.
+        join_all(http_tasks).await;
+        // Evaluations and their rollbacks continue after a client has closed its connection.
         while evaluator.in_flight.available_permits() < options.in_flight as usize {
             sleep(POLL_INTERVAL).await;
         }
@@ -189,7 +189,7 @@ fn new_evaluator(options: &Serve, upstream: Arc<Upstream>, policies: Arc<PolicyC
     }
 }
 
-/// Reads the TLS files of a listener, if it has any, and follows their changes.
+/// Reads the TLS files of a listener, and follows their changes. Without files, returns `None`.
 fn watch_tls(files: Option<TlsFiles>) -> Result<Option<TlsConfig>, String> {
     files.map(|files| files.watch(metrics::count_reload)).transpose()
 }
@@ -202,7 +202,7 @@ struct Readiness {
 }
 
 impl Readiness {
-    /// Sets the status. `/readyz` becomes ready after gRPC, and stops being ready before it.
+    /// Sets the status. `/readyz` becomes ready after gRPC, and stops being ready before gRPC.
     async fn set(&mut self, status: ServingStatus) {
         let is_ready = status == ServingStatus::Serving;
         if !is_ready {
@@ -216,7 +216,7 @@ impl Readiness {
         }
     }
 
-    /// Ends the streams of clients that watch the health, which would otherwise never end.
+    /// Ends the streams of clients that watch the health. They would otherwise never end.
     async fn close_watches(&mut self) {
         for service in HEALTH_SERVICES {
             self.reporter.clear_service_status(service).await;
@@ -224,7 +224,7 @@ impl Readiness {
     }
 }
 
-/// Drains the histograms of the recorder regularly, which would otherwise grow until the metrics are rendered.
+/// Drains the histograms of the recorder regularly. They would otherwise grow until the metrics are rendered.
 async fn run_metrics_upkeep(prometheus: PrometheusHandle) {
     loop {
         sleep(Duration::from_secs(5)).await;
@@ -233,7 +233,7 @@ async fn run_metrics_upkeep(prometheus: PrometheusHandle) {
     }
 }
 
-/// Logs the number of denials without a line of their own each second.
+/// Logs each second the number of denials without a log line.
 async fn log_suppressed_denials(evaluator: Arc<Evaluator>) {
     loop {
         sleep(Duration::from_secs(1)).await;
@@ -247,7 +247,7 @@ struct ConfigFiles {
     config: Arc<ArcSwap<Config>>,
 }
 
-/// Reads the files of `--config`, if any, and reloads them when they change.
+/// Reads the files of `--config` and reloads them when they change. Without the option, the configuration stays empty.
 fn watch_configuration(options: &Serve) -> Result<Arc<ArcSwap<Config>>, String> {
     let config: Arc<ArcSwap<Config>> = Arc::default();
     if let Some(path) = options.config.clone() {

@@ -35,7 +35,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts the export that the environment asks for. Without one, returns `None`.
+    /// Starts the export that the environment asks for. Returns `None` if it asks for no export.
     ///
     /// # Errors
     /// If a variable is malformed or not supported, or if a file for TLS cannot be read.
@@ -45,13 +45,13 @@ impl Traces {
             tracing::warn!(variable, why, "a setting has no effect");
         }
         let batch = BatchConfigBuilder::default()
-            .with_max_queue_size(settings.queue)
-            .with_max_export_batch_size(settings.batch)
-            .with_scheduled_delay(settings.delay)
+            .with_max_queue_size(settings.max_queued_spans)
+            .with_max_export_batch_size(settings.max_batch_spans)
+            .with_scheduled_delay(settings.export_interval)
             .build();
         let processor =
             BatchSpanProcessor::builder(CollectorExporter::new(&settings)?).with_batch_config(batch).build();
-        let attributes = settings.resource.into_iter().map(|(key, value)| KeyValue::new(key, value));
+        let attributes = settings.resource_attributes.into_iter().map(|(key, value)| KeyValue::new(key, value));
         let provider = SdkTracerProvider::builder()
             .with_span_processor(processor)
             .with_sampler(settings.sampler)
@@ -66,7 +66,7 @@ impl Traces {
         Ok(Some(Arc::new(Traces { provider, tracer, propagators: settings.propagators })))
     }
 
-    /// Starts the span of a request over gRPC. Returns `None` if it is not sampled.
+    /// Starts the span of a request over gRPC. Returns `None` if the request is not sampled.
     pub fn start_rpc(&self, headers: &HeaderMap, extensions: &Extensions, method: &'static str) -> Option<RequestSpan> {
         let span = self.start_request(method.into(), headers, extensions)?;
         span.set("rpc.system.name", "grpc");
@@ -74,7 +74,7 @@ impl Traces {
         Some(span)
     }
 
-    /// Starts the span of a request over HTTP. Returns `None` if it is not sampled.
+    /// Starts the span of a request over HTTP. Returns `None` if the request is not sampled.
     pub fn start_http(
         &self,
         headers: &HeaderMap,
@@ -82,12 +82,12 @@ impl Traces {
         method: &str,
         route: &'static str,
     ) -> Option<RequestSpan> {
-        // Names of spans are bounded, and methods are not.
-        let known = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
-        let known = known.into_iter().find(|known| *known == method);
-        let name = format!("{} {route}", known.unwrap_or("HTTP"));
+        // A client chooses the method, but the number of span names must be bounded.
+        let known_methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
+        let known_method = known_methods.into_iter().find(|known| *known == method);
+        let name = format!("{} {route}", known_method.unwrap_or("HTTP"));
         let span = self.start_request(name.into(), headers, extensions)?;
-        span.set("http.request.method", known.unwrap_or("_OTHER"));
+        span.set("http.request.method", known_method.unwrap_or("_OTHER"));
         span.set("http.route", route);
         span.set("url.path", route);
         Some(span)
@@ -113,7 +113,7 @@ impl Traces {
         Some(span)
     }
 
-    /// Exports the spans that wait, for a bounded time. Later spans are dropped.
+    /// Exports the queued spans, for at most three seconds. Later spans are dropped.
     pub async fn flush(&self) {
         let provider = self.provider.clone();
         let _ = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT)).await;
@@ -137,7 +137,7 @@ impl RequestSpan {
         self.set(name, cut(text).to_owned());
     }
 
-    /// Ends the span of a request over gRPC. `failure` is its status, unless that is OK.
+    /// Ends the span of a request over gRPC. `failure` is the status of a request that failed.
     pub fn end_rpc(&self, failure: Option<&Status>) {
         let code = failure.map_or(Code::Ok, Status::code);
         self.set("rpc.response.status_code", code_name(code));
@@ -174,7 +174,7 @@ impl RequestSpan {
     }
 }
 
-/// Span of a call to the server. It ends with the value.
+/// Span of a call to the server. It ends when the value is dropped.
 pub struct CallSpan(Span);
 
 impl CallSpan {

@@ -58,7 +58,7 @@ pub struct Upstream {
     /// Nodes of a cluster.
     nodes: Mutex<HashMap<HostPort, RunningNode>>,
     route: ArcSwap<Route>,
-    /// Held while a policy is read, so that concurrent requests read it only once.
+    /// Lock that is held while a policy is read, so that concurrent requests read the policy only once.
     policy_read: tokio::sync::Mutex<()>,
 }
 
@@ -127,14 +127,20 @@ impl Upstream {
         self.shared.outages.log(true);
     }
 
-    /// Sends calls concurrently and returns the replies in their order. A call without a reply by the deadline is lost;
-    /// a later reply is counted. Each call has a span in that of the request, if that is traced.
-    pub async fn send_calls(&self, calls: Arc<[Call]>, deadline: Instant, request: Option<&RequestSpan>) -> Vec<Reply> {
+    /// Sends calls concurrently and returns the replies in the order of the calls. A call without a reply by the
+    /// deadline is lost; a later reply is counted. If the request is traced, each call has a span below the span of the
+    /// request.
+    pub async fn send_calls(
+        &self,
+        calls: Arc<[Call]>,
+        deadline: Instant,
+        request_span: Option<&RequestSpan>,
+    ) -> Vec<Reply> {
         let started = Instant::now();
         let send = |call| async move {
-            match request {
+            match request_span {
                 None => self.send_call(call, deadline).await,
-                Some(request) => self.send_traced_call(call, deadline, request).await,
+                Some(request_span) => self.send_traced_call(call, deadline, request_span).await,
             }
         };
         let replies = match &*calls {
@@ -151,32 +157,33 @@ impl Upstream {
         replies
     }
 
-    /// Peeks at the key of a denied call, and remembers the denial if the peek shows it, too.
+    /// Peeks at the key of a denied call, and remembers the denial if the peek confirms it.
     pub async fn track(&self, call: &Call, peek: Peek, max_duration: Duration) {
-        if let Some(node) = self.node_of(&call.key) {
+        if let Some(node) = self.node_for_key(&call.key) {
             node.track(call, peek, max_duration).await;
         }
     }
 
-    /// Caches at least this version of a policy, which is read from the server of the key to which it was applied. A
-    /// policy that cannot be read is cached without limits, so that it is not read again for each call.
+    /// Reads a policy into the cache, unless this version is cached. `key` is a key to which the policy was applied:
+    /// its server has the policy. A policy that cannot be read is cached without limits, so that it is not read again
+    /// for each call.
     pub async fn read_policy(self: Arc<Upstream>, key: Vec<u8>, name: String, version: i64, cache: Arc<PolicyCache>) {
         let _guard = self.policy_read.lock().await;
-        if cache.has(&name, version) {
+        if cache.has_version(&name, version) {
             return;
         }
-        let rows = match self.node_of(&key) {
+        let rows = match self.node_for_key(&key) {
             Some(node) => node.send(policies::list_command(&name), false, Instant::now() + PROBE_TIMEOUT).await,
             None => Ok(Value::Nil),
         };
-        let found = rows.map(|rows| policies::parse_rows(&rows)).unwrap_or_default();
-        let found = found.into_iter().find(|row| row.name == name && row.version >= version);
-        cache.insert(&found.unwrap_or_else(|| PolicyRow { name, version, specs: String::new() }));
+        let rows = rows.map(|rows| policies::parse_rows(&rows)).unwrap_or_default();
+        let row = rows.into_iter().find(|row| row.name == name && row.version >= version);
+        cache.insert(&row.unwrap_or_else(|| PolicyRow { name, version, specs: String::new() }));
     }
 
-    async fn send_traced_call(&self, call: &Call, deadline: Instant, request: &RequestSpan) -> Reply {
-        let mut span = request.start_call(call.command_name());
-        if let Some((host, port)) = self.node_of(&call.key).as_ref().and_then(|node| node.address()) {
+    async fn send_traced_call(&self, call: &Call, deadline: Instant, request_span: &RequestSpan) -> Reply {
+        let mut span = request_span.start_call(call.command_name());
+        if let Some((host, port)) = self.node_for_key(&call.key).as_ref().and_then(|node| node.address()) {
             span.set_server(host, *port);
         }
         let reply = self.send_call(call, deadline).await;
@@ -201,29 +208,29 @@ impl Upstream {
     }
 
     async fn send_to(&self, call: &Call, target: Target, deadline: Instant) -> RedisResult<Value> {
-        let (node, asking) = match target {
-            Target::Primary => (self.node_of(&call.key), false),
+        let (node, is_asking) = match target {
+            Target::Primary => (self.node_for_key(&call.key), false),
             Target::Node(host) => {
                 self.shared.slots_changed.notify_one();
-                (Some(self.node_at(host)), false)
+                (Some(self.node_for_host(host)), false)
             }
-            Target::Importing(host) => (Some(self.node_at(host)), true),
+            Target::Importing(host) => (Some(self.node_for_host(host)), true),
         };
         match node {
-            Some(node) => node.send(call.command(), asking, deadline).await,
+            Some(node) => node.send(call.command(), is_asking, deadline).await,
             None => Err((ErrorKind::Client, "no node of the cluster has the slot").into()),
         }
     }
 
-    fn node_of(&self, key: &[u8]) -> Option<Arc<Node>> {
+    fn node_for_key(&self, key: &[u8]) -> Option<Arc<Node>> {
         match &**self.route.load() {
             Route::Single(node) => Some(Arc::clone(node)),
             Route::Cluster { ranges, nodes } => nodes.get(primary_of(ranges, slot_of(key))?).cloned(),
         }
     }
 
-    /// Returns the node that a redirection named, and begins to connect to it if it is new.
-    fn node_at(&self, host: HostPort) -> Arc<Node> {
+    /// Returns the node that a redirection named, and begins to connect to the node if it is new.
+    fn node_for_host(&self, host: HostPort) -> Arc<Node> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let running = self.running_node(&mut nodes, host);
         running.redirected_at = Instant::now();
@@ -245,7 +252,7 @@ impl Upstream {
             match connect::connect(&self.shared.address).await {
                 Ok(ServerConnection { is_cluster: true, .. }) => self.follow_cluster(cache).await,
                 Ok(ServerConnection { connection, .. }) => self.single.watch(connection, Some(cache)).await,
-                Err(error) => self.single.not_connected(&error),
+                Err(error) => self.single.record_connect_failure(&error),
             }
             sleep_until(started + PROBE_INTERVAL).await;
         }
@@ -253,7 +260,7 @@ impl Upstream {
 
     /// Follows the slots of a cluster until the server replies that it belongs to none.
     async fn follow_cluster(&self, cache: &PolicyCache) {
-        // Read from the same node as long as it replies: the slots that another node knows may be older.
+        // Node from which the slots are read as long as it replies: another node may know older slots.
         let mut source = None;
         loop {
             let started = Instant::now();
@@ -265,7 +272,7 @@ impl Upstream {
                     self.permission_log.log(error.detail().unwrap_or_default());
                 }
                 if matches!(**self.route.load(), Route::Single(_)) {
-                    self.single.not_connected(&error);
+                    self.single.record_connect_failure(&error);
                 }
             }
             self.shared.outages.log(false);
@@ -279,7 +286,7 @@ impl Upstream {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Reads slots and policies from the first node that replies.
+    /// Reads slots and policies from the first node that replies, beginning with `source`, which becomes that node.
     async fn read_cluster(&self, source: &mut Option<HostPort>, cache: &PolicyCache) -> RedisResult<()> {
         let mut healthy: Vec<(HostPort, Arc<MultiplexedConnection>)> = {
             let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,7 +300,7 @@ impl Upstream {
             if let Ok(Ok(ranges)) = timeout(PROBE_INTERVAL, read_slots(&connection, &host.0)).await {
                 self.set_slots(ranges);
                 *source = Some(host);
-                return timeout(PROBE_TIMEOUT, policies::read(&connection, cache)).await.unwrap_or(Ok(()));
+                return timeout(PROBE_TIMEOUT, policies::refresh(&connection, cache)).await.unwrap_or(Ok(()));
             }
         }
         let mut last_error = RedisError::from((ErrorKind::Client, "no node of the cluster replies"));
@@ -303,7 +310,7 @@ impl Upstream {
             match timeout(PROBE_TIMEOUT, query).await {
                 Ok(Ok(ranges)) => {
                     self.set_slots(ranges);
-                    // Wakes this loop again to read the policies, once a node is connected.
+                    // Causes another read, which finds a connected node and reads its policies.
                     self.shared.slots_changed.notify_one();
                     return Ok(());
                 }

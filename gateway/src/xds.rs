@@ -52,13 +52,14 @@ pub struct XdsClient {
     /// `true` if a domain may be in several resources.
     merges_domains: bool,
     /// Version of the last accepted response.
-    accepted: String,
-    /// Version of the response that was refused last, and the reason, unless a later response was accepted.
-    refused: Option<(String, String)>,
+    accepted_version: String,
+    /// Version of the response that was refused last, and the reason. `None` after an accepted response.
+    last_refusal: Option<(String, String)>,
 }
 
 impl XdsClient {
-    /// Creates a client, if the options name a control plane. Its configurations replace `config`.
+    /// Creates a client, if the options name a control plane. Each configuration of the control plane replaces
+    /// `config`.
     ///
     /// # Errors
     /// If the address or a file is malformed.
@@ -81,18 +82,18 @@ impl XdsClient {
             headers: options.headers.as_deref().map(options::parse_headers).transpose()?.unwrap_or_default(),
             config,
             merges_domains,
-            accepted: String::new(),
-            refused: None,
+            accepted_version: String::new(),
+            last_refusal: None,
         }))
     }
 
-    /// Subscribes to the control plane, and connects again whenever the connection is lost. The last configuration stays
-    /// in use meanwhile.
+    /// Subscribes to the control plane, and connects again whenever the connection is lost. Until then, the last
+    /// configuration stays in use.
     pub async fn run(mut self) {
         metrics::register();
         let (mut attempts, mut last_failure) = (0, String::new());
         loop {
-            let began = Instant::now();
+            let started = Instant::now();
             let (was_connected, why) = self.follow().await;
             metrics::set_connected(false);
             if was_connected || why != last_failure {
@@ -100,10 +101,10 @@ impl XdsClient {
             }
             last_failure = why;
             // Only a lasting connection resets the delay: a control plane may end each stream at once.
-            if began.elapsed() > LONGEST_DELAY {
+            if started.elapsed() > LONGEST_DELAY {
                 attempts = 0;
             }
-            sleep(delay(attempts, random())).await;
+            sleep(delay(attempts, random_byte())).await;
             attempts = attempts.saturating_add(1);
         }
     }
@@ -157,8 +158,8 @@ impl XdsClient {
         let merges_domains = self.merges_domains;
         // A blocking thread, because a large configuration takes long.
         let reading = tokio::task::spawn_blocking(move || resources::read(&response, merges_domains));
-        let read = reading.await.unwrap_or_else(|error| Err(error.to_string()));
-        let error_detail = match read {
+        let result = reading.await.unwrap_or_else(|error| Err(error.to_string()));
+        let error_detail = match result {
             Ok(config) => {
                 tracing::info!(
                     version,
@@ -167,26 +168,26 @@ impl XdsClient {
                 );
                 self.config.store(Arc::new(config));
                 metrics::count_applied(&version);
-                (self.accepted, self.refused) = (version, None);
+                (self.accepted_version, self.last_refusal) = (version, None);
                 None
             }
             Err(why) => {
                 metrics::count_refused();
-                let refused = Some((version, why.clone()));
-                if self.refused == refused {
+                let refusal = Some((version, why.clone()));
+                if self.last_refusal == refusal {
                     sleep(REPEATED_REFUSAL_PAUSE).await;
-                } else if let Some((version, why)) = &refused {
+                } else if let Some((version, why)) = &refusal {
                     tracing::error!(
                         version,
                         why,
                         "a configuration of the control plane is refused, and the last one stays"
                     );
                 }
-                self.refused = refused;
+                self.last_refusal = refusal;
                 Some(Status { code: Code::InvalidArgument.into(), message: why })
             }
         };
-        DiscoveryRequest { version_info: self.accepted.clone(), response_nonce, error_detail, ..self.request() }
+        DiscoveryRequest { version_info: self.accepted_version.clone(), response_nonce, error_detail, ..self.request() }
     }
 }
 
@@ -204,7 +205,7 @@ fn delay(attempts: u32, random: u8) -> Duration {
     max_delay / 2 + max_delay / 2 * u32::from(random) / u32::from(u8::MAX)
 }
 
-fn random() -> u8 {
+fn random_byte() -> u8 {
     let mut bytes = [0];
     // If the system has no random numbers, the delay is the longest.
     if getrandom::fill(&mut bytes).is_ok() { bytes[0] } else { u8::MAX }

@@ -30,7 +30,7 @@ use tonic::{Request, Response, Status};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Timeout of a call, which is sent to the service.
+/// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Parser)]
@@ -55,8 +55,8 @@ struct Load {
     /// Number of calls in flight on each connection.
     #[arg(long, default_value_t = 16)]
     at_once: usize,
-    /// Calls a second, sent whether or not earlier calls have replies. By default, each call follows the reply to the
-    /// last.
+    /// Calls a second, sent whether or not earlier calls have replies. By default, each worker sends its next call
+    /// after the reply to its previous call.
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long, default_value_t = 5.0)]
@@ -67,10 +67,10 @@ struct Load {
 }
 
 /// Service that allows all requests.
-struct AllowsAll;
+struct AllowAll;
 
 #[tonic::async_trait]
-impl RateLimitService for AllowsAll {
+impl RateLimitService for AllowAll {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
@@ -88,7 +88,7 @@ struct ResponseCounts {
     allowed: AtomicU64,
     denied: AtomicU64,
     failed: AtomicU64,
-    /// Responses with a limit, which a server decided.
+    /// Responses that describe a limit: a server decided them.
     decided: AtomicU64,
 }
 
@@ -96,7 +96,7 @@ struct ResponseCounts {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     match Options::parse().command {
         Command::Ok { listen } => {
-            let service = RateLimitServiceServer::new(AllowsAll);
+            let service = RateLimitServiceServer::new(AllowAll);
             Server::builder().tcp_nodelay(true).add_service(service).serve(listen).await?;
         }
         Command::Load(load) => println!("{}", run_load(load).await?),
@@ -106,7 +106,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn run_load(load: Load) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
     let counts = Arc::new(ResponseCounts::default());
-    let ended = Arc::new(AtomicBool::new(false));
+    let should_stop = Arc::new(AtomicBool::new(false));
     let started = Instant::now();
     let mut tasks = vec![];
     let workers = load.connections * load.at_once;
@@ -116,11 +116,11 @@ async fn run_load(load: Load) -> Result<serde_json::Value, Box<dyn std::error::E
         for index in 0..load.at_once {
             let number = connection * load.at_once + index;
             let worker = Worker { number, workers, client: client.clone(), load: load.clone(), started };
-            tasks.push(tokio::spawn(worker.run(Arc::clone(&counts), Arc::clone(&ended))));
+            tasks.push(tokio::spawn(worker.run(Arc::clone(&counts), Arc::clone(&should_stop))));
         }
     }
     tokio::time::sleep(Duration::from_secs_f64(load.seconds)).await;
-    ended.store(true, Ordering::Relaxed);
+    should_stop.store(true, Ordering::Relaxed);
     let mut micros: Vec<u64> = vec![];
     for task in tasks {
         micros.extend(task.await?);
@@ -147,40 +147,40 @@ struct Worker {
 }
 
 impl Worker {
-    /// Sends calls until `ended`, and returns their latencies in microseconds. With a rate, a latency begins when the
-    /// call was due, so that it includes the time that a late call waited.
-    async fn run(mut self, counts: Arc<ResponseCounts>, ended: Arc<AtomicBool>) -> Vec<u64> {
+    /// Sends calls until `should_stop` is set, and returns their latencies in microseconds. With a rate, a latency
+    /// begins at the scheduled time of the call, even if the worker was still busy then.
+    async fn run(mut self, counts: Arc<ResponseCounts>, should_stop: Arc<AtomicBool>) -> Vec<u64> {
         let mut latencies = vec![];
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(self.number as u64 + 1);
+        let mut random_state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(self.number as u64 + 1);
         for round in 0_u64.. {
-            let due = match self.load.rate {
+            let scheduled_at = match self.load.rate {
                 Some(rate) => {
                     let call_number = round as f64 * self.workers as f64 + self.number as f64;
-                    let due = self.started + Duration::from_secs_f64(call_number / rate);
-                    sleep_until(due).await;
-                    due
+                    let scheduled_at = self.started + Duration::from_secs_f64(call_number / rate);
+                    sleep_until(scheduled_at).await;
+                    scheduled_at
                 }
                 None => Instant::now(),
             };
-            if ended.load(Ordering::Relaxed) {
+            if should_stop.load(Ordering::Relaxed) {
                 break;
             }
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let user = ((state >> 33) % self.load.users).to_string();
+            random_state = random_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let user = ((random_state >> 33) % self.load.users).to_string();
             match self.client.should_rate_limit(request(user)).await {
                 Ok(response) => {
                     let response = response.into_inner();
                     let is_denied = response.overall_code == i32::from(Code::OverLimit);
                     let counter = if is_denied { &counts.denied } else { &counts.allowed };
                     counter.fetch_add(1, Ordering::Relaxed);
-                    let decided = response.statuses.iter().any(|status| status.current_limit.is_some());
-                    counts.decided.fetch_add(u64::from(decided), Ordering::Relaxed);
+                    let is_decided = response.statuses.iter().any(|status| status.current_limit.is_some());
+                    counts.decided.fetch_add(u64::from(is_decided), Ordering::Relaxed);
                 }
                 Err(_) => {
                     counts.failed.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            latencies.push(due.elapsed().as_micros() as u64);
+            latencies.push(scheduled_at.elapsed().as_micros() as u64);
         }
         latencies
     }

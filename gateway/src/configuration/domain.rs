@@ -23,7 +23,8 @@ pub struct Domain {
 pub(super) struct RuleLevel {
     /// Rules by key and value.
     pub(super) exact: HashMap<(String, String), RuleNode>,
-    /// Rules by key and pattern of the value, or without a key by pattern of `key_value`, in the order of the file.
+    /// Rules with a wildcard, in the order of the file: their key, the pattern of their value, and their node. Without
+    /// a key, the pattern matches `key_value`.
     pub(super) wildcards: Vec<(Option<String>, String, RuleNode)>,
     /// Rules for all values of a key.
     pub(super) any_value: HashMap<String, RuleNode>,
@@ -49,9 +50,9 @@ pub struct RuleFlags {
     /// Quota mode: the limit denies only if all quotas of the request are exceeded.
     pub quota: bool,
     /// `true` if all values that a wildcard matches share one limit.
-    share: bool,
+    shares_limit: bool,
     /// `true` if the metric has a label with the whole descriptor.
-    detailed: bool,
+    detailed_metric: bool,
     /// `true` if the metric has a label with the value of this entry.
     value_to_metric: bool,
 }
@@ -83,7 +84,7 @@ pub enum RuleLimit {
 pub struct MatchedRule {
     /// Limit of the rule, with the values of the descriptor filled in.
     pub limit: RuleLimit,
-    /// Keys and values of the entries of which the key on the server is made.
+    /// Keys and values of the entries that form the key on the server.
     pub key_entries: Vec<(String, String)>,
     /// Name by which other rules replace this rule, or empty.
     pub name: String,
@@ -122,8 +123,8 @@ impl Domain {
     /// Returns the rule that matches a descriptor.
     ///
     /// At each level, an exact value precedes wildcards, which precede the key without a value; an address precedes its
-    /// network. The search does not backtrack, and the rule must be as deep as the descriptor is long. `prefix` is the
-    /// length of the networks of IPv6 addresses.
+    /// network. The search does not backtrack, and the rule must have as many entries as the descriptor. `prefix` is
+    /// the length of the networks of IPv6 addresses.
     #[must_use]
     pub fn find(&self, entries: &[(&str, &str)], prefix: Ipv6Prefix) -> Option<MatchedRule> {
         let mut level = &self.root;
@@ -136,23 +137,23 @@ impl Domain {
         let last = path.last()?;
         let rule = last.rule.as_ref()?;
         let nodes_and_entries = || path.iter().zip(entries);
-        let is_shared = |node: &&RuleNode| node.flags.share && node.pattern.contains('*');
+        let is_shared = |node: &&RuleNode| node.flags.shares_limit && node.pattern.contains('*');
         let key_entries = nodes_and_entries().map(|(node, (key, value))| {
             let network = || client_address::canonical_entry(key, value, prefix);
             let value = match node {
                 node if is_shared(node) => node.pattern.clone(),
-                // An address or a network that a rule names has a count of its own.
+                // The usage of an address or a network that a rule names is counted separately.
                 node if node.pattern == *value => (*value).to_owned(),
                 _ => network().unwrap_or_else(|| (*value).to_owned()),
             };
             ((*key).to_owned(), value)
         });
         let rule_path = nodes_and_entries().map(|(node, (key, _))| join(key, &node.pattern)).collect::<Vec<_>>();
-        let detailed = last.flags.detailed;
-        let has_values = detailed || path.iter().any(|node| node.flags.value_to_metric);
+        let is_detailed = last.flags.detailed_metric;
+        let has_values = is_detailed || path.iter().any(|node| node.flags.value_to_metric);
         let values = nodes_and_entries().map(|(node, (key, value))| {
             let shown =
-                if is_shared(node) || !(detailed || node.flags.value_to_metric) { &node.pattern } else { *value };
+                if is_shared(node) || !(is_detailed || node.flags.value_to_metric) { &node.pattern } else { *value };
             join(key, shown)
         });
         Some(MatchedRule {
@@ -199,8 +200,8 @@ impl RuleLevel {
             let flags = RuleFlags {
                 shadow: descriptor.shadow_mode,
                 quota: descriptor.quota_mode,
-                share: descriptor.share_threshold,
-                detailed: descriptor.detailed_metric,
+                shares_limit: descriptor.share_threshold,
+                detailed_metric: descriptor.detailed_metric,
                 value_to_metric: descriptor.value_to_metric,
             };
             let duplicate = at_line(spanned, &format!("{path} is there twice"));
@@ -215,7 +216,7 @@ impl RuleLevel {
             } else {
                 (pattern.is_empty() && key.contains('*')).then(|| (None, key.clone()))
             };
-            if node.flags.share && wildcard.is_none() {
+            if node.flags.shares_limit && wildcard.is_none() {
                 return Err(no_wildcard);
             }
             let is_duplicate = if let Some((key, pattern)) = wildcard {
@@ -274,7 +275,7 @@ const UNITS: [(&str, &str, (u64, &str)); 7] = [
     ("year", "1y", (365, "d")),
 ];
 
-/// Returns the name of the unit whose calendar window this is, if any.
+/// Returns the name of the unit with this calendar window, or `None` for any other window.
 pub(super) fn unit_of_window(window: &str) -> Option<&'static str> {
     UNITS.iter().find(|(_, unit_window, _)| *unit_window == window).map(|(name, ..)| *name)
 }
@@ -289,12 +290,12 @@ pub fn parse_rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
         return Err("a limit cannot replace itself".to_owned());
     }
     let unit = limit.unit.as_ref().map(|unit| unit.value.as_str()).unwrap_or_default();
-    let known = UNITS.iter().find(|(name, ..)| name.eq_ignore_ascii_case(unit));
+    let known_unit = UNITS.iter().find(|(name, ..)| name.eq_ignore_ascii_case(unit));
     let has_unit = limit.requests_per_unit.is_some() || limit.unit.is_some() || limit.unit_multiplier.is_some();
     let mut default = ChargingMode::AllOrNone;
     let rule_limit = match (limit.unlimited, &limit.policy, &limit.limit) {
         // Like envoyproxy/ratelimit, accept an unknown unit beside `unlimited`.
-        (true, None, None) if known.is_none() => RuleLimit::Unlimited,
+        (true, None, None) if known_unit.is_none() => RuleLimit::Unlimited,
         (true, ..) => return Err("unlimited goes with no unit, policy or limit".to_owned()),
         (false, Some(policy), None) if !has_unit => {
             let names = policy_names(policy)?;
@@ -303,7 +304,7 @@ pub fn parse_rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
         }
         (false, None, Some(limit)) if !has_unit => RuleLimit::Limited(Rule::Limits(limit_words(&limit.value)?)),
         (false, None, None) => {
-            let (_, window, (factor, suffix)) = known.ok_or_else(|| {
+            let (_, window, (factor, suffix)) = known_unit.ok_or_else(|| {
                 format!("unit must be second, minute, hour, day, week, month or year, not '{}'", unit.escape_debug())
             })?;
             default = ChargingMode::Always;
@@ -318,7 +319,7 @@ pub fn parse_rule(limit: &RateLimitEntry) -> Result<DomainRule, String> {
         }
         _ => return Err("rate_limit must have one of: unit and requests_per_unit, unlimited, policy, limit".to_owned()),
     };
-    let charge = RuleChargingMode { own: limit.charge, default };
+    let charge = RuleChargingMode { explicit: limit.charge, default };
     Ok(DomainRule { limit: rule_limit, name: limit.name.clone(), replaces, charge })
 }
 

@@ -94,8 +94,8 @@ pub struct Replaces {
 }
 
 /// Deserializes a list. A key without a value is a list of one element without a value.
-fn nullable_list<'d, D: Deserializer<'d>, T: Deserialize<'d>>(from: D) -> Result<Vec<Option<T>>, D::Error> {
-    Option::deserialize(from).map(|list| list.unwrap_or_else(|| vec![None]))
+fn nullable_list<'d, D: Deserializer<'d>, T: Deserialize<'d>>(deserializer: D) -> Result<Vec<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(|list| list.unwrap_or_else(|| vec![None]))
 }
 
 /// Name, or list of names.

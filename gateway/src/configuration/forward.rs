@@ -31,7 +31,7 @@ pub struct HttpRule {
     methods: Option<Vec<String>>,
     path: Option<PathPattern>,
     headers: Vec<(String, String)>,
-    /// `true` if paths are counted without regard to the case of ASCII letters.
+    /// `true` if the case of ASCII letters in paths is ignored.
     pub ignores_case: bool,
     /// Limits or policies.
     pub rule: Rule,
@@ -95,7 +95,7 @@ fn convert_rule(entry: format::RuleEntry) -> Result<HttpRule, String> {
         rule,
         key,
         cost,
-        charge: RuleChargingMode { own: entry.charge, ..RuleChargingMode::default() },
+        charge: RuleChargingMode { explicit: entry.charge, ..RuleChargingMode::default() },
     })
 }
 

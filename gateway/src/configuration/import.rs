@@ -88,8 +88,8 @@ impl<'a> ImportLevel<'a> {
             if descriptor.detailed_metric || descriptor.value_to_metric {
                 report("a label of the metrics for each value", imported);
             }
-            // The search in a file does not backtrack from a value to the key without a value, but the names of
-            // policies include that.
+            // A search in the file does not fall back from a value to its key without a value. A search by the names
+            // of policies does.
             if !value.is_empty() {
                 let network = canonical_entry(&key.value, value, Ipv6Prefix::default()).unwrap_or_default();
                 let is_wider = |other: &&DescriptorEntry| {
@@ -123,8 +123,8 @@ impl<'a> ImportLevel<'a> {
         if self.path.iter().any(is_in_network) {
             return Err("a count of its own for an address that policies count with its network");
         }
-        let valued = self.path.iter().take_while(|(_, value)| value.is_some()).count();
-        if self.path.iter().skip(valued).any(|(_, value)| value.is_some()) {
+        let value_count = self.path.iter().take_while(|(_, value)| value.is_some()).count();
+        if self.path.iter().skip(value_count).any(|(_, value)| value.is_some()) {
             return Err("a value behind a key without one: put it first in the descriptor");
         }
         if !rule.replaces.is_empty() {
@@ -139,12 +139,12 @@ impl<'a> ImportLevel<'a> {
             RuleLimit::Limited(Rule::Limits(words)) => words,
         };
         let entries = self.path.iter().map(|(key, value)| (*key, value.unwrap_or_default()));
-        let name = EscapedDescriptor::new(self.domain, entries).policy_name(valued);
+        let name = EscapedDescriptor::new(self.domain, entries).policy_name(value_count);
         if name.len() > MAX_POLICY_NAME {
             return Err("a name that is too long for a policy");
         }
         let is_forced = words.iter().any(|word| word.eq_ignore_ascii_case("FORCE"));
-        let words = match rule.charge.or(None) {
+        let words = match rule.charge.resolve(None) {
             // A limit in shadow mode never denies, so that FORCE has no effect on it.
             _ if descriptor.shadow_mode => with_option(&words, "SHADOW"),
             ChargingMode::Always if !is_forced => with_option(&words, "FORCE"),
@@ -157,7 +157,7 @@ impl<'a> ImportLevel<'a> {
 
 /// Returns the paths below a descriptor that end with a limit and consist of keys without values.
 fn limited_paths(descriptor: &DescriptorEntry) -> Vec<Vec<&str>> {
-    let own = descriptor.rate_limit.is_some().then(Vec::new);
+    let empty_path = descriptor.rate_limit.is_some().then(Vec::new);
     let children = descriptor.descriptors.iter().flatten().filter(|child| child.value.is_empty());
     let paths_of_children = children.flat_map(|child| {
         limited_paths(child).into_iter().map(|mut path| {
@@ -165,7 +165,7 @@ fn limited_paths(descriptor: &DescriptorEntry) -> Vec<Vec<&str>> {
             path
         })
     });
-    own.into_iter().chain(paths_of_children).collect()
+    empty_path.into_iter().chain(paths_of_children).collect()
 }
 
 /// Returns `true` if this path of keys without values exists below a descriptor and ends with a limit.
@@ -291,12 +291,12 @@ descriptors:
         let pairs: Vec<(&str, &str)> = vec![("a", "1"), ("a", "2"), ("a", "3"), ("b", "1"), ("b", "2")];
         let mut requests: Vec<Vec<(&str, &str)>> = pairs.iter().map(|pair| vec![*pair]).collect();
         for index in 0.. {
-            let Some(short) = requests.get(index).cloned() else { break };
-            if short.len() < 3 {
-                requests.extend(pairs.iter().map(|pair| [short.as_slice(), &[*pair]].concat()));
+            let Some(shorter) = requests.get(index).cloned() else { break };
+            if shorter.len() < 3 {
+                requests.extend(pairs.iter().map(|pair| [shorter.as_slice(), &[*pair]].concat()));
             }
         }
-        let mut compared = 0;
+        let mut compared_files = 0;
         for mut seed in 0..400 {
             let text = format!("domain: api\ndescriptors: [{}]\n", random_descriptors(&mut seed, 1));
             let imported = import(&text);
@@ -309,7 +309,7 @@ descriptors:
                 imported.policies.iter().map(|(name, words)| (name.as_str(), words.as_str())).collect();
             for entries in &requests {
                 let by_file =
-                    config.domains["api"].find(entries, Ipv6Prefix::default()).map(|found| match found.limit {
+                    config.domains["api"].find(entries, Ipv6Prefix::default()).map(|matched| match matched.limit {
                         RuleLimit::Limited(Rule::Limits(words)) => words.join(" "),
                         other => panic!("{other:?}"),
                     });
@@ -318,8 +318,8 @@ descriptors:
                 let by_file = by_file.map(|words| words + " FORCE");
                 assert_eq!(by_file.as_deref(), by_policy.copied(), "{text} {entries:?}");
             }
-            compared += usize::from(policies.len() > 2);
+            compared_files += usize::from(policies.len() > 2);
         }
-        assert!(compared > 10, "only {compared} files were imported completely");
+        assert!(compared_files > 10, "only {compared_files} files were imported completely");
     }
 }

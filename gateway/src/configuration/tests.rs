@@ -11,8 +11,9 @@ fn find(config: &Config, entries: &[(&str, &str)]) -> Option<MatchedRule> {
     config.domains.get("api").expect("the domain").find(entries, Ipv6Prefix::default())
 }
 
+/// Returns the limit that the configuration has for a descriptor, as text.
 fn limit(config: &Config, entries: &[(&str, &str)]) -> Option<String> {
-    find(config, entries).map(|found| match found.limit {
+    find(config, entries).map(|rule| match rule.limit {
         RuleLimit::Unlimited => "unlimited".to_owned(),
         RuleLimit::Limited(Rule::Limits(words)) => words.join(" "),
         RuleLimit::Limited(Rule::Policies(names)) => names.join(" OR "),
@@ -49,17 +50,17 @@ descriptors:
 #[test]
 fn rule_is_matched_level_by_level_without_backtracking() {
     let config = parse(FILE).expect("a valid file");
-    let found = |entries: &[(&str, &str)]| limit(&config, entries);
-    assert_eq!(found(&[("plan", "gold")]).as_deref(), Some("FIXED 10 1m ALIGNED"));
-    assert_eq!(found(&[("plan", "gold"), ("user", "1")]).as_deref(), Some("FIXED 3 1h ALIGNED"));
-    assert_eq!(found(&[("plan", "golden")]).as_deref(), Some("FIXED 7 1mo ALIGNED"), "the first wildcard of the file");
-    assert_eq!(found(&[("plan", "free")]).as_deref(), Some("unlimited"));
-    assert_eq!(found(&[("plan", "free"), ("user", "1")]), None, "a shorter rule does not match");
-    assert_eq!(found(&[("user", "1")]), None);
-    assert_eq!(found(&[("tenant", "42")]).as_deref(), Some("TOKENBUCKET 10 10 1s FIXED 1000 1d"));
-    assert_eq!(found(&[("tenant", "a|b")]).as_deref(), Some("tenant:a%7Cb OR tenants"));
-    assert_eq!(found(&[("tenant", "a:b")]).as_deref(), Some("tenant:a%3Ab OR tenants"));
-    assert_eq!(found(&[("closed", "")]).as_deref(), Some("FIXED 0 1d ALIGNED"));
+    let limit = |entries: &[(&str, &str)]| limit(&config, entries);
+    assert_eq!(limit(&[("plan", "gold")]).as_deref(), Some("FIXED 10 1m ALIGNED"));
+    assert_eq!(limit(&[("plan", "gold"), ("user", "1")]).as_deref(), Some("FIXED 3 1h ALIGNED"));
+    assert_eq!(limit(&[("plan", "golden")]).as_deref(), Some("FIXED 7 1mo ALIGNED"), "the first wildcard of the file");
+    assert_eq!(limit(&[("plan", "free")]).as_deref(), Some("unlimited"));
+    assert_eq!(limit(&[("plan", "free"), ("user", "1")]), None, "a shorter rule does not match");
+    assert_eq!(limit(&[("user", "1")]), None);
+    assert_eq!(limit(&[("tenant", "42")]).as_deref(), Some("TOKENBUCKET 10 10 1s FIXED 1000 1d"));
+    assert_eq!(limit(&[("tenant", "a|b")]).as_deref(), Some("tenant:a%7Cb OR tenants"));
+    assert_eq!(limit(&[("tenant", "a:b")]).as_deref(), Some("tenant:a%3Ab OR tenants"));
+    assert_eq!(limit(&[("closed", "")]).as_deref(), Some("FIXED 0 1d ALIGNED"));
 }
 
 #[test]
@@ -86,11 +87,11 @@ fn wildcard_may_be_anywhere_in_key_or_value() {
          \x20 - {{key: path, value: a*b*c, {limit}}}\n  - {{key: x*, {limit}}}\n"
     ));
     let config = config.expect("a valid file");
-    let counted = |key, value: &str| find(&config, &[(key, value)]).map(|found| found.key_entries[0].1.clone());
-    assert_eq!(counted("path", "/api/users/v1").as_deref(), Some("/api*v1"));
-    assert_eq!(counted("path", "a1b2c").as_deref(), Some("a1b2c"));
-    assert_eq!(counted("xy", "1").as_deref(), Some("1"));
-    assert_eq!((counted("path", "/api/v2"), counted("y", "x")), (None, None));
+    let key_value = |key, value: &str| find(&config, &[(key, value)]).map(|rule| rule.key_entries[0].1.clone());
+    assert_eq!(key_value("path", "/api/users/v1").as_deref(), Some("/api*v1"));
+    assert_eq!(key_value("path", "a1b2c").as_deref(), Some("a1b2c"));
+    assert_eq!(key_value("xy", "1").as_deref(), Some("1"));
+    assert_eq!((key_value("path", "/api/v2"), key_value("y", "x")), (None, None));
 }
 
 #[test]
@@ -104,13 +105,13 @@ descriptors:
   - {key: remote_address, rate_limit: {policy: ['of:{remote_address}', all]}}
 ";
     let config = parse(text).expect("a valid file");
-    let found = |address| limit(&config, &[("remote_address", address)]).expect("a rule");
-    assert_eq!(found("2001:db8:1:2::6"), "FIXED 6 1d");
-    assert_eq!(found("2001:db8:1:2::7"), "FIXED 64 1d");
-    assert_eq!(found("::ffff:203.0.113.7"), "FIXED 24 1d");
-    assert_eq!(found("198.51.100.1"), "of:198.51.100.1 OR all");
-    let [whole, network] = ["of:2001%3Adb8%3A3%3A4%3A%3A1", "of:2001%3Adb8%3A3%3A4%3A%3A/64"];
-    assert_eq!(found("2001:db8:3:4::1"), format!("{whole} OR {network} OR all"));
+    let limit = |address| limit(&config, &[("remote_address", address)]).expect("a rule");
+    assert_eq!(limit("2001:db8:1:2::6"), "FIXED 6 1d");
+    assert_eq!(limit("2001:db8:1:2::7"), "FIXED 64 1d");
+    assert_eq!(limit("::ffff:203.0.113.7"), "FIXED 24 1d");
+    assert_eq!(limit("198.51.100.1"), "of:198.51.100.1 OR all");
+    let [by_address, by_network] = ["of:2001%3Adb8%3A3%3A4%3A%3A1", "of:2001%3Adb8%3A3%3A4%3A%3A/64"];
+    assert_eq!(limit("2001:db8:3:4::1"), format!("{by_address} OR {by_network} OR all"));
 }
 
 #[test]
@@ -134,22 +135,22 @@ descriptors:
 
 #[test]
 fn unit_multiplier_lengthens_the_window() {
-    let parsed = |text: &str| {
+    let parse_limit = |text: &str| {
         let config = parse(&format!("{{domain: api, descriptors: [{{key: a, rate_limit: {{{text}}}}}]}}"))?;
         Ok(limit(&config, &[("a", "1")]).expect("a rule"))
     };
-    let of = |unit: &str, multiplier: u32| {
-        parsed(&format!("unit: {unit}, unit_multiplier: {multiplier}, requests_per_unit: 5"))
+    let limit_of_units = |unit: &str, multiplier: u32| {
+        parse_limit(&format!("unit: {unit}, unit_multiplier: {multiplier}, requests_per_unit: 5"))
     };
-    assert_eq!(of("second", 30).as_deref(), Ok("FIXED 5 30s ALIGNED"));
-    assert_eq!(of("week", 2).as_deref(), Ok("FIXED 5 14d ALIGNED"));
-    assert_eq!(of("month", 1).as_deref(), Ok("FIXED 5 1mo ALIGNED"));
-    assert_eq!(of("month", 3).as_deref(), Ok("FIXED 5 90d ALIGNED"));
+    assert_eq!(limit_of_units("second", 30).as_deref(), Ok("FIXED 5 30s ALIGNED"));
+    assert_eq!(limit_of_units("week", 2).as_deref(), Ok("FIXED 5 14d ALIGNED"));
+    assert_eq!(limit_of_units("month", 1).as_deref(), Ok("FIXED 5 1mo ALIGNED"));
+    assert_eq!(limit_of_units("month", 3).as_deref(), Ok("FIXED 5 90d ALIGNED"));
     for (unit, multiplier) in [("minute", 0), ("year", 11), ("year", u32::MAX)] {
-        assert!(of(unit, multiplier).is_err_and(|error: String| error.contains("unit_multiplier must be")));
+        assert!(limit_of_units(unit, multiplier).is_err_and(|error: String| error.contains("unit_multiplier must be")));
     }
-    assert_eq!(parsed("unlimited: true, unit: fortnight").as_deref(), Ok("unlimited"));
-    assert!(parsed("unlimited: true, unit: day").is_err());
+    assert_eq!(parse_limit("unlimited: true, unit: fortnight").as_deref(), Ok("unlimited"));
+    assert!(parse_limit("unlimited: true, unit: day").is_err());
 }
 
 #[test]
@@ -165,7 +166,7 @@ fn files_of_a_domain_are_merged_with_merge_domains() {
     assert_eq!(duplicate, Err("c: line 1: api.a is there twice".to_owned()));
 }
 
-const REPLACES: &str = "line 3: api.a: replaces must be a list of names";
+const REPLACES_ERROR: &str = "line 3: api.a: replaces must be a list of names";
 
 const CONFIG_MAP: &str = "---
 apiVersion: v1
@@ -211,11 +212,11 @@ fn malformed_files_are_rejected_with_their_line() {
         (with_rule("rate_limit: {unit: day, policy: a}"), "rate_limit must have one of"),
         (with_rule("rate_limit: {policy: []}"), "policy must be"),
         (with_rule("rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]}"), "replace itself"),
-        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}"), REPLACES),
-        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: }]}"), REPLACES),
-        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}"), REPLACES),
-        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [null]}"), REPLACES),
-        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: }"), REPLACES),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}"), REPLACES_ERROR),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: }]}"), REPLACES_ERROR),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}"), REPLACES_ERROR),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: [null]}"), REPLACES_ERROR),
+        (with_rule("rate_limit: {unit: day, requests_per_unit: 1, replaces: }"), REPLACES_ERROR),
         ("domain: api\ndescriptors: [{key: a}, {key: a}]\n".to_owned(), "line 2: api.a is there twice"),
         ("domain: api\ndescriptors: [{key: ''}]\n".to_owned(), "no key"),
         ("domain: api\n---\ndomain: api\n".to_owned(), "line 3: the domain is there twice: api is in f.yaml"),

@@ -24,10 +24,10 @@ fn take(key: &str, cost: u64) -> Call {
 }
 
 fn denial(wait_ms: i64) -> CallDecision {
-    CallDecision { allowed: false, wait_ms, each: vec![], policy: None, version: None }
+    CallDecision { allowed: false, wait_ms, limit_decisions: vec![], policy: None, version: None }
 }
 
-/// Memory under a clock that the test moves.
+/// Denied keys with a clock that the test advances.
 struct Memory {
     keys: DeniedKeys,
     now: Instant,
@@ -42,7 +42,7 @@ impl Memory {
         self.now += duration;
     }
 
-    /// Records a denial with this wait under limits.
+    /// Records a denial of the call, with this wait, under these limits.
     fn record_under(&self, limits: &str, call: &Call, wait_ms: i64) -> Option<Peek> {
         let decision = denial(wait_ms);
         let sent = SentCall { call, decision: &decision, sent_at: self.now, max_duration: MAX_DURATION };
@@ -60,12 +60,13 @@ impl Memory {
 
     /// Records two denials and confirms their peek.
     fn deny(&self, call: &Call, wait_ms: i64) {
-        assert!(self.record(call, wait_ms).is_none(), "the first denial is only noted");
+        assert!(self.record(call, wait_ms).is_none(), "the first denial requests no peek");
         let peek = self.record(call, wait_ms).unwrap();
         self.confirm(call, peek, &denial(wait_ms));
     }
 
-    fn wait(&self, call: &Call) -> Option<i64> {
+    /// Returns the wait of a remembered denial of the call.
+    fn remembered_wait(&self, call: &Call) -> Option<i64> {
         self.keys.find(call, 0, self.now).map(|decision| decision.wait_ms)
     }
 }
@@ -74,14 +75,14 @@ impl Memory {
 fn denial_is_used_after_its_peek() {
     let memory = Memory::new();
     let call = take("k", 1);
-    assert!(memory.record(&call, 500).is_none() && memory.wait(&call).is_none());
+    assert!(memory.record(&call, 500).is_none() && memory.remembered_wait(&call).is_none());
     let peek = memory.record(&call, 500).unwrap();
-    assert!(memory.wait(&call).is_none());
+    assert!(memory.remembered_wait(&call).is_none());
     assert!(memory.record(&call, 500).is_none(), "one peek at a time");
     memory.confirm(&call, peek, &denial(500));
-    assert_eq!(memory.wait(&call), Some(500));
+    assert_eq!(memory.remembered_wait(&call), Some(500));
     assert!(memory.record(&call, 500).is_none(), "a concurrent denial changes nothing");
-    assert_eq!(memory.wait(&call), Some(500));
+    assert_eq!(memory.remembered_wait(&call), Some(500));
 }
 
 #[test]
@@ -90,9 +91,9 @@ fn denial_ends_before_its_wait_is_over() {
     let call = take("k", 1);
     memory.deny(&call, 500);
     memory.advance(Duration::from_millis(498));
-    assert_eq!(memory.wait(&call), Some(2));
+    assert_eq!(memory.remembered_wait(&call), Some(2));
     memory.advance(Duration::from_millis(1));
-    assert_eq!(memory.wait(&call), None, "the server rounds waits up");
+    assert_eq!(memory.remembered_wait(&call), None, "the server rounds waits up");
 }
 
 #[test]
@@ -102,9 +103,9 @@ fn denial_is_remembered_for_a_second_at_most() {
         let call = take("k", 1);
         memory.deny(&call, wait);
         memory.advance(Duration::from_millis(999));
-        assert_eq!(memory.wait(&call), Some(if wait < 0 { wait } else { wait - 999 }));
+        assert_eq!(memory.remembered_wait(&call), Some(if wait < 0 { wait } else { wait - 999 }));
         memory.advance(Duration::from_millis(1));
-        assert_eq!(memory.wait(&call), None);
+        assert_eq!(memory.remembered_wait(&call), None);
         assert!(memory.record(&call, wait).is_some(), "a key that was denied before needs no second denial");
     }
 }
@@ -122,11 +123,11 @@ fn short_denial_is_not_remembered() {
 fn smaller_cost_is_sent() {
     let memory = Memory::new();
     memory.deny(&take("k", 5), 500);
-    assert_eq!([4, 5, 6].map(|cost| memory.wait(&take("k", cost)).is_some()), [false, true, true]);
+    assert_eq!([4, 5, 6].map(|cost| memory.remembered_wait(&take("k", cost)).is_some()), [false, true, true]);
     // The lower cost is denied, too, and takes the place of the higher one.
     let peek = memory.record(&take("k", 4), 500).unwrap();
     memory.confirm(&take("k", 4), peek, &denial(500));
-    assert_eq!([3, 4, 5].map(|cost| memory.wait(&take("k", cost)).is_some()), [false, true, true]);
+    assert_eq!([3, 4, 5].map(|cost| memory.remembered_wait(&take("k", cost)).is_some()), [false, true, true]);
 }
 
 #[test]
@@ -146,12 +147,12 @@ fn other_calls_are_sent() {
         Call { operation: Operation::Release, ..call.clone() },
     ];
     for other in &others {
-        assert!(memory.wait(other).is_none(), "{other:?}");
+        assert!(memory.remembered_wait(other).is_none(), "{other:?}");
         if other.id.is_some() || !matches!(other.operation, Operation::Take(_)) {
             assert!(memory.record(other, 500).is_none() && memory.record(other, 500).is_none(), "{other:?}");
         }
     }
-    assert!(memory.wait(&call).is_some());
+    assert!(memory.remembered_wait(&call).is_some());
     assert!(memory.keys.find(&call, 1, memory.now).is_none(), "the policies have changed");
 }
 
@@ -161,10 +162,10 @@ fn change_of_the_key_ends_the_denial() {
     let call = take("k", 1);
     memory.deny(&call, 500);
     memory.keys.forget(b"k");
-    assert!(memory.wait(&call).is_none());
+    assert!(memory.remembered_wait(&call).is_none());
     memory.deny(&call, 500);
     memory.keys.forget_all();
-    assert!(memory.wait(&call).is_none());
+    assert!(memory.remembered_wait(&call).is_none());
 }
 
 #[test]
@@ -175,13 +176,13 @@ fn change_of_the_key_after_the_peek_is_not_overwritten() {
     let peek = memory.record(&call, 500).unwrap();
     memory.keys.forget(b"k");
     memory.confirm(&call, peek, &denial(500));
-    assert!(memory.wait(&call).is_none());
+    assert!(memory.remembered_wait(&call).is_none());
     memory.record(&call, 500);
     let next = memory.record(&call, 500).unwrap();
     memory.confirm(&call, peek, &denial(500));
-    assert!(memory.wait(&call).is_none(), "the earlier peek does not confirm the later denial");
+    assert!(memory.remembered_wait(&call).is_none(), "the earlier peek does not confirm the later denial");
     memory.confirm(&call, next, &CallDecision { allowed: true, ..denial(0) });
-    assert!(memory.wait(&call).is_none(), "the key is not denied any more");
+    assert!(memory.remembered_wait(&call).is_none(), "the key is not denied any more");
 }
 
 #[test]
@@ -189,20 +190,20 @@ fn charge_beyond_an_aligned_window_denies_all_costs() {
     let memory = Memory::new();
     let call = Call { charge: ChargingMode::Always, ..take("k", 5) };
     for _ in 0..2 {
-        assert!(memory.record_under("FIXED 10 1m ALIGNED", &call, 500).is_none(), "it needs no peek");
+        assert!(memory.record_under("FIXED 10 1m ALIGNED", &call, 500).is_none(), "the denial needs no peek");
     }
     let smaller = Call { operation: Operation::Take(Amount::ONE), ..call.clone() };
-    assert_eq!([memory.wait(&call), memory.wait(&smaller)], [Some(500), Some(500)]);
+    assert_eq!([memory.remembered_wait(&call), memory.remembered_wait(&smaller)], [Some(500), Some(500)]);
     for _ in 0..3 {
         let above_capacity = Call { key: b"above".to_vec(), operation: Operation::Take(amount(11)), ..call.clone() };
         memory.record_under("FIXED 10 1m ALIGNED", &above_capacity, -1);
-        assert!(memory.wait(&above_capacity).is_none(), "the end of the window is not known");
+        assert!(memory.remembered_wait(&above_capacity).is_none(), "the end of the window is not known");
     }
     let by_policy = take("q", 5);
     for _ in 0..2 {
         memory.record_under("FIXED 10 1m ALIGNED FORCE", &by_policy, 500);
     }
-    assert!(memory.wait(&take("q", 1)).is_some());
+    assert!(memory.remembered_wait(&take("q", 1)).is_some());
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn denials_that_charge_or_count_strikes_are_sent() {
         let memory = Memory::new();
         for _ in 0..3 {
             assert!(memory.record_under(limits, call, 500).is_none(), "{limits}");
-            assert!(memory.wait(call).is_none(), "{limits}");
+            assert!(memory.remembered_wait(call).is_none(), "{limits}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Environment variables, with values in the syntax of Go.
 
-use super::ip;
+use super::listen_ip;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ impl Environment {
         Environment(variables.filter(|(_, value)| !value.is_empty()).collect())
     }
 
-    /// Returns the environment with these variables in place of its own.
+    /// Returns the environment with these variables added. They replace variables of the same name.
     pub fn with(mut self, variables: &[(&'static str, String)]) -> Environment {
         self.0.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         self
@@ -66,7 +66,7 @@ impl Environment {
     pub fn address(&self, host: &str, port: &str, default: u16) -> Result<SocketAddr, String> {
         let number = self.text(port).map_or(Ok(default), str::parse);
         let number = number.map_err(|_| format!("{port}: must be a number up to 65535"))?;
-        Ok(SocketAddr::new(ip(host, self.text(host).unwrap_or("0.0.0.0"))?, number))
+        Ok(SocketAddr::new(listen_ip(host, self.text(host).unwrap_or("0.0.0.0"))?, number))
     }
 
     /// Returns a duration such as `1m30s` in the syntax of the gateway's options.
@@ -129,8 +129,8 @@ fn parse_duration(text: &str) -> Option<u64> {
     let mut total = 0_u64;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let (number, after) = rest.split_at(digits);
+        let number_length = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let (number, after) = rest.split_at(number_length);
         let (unit, nanoseconds) = UNITS.iter().find(|(unit, _)| {
             let end = after.strip_prefix(unit);
             end.is_some_and(|end| end.chars().next().is_none_or(|next| next.is_ascii_digit() || next == '.'))

@@ -9,13 +9,13 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
 }
 
 /// Translates variables, with a server over TCP unless they name one.
-fn translated(variables: &[(&str, &str)]) -> Translation {
+fn translate_valid(variables: &[(&str, &str)]) -> Translation {
     let server = [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "localhost:6379")];
     translate(&environment(&[&server, variables].concat())).expect("a valid environment")
 }
 
 fn words(variables: &[(&str, &str)]) -> Vec<String> {
-    translated(variables).words
+    translate_valid(variables).words
 }
 
 fn error(variables: &[(&str, &str)]) -> String {
@@ -23,8 +23,8 @@ fn error(variables: &[(&str, &str)]) -> String {
 }
 
 fn address(variables: &[(&str, &str)]) -> Address {
-    let translated = translate(&environment(variables)).expect("a valid environment");
-    translated.address.expect("an address")
+    let translation = translate(&environment(variables)).expect("a valid environment");
+    translation.address.expect("an address")
 }
 
 #[test]
@@ -64,19 +64,21 @@ fn defaults_are_those_of_the_service() {
 
 #[test]
 fn variable_of_the_gateway_replaces_a_default() {
-    let own = [("RATELIMIT_GATEWAY_ON_OUTAGE", "closed"), ("RATELIMIT_GATEWAY_GRPC", "127.0.0.1:1"), ("GRPC_HOST", "")];
-    let found = words(&own);
+    let outage_and_grpc =
+        [("RATELIMIT_GATEWAY_ON_OUTAGE", "closed"), ("RATELIMIT_GATEWAY_GRPC", "127.0.0.1:1"), ("GRPC_HOST", "")];
+    let found = words(&outage_and_grpc);
     assert!(!found.iter().any(|word| word.starts_with("--on-outage") || word.starts_with("--grpc")), "{found:?}");
-    let files = [("RATELIMIT_GATEWAY_CONFIG", "/limits"), ("RATELIMIT_GATEWAY_RESPONSE_HEADERS", "standard")];
-    let of_files = |word: &&String| word.starts_with("--config") || word.starts_with("--response-headers");
-    assert_eq!(words(&files).iter().filter(of_files).count(), 0);
-    let set = [files[0], files[1], ("RUNTIME_ROOT", "/data"), ("LIMIT_RESPONSE_HEADERS_ENABLED", "false")];
+    let config_and_headers =
+        [("RATELIMIT_GATEWAY_CONFIG", "/limits"), ("RATELIMIT_GATEWAY_RESPONSE_HEADERS", "standard")];
+    let is_config_or_headers = |word: &&String| word.starts_with("--config") || word.starts_with("--response-headers");
+    assert_eq!(words(&config_and_headers).iter().filter(is_config_or_headers).count(), 0);
+    let other_variables = [("RUNTIME_ROOT", "/data"), ("LIMIT_RESPONSE_HEADERS_ENABLED", "false")];
     assert_eq!(
-        words(&set).iter().filter(of_files).collect::<Vec<_>>(),
+        words(&[config_and_headers, other_variables].concat()).iter().filter(is_config_or_headers).collect::<Vec<_>>(),
         ["--config=/data/config", "--response-headers=off"]
     );
-    assert!(words(&[own[1], ("GRPC_PORT", "2")]).contains(&"--grpc=0.0.0.0:2".to_owned()));
-    let server = translate(&environment(&[("RATELIMIT_GATEWAY_SERVER", "redis://a")])).expect("it is valid");
+    assert!(words(&[outage_and_grpc[1], ("GRPC_PORT", "2")]).contains(&"--grpc=0.0.0.0:2".to_owned()));
+    let server = translate(&environment(&[("RATELIMIT_GATEWAY_SERVER", "redis://a")])).expect("a valid environment");
     assert!(server.address.is_none());
 }
 
@@ -171,7 +173,7 @@ fn redis_is_single_behind_sentinels_or_a_cluster() {
     let files = [("REDIS_TLS_CACERT", "ca"), ("REDIS_TLS_CLIENT_CERT", "c"), ("REDIS_TLS_CLIENT_KEY", "k")];
     let tls = address(&[&tcp[..], &[("REDIS_TLS", "true")], &files].concat());
     assert!(tls.tls && tls.authority.is_some() && tls.identity.is_some());
-    assert!(address(&[&tcp[..], &files].concat()).authority.is_none(), "the files are for TLS");
+    assert!(address(&[&tcp[..], &files].concat()).authority.is_none(), "TLS files have no effect without REDIS_TLS");
 }
 
 #[test]
@@ -215,7 +217,7 @@ fn impossible_settings_are_errors_that_name_the_variable() {
 fn settings_without_effect_are_reported() {
     let set = [("USE_STATSD", "true"), ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"), ("REDIS_POOL_SIZE", "10")];
     let names = |variables: &[(&str, &str)]| {
-        translated(variables).unneeded.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        translate_valid(variables).unneeded.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     assert_eq!(names(&set), ["USE_STATSD", "LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_POOL_SIZE"]);
     let off = [("USE_STATSD", "false"), ("LOCAL_CACHE_SIZE_IN_BYTES", "0"), ("QUOTA_MODE", "false")];
@@ -225,7 +227,7 @@ fn settings_without_effect_are_reported() {
     assert_eq!(names(&[force, healthy]).len(), 2);
     let xds = [("CONFIG_TYPE", "GRPC_XDS_SOTW"), force, healthy];
     assert!(names(&xds).is_empty());
-    assert!(!words(&xds).contains(&"--force-start".to_owned()), "it is healthy after the first configuration");
+    assert!(!words(&xds).contains(&"--force-start".to_owned()), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED prevails");
 }
 
 #[test]
@@ -248,7 +250,7 @@ fn folder_with_files_that_are_not_read_is_an_error() {
 #[test]
 fn variables_of_traces_become_those_of_opentelemetry() {
     let traces = |variables: &[(&str, &str)]| {
-        let found: std::collections::HashMap<_, _> = translated(variables).trace_variables.into_iter().collect();
+        let found: std::collections::HashMap<_, _> = translate_valid(variables).trace_variables.into_iter().collect();
         move |name: &str| found.get(name).cloned().unwrap_or_default()
     };
     let enabled = ("TRACING_ENABLED", "true");

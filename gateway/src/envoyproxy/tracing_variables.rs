@@ -4,10 +4,10 @@ use super::Environment;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Translates the variables `TRACING_*`. Without `TRACING_ENABLED`, traces are exported only if `OTEL_TRACES_EXPORTER`
-/// asks for it: an endpoint alone enables none, as there.
+/// asks for it. As in envoyproxy/ratelimit, an endpoint alone does not enable the export.
 ///
 /// # Errors
-/// If a variable is malformed. The error names it.
+/// If a variable is malformed. The error names the variable.
 pub fn translate(environment: &Environment) -> Result<Vec<(&'static str, String)>, String> {
     let is_enabled = environment.flag("TRACING_ENABLED")?;
     let is_set = |variable| environment.text(variable).is_some();
@@ -29,14 +29,15 @@ pub fn translate(environment: &Environment) -> Result<Vec<(&'static str, String)
         None if is_set("OTEL_SERVICE_NAME") => {}
         None => variables.push(("OTEL_SERVICE_NAME", "RateLimit".to_owned())),
     }
-    let own =
+    let service_variables =
         [("service.namespace", "TRACING_SERVICE_NAMESPACE"), ("service.instance.id", "TRACING_SERVICE_INSTANCE_ID")];
-    let own = own.into_iter().filter_map(|(key, variable)| {
+    let service_attributes = service_variables.into_iter().filter_map(|(key, variable)| {
         let value = environment.text(variable)?;
         Some(format!("{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)))
     });
     let attributes = environment.text("OTEL_RESOURCE_ATTRIBUTES").map(str::to_owned);
-    variables.push(("OTEL_RESOURCE_ATTRIBUTES", attributes.into_iter().chain(own).collect::<Vec<_>>().join(",")));
+    let attributes = attributes.into_iter().chain(service_attributes).collect::<Vec<_>>().join(",");
+    variables.push(("OTEL_RESOURCE_ATTRIBUTES", attributes));
     if let Some(text) = environment.text("TRACING_SAMPLING_RATE") {
         let rate: f64 = text.parse().map_err(|_| "TRACING_SAMPLING_RATE: must be a number from 0 to 1".to_owned())?;
         variables.push(("OTEL_TRACES_SAMPLER", "parentbased_traceidratio".to_owned()));

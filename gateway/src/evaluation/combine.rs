@@ -17,7 +17,7 @@ impl Evaluator {
     pub(super) fn outage_decision(&self, count: usize) -> RequestDecision {
         let is_closed = self.outage_mode == OutageMode::Closed;
         let part = PartDecision { denies: is_closed, ..PartDecision::new(Outcome::Outage, is_closed) };
-        RequestDecision { allowed: !is_closed, undecided: true, parts: vec![part; count] }
+        RequestDecision { allowed: !is_closed, is_undecided: true, parts: vec![part; count] }
     }
 
     /// Combines the replies into the decision on the request. `replies` has one reply for each part that is a call, in
@@ -25,7 +25,7 @@ impl Evaluator {
     pub(super) fn combine(&self, parts: &[RequestPart], replies: &[Reply]) -> RequestDecision {
         let mut replies = replies.iter();
         let mut decisions: Vec<PartDecision> = vec![];
-        let (mut quotas, mut undecided) = (vec![], false);
+        let (mut quotas, mut is_undecided) = (vec![], false);
         for part in parts {
             let mut decision = match part {
                 RequestPart::NoLimit => PartDecision::new(Outcome::Unmatched, false),
@@ -37,17 +37,17 @@ impl Evaluator {
                     PartDecision { shadow: rule_call.shadow, ..decision }
                 }
             };
-            let is_undecided =
+            let is_part_undecided =
                 matches!(decision.outcome, Outcome::Outage | Outcome::Error) && decision.decision.is_none();
-            undecided |= is_undecided;
-            decision.denies = decision.over && !decision.shadow;
-            if matches!(part, RequestPart::Call(RuleCall { quota: true, .. })) && !is_undecided {
+            is_undecided |= is_part_undecided;
+            decision.denies = decision.is_over && !decision.shadow;
+            if matches!(part, RequestPart::Call(RuleCall { quota: true, .. })) && !is_part_undecided {
                 quotas.push(decisions.len());
             }
             decisions.push(decision);
         }
         // Quotas deny only if all of them are exceeded.
-        let is_exceeded = |index: &usize| decisions.get(*index).is_some_and(|part| part.over && !part.shadow);
+        let is_exceeded = |index: &usize| decisions.get(*index).is_some_and(|part| part.is_over && !part.shadow);
         if !quotas.iter().all(is_exceeded) {
             for index in quotas {
                 if let Some(decision) = decisions.get_mut(index) {
@@ -56,7 +56,7 @@ impl Evaluator {
             }
         }
         let allowed = !decisions.iter().any(|decision| decision.denies);
-        RequestDecision { allowed, undecided, parts: decisions }
+        RequestDecision { allowed, is_undecided, parts: decisions }
     }
 
     fn part_decision(&self, rule_call: &RuleCall, reply: &Reply) -> PartDecision {
@@ -93,14 +93,14 @@ impl Evaluator {
 
     fn decided_part(&self, rule_call: &RuleCall, decision: &CallDecision, outcome: Outcome) -> PartDecision {
         let limits = self.limits(&rule_call.call.rule, decision);
-        let (over, cost) = match rule_call.call.operation {
+        let (is_over, cost) = match rule_call.call.operation {
             Operation::Take(cost) => (!decision.allowed, cost),
             _ => (false, Amount::ZERO),
         };
-        PartDecision { limits, decision: Some(decision.clone()), cost, ..PartDecision::new(outcome, over) }
+        PartDecision { limits, decision: Some(decision.clone()), cost, ..PartDecision::new(outcome, is_over) }
     }
 
-    /// Returns the limits that applied to a call, as far as they are known.
+    /// Returns the limits that applied to a call, or an empty list if they are not known.
     pub(super) fn limits(&self, rule: &Rule, decision: &CallDecision) -> Arc<[Limit]> {
         match (&decision.policy, rule) {
             (Some(policy), _) => self.policies.limits(policy),

@@ -16,7 +16,7 @@ pub struct RequestDecision {
     /// `true` if the request passes.
     pub allowed: bool,
     /// `true` if a part has no decision, so that the outage mode applied to it.
-    pub undecided: bool,
+    pub is_undecided: bool,
     /// Decisions on the parts, in order.
     pub parts: Vec<PartDecision>,
 }
@@ -27,7 +27,7 @@ pub struct PartDecision {
     /// Outcome in metrics.
     pub outcome: Outcome,
     /// `true` if the part exceeds its limit, even if shadow mode or a quota lets the request pass.
-    pub over: bool,
+    pub is_over: bool,
     /// Shadow mode of the rule: the denial is not enforced.
     pub shadow: bool,
     /// `true` if the part denies the request.
@@ -53,15 +53,15 @@ impl RequestDecision {
 
     /// Counts the decisions on the parts in metrics.
     pub(super) fn count(&self, domain: &str, parts: &[RequestPart], near: NearLimitRatio) {
-        if self.undecided {
+        if self.is_undecided {
             envoyproxy::count_undecided();
         }
         for (part, decision) in parts.iter().zip(&self.parts) {
             let rule_call = if let RequestPart::Call(rule_call) = part { Some(rule_call) } else { None };
             let metric = rule_call.and_then(|rule_call| rule_call.metric.as_ref());
-            let applied = decision.applied_policy();
-            let policy = applied.or_else(|| metric.map(|metric| metric.rule.as_str()));
-            let is_known_domain = applied.is_some() || metric.is_some_and(|metric| !metric.is_override);
+            let applied_policy = decision.applied_policy();
+            let policy = applied_policy.or_else(|| metric.map(|metric| metric.rule.as_str()));
+            let is_known_domain = applied_policy.is_some() || metric.is_some_and(|metric| !metric.is_override);
             let values = metric.and_then(|metric| metric.values.as_deref());
             let units = rule_call.map(|rule_call| Units::new(&rule_call.call.operation, decision.outcome));
             metrics::count_decision(domain, is_known_domain, policy, values, decision.outcome, units);
@@ -113,7 +113,7 @@ impl RequestDecision {
 
     /// Returns the outcome of the request in metrics.
     pub(super) fn outcome(&self) -> RequestOutcome {
-        match (self.undecided, self.allowed) {
+        match (self.is_undecided, self.allowed) {
             (true, _) if self.parts.iter().any(|part| part.outcome == Outcome::Error) => RequestOutcome::Error,
             (true, _) => RequestOutcome::Outage,
             (false, true) => RequestOutcome::Allowed,
@@ -123,19 +123,19 @@ impl RequestDecision {
 }
 
 impl PartDecision {
-    /// Creates a decision on an enforced part without a reply of the server. `over` is `true` if the part is denied.
-    pub(super) fn new(outcome: Outcome, over: bool) -> PartDecision {
+    /// Creates a decision on an enforced part without a reply of the server.
+    pub(super) fn new(outcome: Outcome, is_over: bool) -> PartDecision {
         let (shadow, denies) = (false, false);
-        PartDecision { outcome, over, shadow, denies, decision: None, limits: Arc::default(), cost: Amount::ONE }
+        PartDecision { outcome, is_over, shadow, denies, decision: None, limits: Arc::default(), cost: Amount::ONE }
     }
 
-    /// Returns the decision of the limit that a response describes: see [`CallDecision::governing`].
+    /// Returns the decision of the governing limit: see [`CallDecision::governing`].
     #[must_use]
     pub fn governing(&self) -> Option<LimitDecision> {
         self.indexed_governing().map(|(_, decision)| decision)
     }
 
-    /// Returns the limit that a response describes, if it is known.
+    /// Returns the governing limit, if it is known.
     #[must_use]
     pub fn governing_limit(&self) -> Option<&Limit> {
         self.indexed_governing().and_then(|(index, _)| self.limits.get(index))
@@ -147,7 +147,7 @@ impl PartDecision {
         name.or_else(|| self.governing().map(|governing| governing.limit.to_string())).unwrap_or_default()
     }
 
-    /// Returns the name of the policy that applied to a call, or else that of its rule.
+    /// Returns the name of the policy that applied to a call, or the name of its rule if no policy applied.
     pub(super) fn policy<'a>(&'a self, rule_call: &'a RuleCall) -> Option<&'a str> {
         self.applied_policy().or_else(|| rule_call.metric.as_ref().map(|metric| metric.rule.as_str()))
     }
@@ -176,13 +176,13 @@ impl PartDecision {
         let state = self.governing().map(|governing| {
             let limit = u64::try_from(governing.limit).unwrap_or_default();
             let after = limit.saturating_sub(u64::try_from(governing.remaining).unwrap_or_default());
-            let before = match (self.over, rule_call.call.charging_mode_under(&self.limits)) {
+            let used_before = match (self.is_over, rule_call.call.charging_mode_under(&self.limits)) {
                 // The reply has no usage beyond the limit: all hits of a denied call count as above it.
                 (true, ChargingMode::Always) => limit,
                 (true, _) => after,
                 (false, _) => after.saturating_sub(count),
             };
-            LimitState { limit, before, is_over: self.over }
+            LimitState { limit, used_before, is_over: self.is_over }
         });
         Some(Hits { count, is_shadow: self.shadow, state })
     }
@@ -195,6 +195,6 @@ impl PartDecision {
 /// Returns the path of a policy in metrics of envoyproxy/ratelimit: the name `api|plan=gold|user` in the domain `api` is
 /// the path `plan_gold.user`.
 fn policy_path(domain: &str, policy: &str) -> String {
-    let own = policy.strip_prefix(domain).and_then(|rest| rest.strip_prefix('|')).unwrap_or(policy);
-    own.replace('|', ".").replace('=', "_")
+    let entries = policy.strip_prefix(domain).and_then(|rest| rest.strip_prefix('|')).unwrap_or(policy);
+    entries.replace('|', ".").replace('=', "_")
 }

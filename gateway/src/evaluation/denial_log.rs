@@ -9,10 +9,10 @@ use tokio::time::Instant;
 /// Time in which the number of lines is bounded.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Log of denied requests. Each line describes one request, and has the number of earlier ones without a line.
+/// Log of denied requests. Each line describes one request, and has the number of earlier denials without a line.
 pub struct DenialLog {
-    /// Maximum number of lines in a period. Zero writes none.
-    lines: u32,
+    /// Maximum number of lines in a period. Zero disables the log.
+    max_lines: u32,
     state: Mutex<State>,
 }
 
@@ -27,16 +27,16 @@ struct State {
 }
 
 impl DenialLog {
-    /// Creates a log with up to this many lines a second.
+    /// Creates a log of up to `max_lines` lines a second.
     #[must_use]
-    pub fn new(lines: u32) -> DenialLog {
-        DenialLog { lines, state: Mutex::default() }
+    pub fn new(max_lines: u32) -> DenialLog {
+        DenialLog { max_lines, state: Mutex::default() }
     }
 
-    /// Logs a denied request: the key that denies it for the longest time, and the limit that denies. Values that callers
+    /// Logs a denied request: the key that denies it for the longest time, and the governing limit. Values that callers
     /// sent are cut; the formats of the log escape them.
     pub(super) fn log(&self, domain: &str, parts: &[RequestPart], decision: &RequestDecision) {
-        if self.lines == 0 {
+        if self.max_lines == 0 {
             return;
         }
         let Some((index, part)) = decision.longest_denial() else { return };
@@ -54,23 +54,25 @@ impl DenialLog {
         );
     }
 
-    /// Logs the number of denials without a line, if there are any: at the end of a period, or with `now` at once.
-    pub fn log_suppressed(&self, now: bool) {
+    /// Logs the number of denials without a line, unless it is zero. Waits for a call after the end of the period,
+    /// unless `is_last_line` is `true`.
+    pub fn log_suppressed(&self, is_last_line: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_over = now || state.began_at.is_none_or(|at| at.elapsed() >= PERIOD);
-        if is_over && state.suppressed > 0 {
+        let may_log = is_last_line || state.began_at.is_none_or(|at| at.elapsed() >= PERIOD);
+        if may_log && state.suppressed > 0 {
             tracing::info!(suppressed = state.suppressed, "denied, without a line for each");
             *state = State { began_at: Some(Instant::now()), written: 1, suppressed: 0 };
         }
     }
 
-    /// Begins a line. Returns the number of denials without a line before it, or `None` if the denial gets none.
+    /// Begins the line of a denial. Returns the number of earlier denials without a line, or `None` if this denial gets
+    /// no line, either.
     fn begin_line(&self) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.began_at.is_none_or(|at| at.elapsed() >= PERIOD) {
             (state.began_at, state.written) = (Some(Instant::now()), 0);
         }
-        if state.written >= self.lines {
+        if state.written >= self.max_lines {
             state.suppressed = state.suppressed.saturating_add(1);
             return None;
         }
@@ -87,19 +89,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lines_in_a_second_are_bounded() {
-        for lines in [1, 3] {
-            let log = DenialLog::new(lines);
+        for max_lines in [1, 3] {
+            let log = DenialLog::new(max_lines);
             let mut written = 0;
             for _ in 0..1000 {
                 written += u32::from(log.begin_line().is_some());
                 advance(Duration::from_millis(3)).await;
             }
-            assert_eq!(written, 3 * lines, "in three seconds");
+            assert_eq!(written, 3 * max_lines, "lines in three seconds");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn line_has_the_number_of_denials_without_one() {
+    async fn line_has_the_number_of_suppressed_denials() {
         let log = DenialLog::new(2);
         assert_eq!([(); 5].map(|()| log.begin_line()), [Some(0), Some(0), None, None, None]);
         advance(PERIOD).await;
@@ -110,7 +112,7 @@ mod tests {
         assert_eq!(
             [log.begin_line(), log.begin_line()],
             [Some(0), None],
-            "the line of the number is one of the second"
+            "the line about suppressed denials counts as a line"
         );
         log.log_suppressed(true);
         advance(PERIOD).await;

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl Evaluator {
-    /// Returns, for each part that is a call, the reply from a remembered denial, if any.
+    /// Returns the reply from a remembered denial, or `None`, for each part that is a call.
     pub(super) fn remembered_denials(&self, parts: &[RequestPart], now: Instant) -> Vec<Option<Reply>> {
         let policy_changes = self.policies.changes();
         let find = |rule_call: &RuleCall| {
-            let is_enforced = self.remembers_denials(rule_call);
-            let denied_keys = is_enforced.then_some(&self.upstream.denied_keys)?;
+            let may_find = self.may_remember_denial(rule_call);
+            let denied_keys = may_find.then_some(&self.upstream.denied_keys)?;
             denied_keys.find(&rule_call.call, policy_changes, now).map(Reply::Remembered)
         };
         rule_calls(parts).map(find).collect()
     }
 
     /// Sends the calls that no remembered denial answers. Returns all calls with their replies.
-    pub(super) async fn send_others(
+    pub(super) async fn send_remaining(
         &self,
         calls: Arc<[Call]>,
         remembered: &[Option<Reply>],
@@ -29,10 +29,11 @@ impl Evaluator {
         if remembered.iter().all(Option::is_none) {
             return self.send(calls, span).await;
         }
-        let others = calls.iter().zip(remembered).filter(|(_, known)| known.is_none()).map(|(call, _)| call.clone());
-        let (sent, replies) = self.send(others.collect(), span).await;
+        let remaining =
+            calls.iter().zip(remembered).filter(|(_, denial)| denial.is_none()).map(|(call, _)| call.clone());
+        let (sent, replies) = self.send(remaining.collect(), span).await;
         let mut sent = sent.iter().cloned().zip(replies);
-        let reply = |(call, known): (&Call, &Option<Reply>)| match known {
+        let reply = |(call, denial): (&Call, &Option<Reply>)| match denial {
             Some(reply) => Some((call.clone(), reply.clone())),
             None => sent.next(),
         };
@@ -46,7 +47,7 @@ impl Evaluator {
         for (rule_call, reply) in rule_calls(parts).zip(replies) {
             let call = &rule_call.call;
             let Reply::Decided(decision) = reply else { continue };
-            if decision.allowed || !self.remembers_denials(rule_call) {
+            if decision.allowed || !self.may_remember_denial(rule_call) {
                 continue;
             }
             let max_duration = self.remember_denials;
@@ -59,9 +60,9 @@ impl Evaluator {
         }
     }
 
-    /// Returns `true` if a denial of the call is enforced and may be remembered. The idempotency key that a rollback
-    /// needs is not part of the call yet.
-    fn remembers_denials(&self, rule_call: &RuleCall) -> bool {
+    /// Returns `true` if a denial of the call is enforced and may be remembered. Idempotency keys for rollbacks do not
+    /// matter, because only the copies of the calls that are sent have them.
+    fn may_remember_denial(&self, rule_call: &RuleCall) -> bool {
         let RuleCall { call, shadow, .. } = rule_call;
         let is_off = self.remember_denials.is_zero() || self.shadow || *shadow;
         !is_off && matches!((&call.operation, &call.id), (Operation::Take(_), None))

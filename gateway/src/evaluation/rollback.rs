@@ -43,8 +43,8 @@ impl Evaluator {
 }
 
 /// Returns the calls of a request. A call that may be charged while another part denies gets an idempotency key, by
-/// which it can be rolled back. The key lives longer than a charge and its rollback may take, which follows from the
-/// `timeout` of a call.
+/// which it can be rolled back. The lifetime of the key is longer than a charge and its rollback take if each call has
+/// this `timeout`.
 pub(super) fn identifiable_calls(parts: &[RequestPart], timeout: Duration) -> Arc<[Call]> {
     let lifetime = ROLLBACK_LIFETIME.max(timeout.saturating_mul(4));
     let mut calls: Vec<Call> = parts

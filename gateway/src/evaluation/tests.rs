@@ -74,8 +74,7 @@ fn offline_evaluator(outage_mode: OutageMode) -> Evaluator {
     evaluator(Arc::new(Upstream::new(Address::parse("redis://localhost").unwrap())), outage_mode)
 }
 
-/// Returns a caller with a timeout.
-fn within(timeout: Duration) -> Caller {
+fn caller_with_timeout(timeout: Duration) -> Caller {
     Caller { timeout: Some(timeout), span: None }
 }
 
@@ -102,8 +101,9 @@ fn combine(parts: &[(&str, bool)]) -> (bool, Vec<bool>) {
         let RequestPart::Call(rule_call) = part("a", Operation::Take(Amount::ONE), None) else { panic!("no call") };
         RequestPart::Call(RuleCall { shadow: mode.contains("shadow"), quota: mode.contains("quota"), ..rule_call })
     };
-    let reply = |(_, over): &(&str, bool)| {
-        Reply::Decided(CallDecision { allowed: !over, wait_ms: 1, each: vec![], policy: None, version: None })
+    let reply = |(_, is_over): &(&str, bool)| {
+        let limit_decisions = vec![];
+        Reply::Decided(CallDecision { allowed: !is_over, wait_ms: 1, limit_decisions, policy: None, version: None })
     };
     let (parts, replies): (Vec<_>, Vec<_>) = parts.iter().map(|part| (with_mode(part), reply(part))).unzip();
     let decision = offline_evaluator(OutageMode::Open).combine(&parts, &replies);
@@ -122,8 +122,8 @@ fn quotas_deny_only_together() {
 fn part_in_shadow_mode_denies_nothing() {
     assert_eq!(combine(&[("shadow", true), ("", false)]), (true, vec![false, false]));
     assert_eq!(combine(&[("shadow quota", true)]), (true, vec![false]));
-    let beside = combine(&[("shadow quota", true), ("quota", true)]);
-    assert_eq!(beside, (true, vec![false, false]), "a quota in shadow mode counts as not exceeded");
+    let quotas = combine(&[("shadow quota", true), ("quota", true)]);
+    assert_eq!(quotas, (true, vec![false, false]), "a quota in shadow mode counts as not exceeded");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn outage_mode_decides_calls_without_a_reply() {
         {
             let evaluator = offline_evaluator(outage);
             let decision = evaluator.combine(std::slice::from_ref(&take), std::slice::from_ref(&reply));
-            assert_eq!((decision.allowed, decision.undecided), (allowed, true), "{outage:?} {reply:?}");
+            assert_eq!((decision.allowed, decision.is_undecided), (allowed, true), "{outage:?} {reply:?}");
             assert!(evaluator.combine(std::slice::from_ref(&give_back), std::slice::from_ref(&reply)).allowed);
         }
     }
@@ -143,8 +143,7 @@ fn outage_mode_decides_calls_without_a_reply() {
 
 #[tokio::test]
 async fn charge_that_cannot_be_rolled_back_is_counted() {
-    // Number of times that the settlement is sent, and number of charges that are not rolled back.
-    for (answer, sent, unsettled) in [
+    for (answer, settlements, unsettled_charges) in [
         ("*4\r\n:1\r\n:0\r\n*0\r\n$3\r\napi\r\n", 1, 0),
         ("-LOADING\r\n", 2, 1),
         ("-NOPOLICY\r\n", 1, 1),
@@ -158,9 +157,10 @@ async fn charge_that_cannot_be_rolled_back_is_counted() {
         let parts = ["rl:allowed", DENIED_KEY].map(|key| part(key, Operation::Take(Amount::ONE), None));
         let decision = evaluator.evaluate("api".to_owned(), parts.into(), Caller::default()).await;
         assert!(!decision.allowed && decision.parts[1].denies);
-        assert_eq!(fake.count("rl:allowed"), 1 + sent, "{answer}");
+        assert_eq!(fake.count("rl:allowed"), 1 + settlements, "{answer}");
         assert_eq!(fake.count(DENIED_KEY), 1, "a denied call is not rolled back");
-        assert_eq!(value(&recorder, "ratelimit_gateway_unsettled_total"), unsettled.to_string(), "{answer}");
+        let unsettled_total = metric_value(&recorder, "ratelimit_gateway_unsettled_total");
+        assert_eq!(unsettled_total, unsettled_charges.to_string(), "{answer}");
     }
 }
 
@@ -190,17 +190,17 @@ async fn charge_of_a_forced_policy_is_not_rolled_back() {
 #[test]
 fn limits_of_a_call_come_from_its_policy_or_its_words() {
     let evaluator = offline_evaluator(OutageMode::Open);
-    let verdict = CallDecision { allowed: true, wait_ms: 0, each: vec![], policy: None, version: None };
+    let decision = CallDecision { allowed: true, wait_ms: 0, limit_decisions: vec![], policy: None, version: None };
     let words = Rule::Limits("FIXED 1 1h FORCE".split(' ').map(str::to_owned).collect());
-    assert!(evaluator.limits(&words, &verdict)[0].forced);
-    assert!(evaluator.limits(&Rule::Policies(vec!["api".to_owned()]), &verdict).is_empty());
+    assert!(evaluator.limits(&words, &decision)[0].is_forced);
+    assert!(evaluator.limits(&Rule::Policies(vec!["api".to_owned()]), &decision).is_empty());
 }
 
 /// Returns the value of a counter or gauge, or "0" before its first change.
-fn value(recorder: &PrometheusRecorder, name: &str) -> String {
+fn metric_value(recorder: &PrometheusRecorder, name: &str) -> String {
     let rendered = recorder.handle().render();
-    let found = rendered.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.unwrap_or("0").to_owned()
+    let value = rendered.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or("0").to_owned()
 }
 
 #[tokio::test]
@@ -211,12 +211,12 @@ async fn timeout_of_a_caller_is_no_failure_of_the_server() {
         Arc::new(Evaluator { in_flight: Arc::new(Semaphore::new(100)), ..evaluator(upstream, OutageMode::Open) });
     let parts = || [part("rl:a", Operation::Take(Amount::ONE), None)];
     for _ in 0..20 {
-        let decision = evaluator.evaluate("api".to_owned(), parts().into(), within(Duration::ZERO)).await;
-        assert_eq!((decision.allowed, decision.undecided), (true, true));
+        let decision = evaluator.evaluate("api".to_owned(), parts().into(), caller_with_timeout(Duration::ZERO)).await;
+        assert_eq!((decision.allowed, decision.is_undecided), (true, true));
     }
     fake.set_reply(Some(GRANTED));
     assert!(
-        !evaluator.evaluate("api".to_owned(), parts().into(), Caller::default()).await.undecided,
+        !evaluator.evaluate("api".to_owned(), parts().into(), Caller::default()).await.is_undecided,
         "a caller without a timeout gets a decision"
     );
 }
@@ -231,9 +231,11 @@ async fn calls_of_callers_with_short_timeouts_fail_at_the_gateways_timeout() {
     let evaluator = Arc::new(Evaluator { timeout, in_flight, ..evaluator(upstream, OutageMode::Open) });
     for _ in 0..3 {
         let parts = [part("rl:a", Operation::Take(Amount::ONE), None)];
-        assert!(evaluator.evaluate("api".to_owned(), parts.into(), within(Duration::ZERO)).await.undecided);
+        assert!(
+            evaluator.evaluate("api".to_owned(), parts.into(), caller_with_timeout(Duration::ZERO)).await.is_undecided
+        );
     }
-    wait_until(|| value(&recorder, "ratelimit_gateway_outage") == "1").await;
+    wait_until(|| metric_value(&recorder, "ratelimit_gateway_outage") == "1").await;
 }
 
 #[tokio::test]
@@ -242,8 +244,9 @@ async fn denial_is_returned_at_the_deadline_and_rolled_back_after_it() {
     fake.set_settlement_reply("");
     let evaluator = Arc::new(evaluator(upstream, OutageMode::Open));
     let parts = ["rl:allowed", DENIED_KEY].map(|key| part(key, Operation::Take(Amount::ONE), None));
-    let decision = evaluator.evaluate("api".to_owned(), parts.into(), within(Duration::from_millis(500))).await;
-    assert!(!decision.allowed && !decision.undecided);
+    let decision =
+        evaluator.evaluate("api".to_owned(), parts.into(), caller_with_timeout(Duration::from_millis(500))).await;
+    assert!(!decision.allowed && !decision.is_undecided);
     assert_eq!(fake.count("rl:allowed"), 2, "the settlement has been sent and has no reply yet");
     assert_eq!(evaluator.in_flight.available_permits(), 0, "the rollback continues");
     fake.set_settlement_reply(GRANTED);
@@ -257,8 +260,9 @@ async fn late_charge_of_a_request_denied_in_an_outage_is_rolled_back() {
     fake.set_reply(None);
     let evaluator = Arc::new(evaluator(upstream, OutageMode::Closed));
     let parts = ["rl:a", "rl:b"].map(|key| part(key, Operation::Take(Amount::ONE), None));
-    let decision = evaluator.evaluate("api".to_owned(), parts.into(), within(Duration::from_millis(50))).await;
-    assert!(!decision.allowed && decision.undecided);
+    let decision =
+        evaluator.evaluate("api".to_owned(), parts.into(), caller_with_timeout(Duration::from_millis(50))).await;
+    assert!(!decision.allowed && decision.is_undecided);
     fake.set_reply(Some(GRANTED));
     wait_until(|| evaluator.in_flight.available_permits() == 1).await;
     assert_eq!([fake.count("rl:a"), fake.count("rl:b")], [2, 2], "each call is charged and rolled back");
@@ -272,6 +276,6 @@ async fn request_above_the_in_flight_limit_is_answered_without_the_server() {
     let decision = evaluator
         .evaluate("api".to_owned(), [part("rl:a", Operation::Take(Amount::ONE), None)].into(), Caller::default())
         .await;
-    assert!(decision.undecided && !decision.allowed);
+    assert!(decision.is_undecided && !decision.allowed);
     assert_eq!((decision.parts[0].outcome, fake.count("rl:a")), (Outcome::Outage, 0));
 }

@@ -7,14 +7,15 @@ use ratelimit_core::Amount;
 
 /// Returns a decision under a limit of 100, which is a denial if `wait_ms` is not 0.
 fn part(words: &str, remaining: i64, wait_ms: i64) -> PartDecision {
-    let over = wait_ms != 0;
-    let limit = LimitDecision { allowed: !over, limit: 100, remaining, wait_ms, reset_ms: 5000 };
-    let decision = CallDecision { allowed: !over, wait_ms, each: vec![limit], policy: None, version: None };
+    let is_over = wait_ms != 0;
+    let limit = LimitDecision { allowed: !is_over, limit: 100, remaining, wait_ms, reset_ms: 5000 };
+    let decision =
+        CallDecision { allowed: !is_over, wait_ms, limit_decisions: vec![limit], policy: None, version: None };
     PartDecision {
-        outcome: if over { Outcome::Denied } else { Outcome::Allowed },
-        over,
+        outcome: if is_over { Outcome::Denied } else { Outcome::Allowed },
+        is_over,
         shadow: false,
-        denies: over,
+        denies: is_over,
         decision: Some(decision),
         limits: parse_limits(words).into(),
         cost: Amount::ONE,
@@ -22,12 +23,12 @@ fn part(words: &str, remaining: i64, wait_ms: i64) -> PartDecision {
 }
 
 /// Returns a part without a decision of the server.
-fn undecided(outcome: Outcome, denies: bool) -> PartDecision {
-    PartDecision { outcome, decision: None, over: denies, denies, ..part("", 0, 0) }
+fn undecided_part(outcome: Outcome, denies: bool) -> PartDecision {
+    PartDecision { outcome, decision: None, is_over: denies, denies, ..part("", 0, 0) }
 }
 
 fn decision(parts: Vec<PartDecision>) -> RequestDecision {
-    RequestDecision { allowed: !parts.iter().any(|part| part.denies), undecided: false, parts }
+    RequestDecision { allowed: !parts.iter().any(|part| part.denies), is_undecided: false, parts }
 }
 
 fn headers(format: HeaderFormat) -> ResponseHeaders {
@@ -50,30 +51,34 @@ fn headers_of_a_denial_describe_only_parts_that_deny() {
     assert_eq!(field(parts(), "RateLimit").as_deref(), Some("\"default\";r=0;t=60"));
     assert_eq!(violated_limits(&decision(parts())), ["default"]);
     // A cost that is too high never passes, and no limit decided it.
-    let never = || vec![part(LIMIT, 1, 0), undecided(Outcome::Denied, true)];
-    assert_eq!((field(never(), "Retry-After"), field(never(), "RateLimit")), (None, None));
-    assert_eq!(headers(HeaderFormat::Separate).fields(&decision(never())), []);
+    let too_costly = || vec![part(LIMIT, 1, 0), undecided_part(Outcome::Denied, true)];
+    assert_eq!((field(too_costly(), "Retry-After"), field(too_costly(), "RateLimit")), (None, None));
+    assert_eq!(headers(HeaderFormat::Separate).fields(&decision(too_costly())), []);
 }
 
 #[test]
 fn retry_after_of_an_undecided_part_is_one_second() {
-    let parts = |more| vec![undecided(Outcome::Outage, true), more];
+    let parts = |second| vec![undecided_part(Outcome::Outage, true), second];
     assert_eq!(field(parts(part(LIMIT, 50, 0)), "Retry-After").as_deref(), Some("1"));
     assert_eq!(field(parts(part(LIMIT, 0, 2000)), "Retry-After").as_deref(), Some("2"));
-    assert_eq!(field(parts(undecided(Outcome::Denied, true)), "Retry-After"), None, "the second part never passes");
+    assert_eq!(
+        field(parts(undecided_part(Outcome::Denied, true)), "Retry-After"),
+        None,
+        "the second part never passes"
+    );
 }
 
 #[test]
 fn headers_of_an_allowed_request_describe_the_part_with_the_fewest_requests_left() {
-    let cost =
+    let with_cost =
         |part: PartDecision, cost: &str| PartDecision { cost: Amount::parse_up(cost.as_bytes()).unwrap(), ..part };
     let remaining =
         |parts| field(parts, "RateLimit").and_then(|text: String| text.split(';').nth(1).map(str::to_owned));
     assert_eq!(remaining(vec![part(LIMIT, 7, 0), part(LIMIT, 5, 0), part(LIMIT, 6, 0)]).as_deref(), Some("r=5"));
     // Nine units are one more request of cost 8.
-    assert_eq!(remaining(vec![part(LIMIT, 5, 0), cost(part(LIMIT, 9, 0), "8")]).as_deref(), Some("r=9"));
+    assert_eq!(remaining(vec![part(LIMIT, 5, 0), with_cost(part(LIMIT, 9, 0), "8")]).as_deref(), Some("r=9"));
     assert_eq!(remaining(vec![part(LIMIT, 5, 0), part("FIXED 100 1m COST 8", 9, 0)]).as_deref(), Some("r=9"));
-    assert_eq!(remaining(vec![cost(part(LIMIT, 5, 0), "0"), part(LIMIT, 6, 0)]).as_deref(), Some("r=5"));
+    assert_eq!(remaining(vec![with_cost(part(LIMIT, 5, 0), "0"), part(LIMIT, 6, 0)]).as_deref(), Some("r=5"));
     let shadow = PartDecision { shadow: true, ..part(LIMIT, 0, 0) };
     assert_eq!(remaining(vec![shadow, part(LIMIT, 6, 0)]).as_deref(), Some("r=6"));
 }

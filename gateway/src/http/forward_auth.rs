@@ -1,6 +1,6 @@
 //! Forward auth: a proxy asks by HTTP whether a request may pass, and describes the request in headers.
 
-use super::text;
+use super::response_with_body;
 use crate::call::{Call, Operation, Rule};
 use crate::charge::ChargingMode;
 use crate::client_address::{is_trusted, request_client};
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 /// Problem type of a denial (draft-ietf-httpapi-ratelimit-headers-10, section 4).
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-/// Problem type of a denial while the server is away (the same draft).
+/// Problem type of a denial while the server is away (defined by the same draft).
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 /// Domain of the descriptor that a request has if no file has rules, and of all forward auth requests in metrics.
@@ -41,14 +41,15 @@ struct ProxiedRequest<'a> {
 pub async fn respond(rls: &Rls, head: &Parts, peer: IpAddr, caller: Caller) -> Response<Body> {
     let part = match resolve(&rls.config.load(), &rls.settings, head, peer) {
         Ok(part) => part,
-        Err(error) => return text(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n")),
+        Err(error) => return response_with_body(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n")),
     };
     let decision = rls.evaluator.evaluate(DOMAIN.to_owned(), [part].into(), caller).await;
     let mut response = if decision.allowed && !rls.evaluator.is_failed(&decision) {
-        text(StatusCode::OK, "text/plain", "ok\n")
+        response_with_body(StatusCode::OK, "text/plain", "ok\n")
     } else {
-        let status = if decision.undecided { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::TOO_MANY_REQUESTS };
-        text(status, "application/problem+json", problem(&decision, status))
+        let status =
+            if decision.is_undecided { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::TOO_MANY_REQUESTS };
+        response_with_body(status, "application/problem+json", problem(&decision, status))
     };
     for (name, value) in rls.headers.forward_auth_fields(&decision) {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
@@ -59,7 +60,7 @@ pub async fn respond(rls: &Rls, head: &Parts, peer: IpAddr, caller: Caller) -> R
 }
 
 fn problem(decision: &RequestDecision, status: StatusCode) -> String {
-    let body = if decision.undecided {
+    let body = if decision.is_undecided {
         serde_json::json!({
             "type": REDUCED_CAPACITY, "title": "Requests cannot be counted at the moment", "status": status.as_u16(),
         })
@@ -78,7 +79,7 @@ fn resolve(config: &Config, settings: &RequestSettings, head: &Parts, peer: IpAd
     let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // Headers of an untrusted peer are ignored, because the client itself could choose their values.
     let trusted_header =
-        |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { Ok(None) };
+        |name: &str| if is_trusted(peer, &http.trusted) { header_value(&head.headers, name) } else { Ok(None) };
     let client = request_client(peer, &forwarded, &http.trusted, http.ipv6_prefix.unwrap_or(settings.ipv6_prefix));
     let Some(rules) = &http.rules else {
         let descriptor = EscapedDescriptor::new(DOMAIN, [("client", client.as_str())]);
@@ -91,7 +92,7 @@ fn resolve(config: &Config, settings: &RequestSettings, head: &Parts, peer: IpAd
         headers: &head.headers,
         client,
     };
-    let header = |name: &str| value(request.headers, name);
+    let header = |name: &str| header_value(request.headers, name);
     for rule in rules {
         if rule.matches(&request.method, &request.path, header)? {
             return request.apply(rule, settings.charge);
@@ -104,7 +105,7 @@ impl ProxiedRequest<'_> {
     /// Returns the call of a rule that matches the request.
     fn apply(&self, rule: &HttpRule, charge: Option<ChargingMode>) -> Result<RequestPart, String> {
         let path = if rule.ignores_case { &self.path.to_ascii_lowercase() } else { &self.path };
-        let text = |field: &Field| {
+        let escaped_value = |field: &Field| {
             escape_field(match field {
                 Field::Client => self.client.as_bytes(),
                 Field::Method => &self.method,
@@ -113,17 +114,18 @@ impl ProxiedRequest<'_> {
                 Field::Header(name) => self.headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default(),
             })
         };
-        let key = rule.key.fill(text);
+        let key = rule.key.fill(escaped_value);
         let cost = match &rule.cost {
             Some(cost) => {
                 // Escaping the fields does not change a number.
-                Amount::parse_up(cost.fill(text).as_bytes()).ok_or_else(|| "the cost is no number".to_owned())?
+                Amount::parse_up(cost.fill(escaped_value).as_bytes())
+                    .ok_or_else(|| "the cost is no number".to_owned())?
             }
             None => Amount::ONE,
         };
         let metric = || MetricName { rule: "limit".to_owned(), values: None, is_override: false };
         let metric = matches!(rule.rule, Rule::Limits(_)).then(metric);
-        Ok(call_part(naming::key(format!("rl:{key}")), rule.rule.clone(), cost, metric, rule.charge.or(charge)))
+        Ok(call_part(naming::key(format!("rl:{key}")), rule.rule.clone(), cost, metric, rule.charge.resolve(charge)))
     }
 }
 
@@ -137,7 +139,7 @@ fn call_part(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<MetricName>,
 ///
 /// # Errors
 /// If the header is repeated, because the gateway and the origin could use different values.
-fn value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a [u8]>, String> {
+fn header_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a [u8]>, String> {
     let mut values = headers.get_all(name).iter();
     let first = values.next().map(HeaderValue::as_bytes);
     if values.next().is_some() {

@@ -1,6 +1,6 @@
 //! Route `/json`: the rate limit service over HTTP with proto3's JSON, compatible with envoyproxy/ratelimit.
 
-use super::text;
+use super::response_with_body;
 use crate::evaluation::Caller;
 use crate::proto::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
@@ -78,7 +78,7 @@ enum JsonUnit {
 /// Returns status 200 if the request is allowed, 429 if it is denied, 400 if it is malformed, and 503 in an outage of
 /// the server under `--on-outage error`.
 pub async fn respond(rls: &Rls, body: &[u8], caller: Caller) -> Response<Body> {
-    let bad_request = |error: String| text(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
+    let bad_request = |error: String| response_with_body(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
     let parsed = serde_json::from_slice::<Request>(body).map_err(|error| error.to_string());
     let request = match parsed.and_then(convert_request) {
         Ok(request) => request,
@@ -88,10 +88,10 @@ pub async fn respond(rls: &Rls, body: &[u8], caller: Caller) -> Response<Body> {
         Ok(response) => {
             let is_denied = response.overall_code == i32::from(Code::OverLimit);
             let status = if is_denied { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
-            text(status, "application/json", response_to_json(&response).to_string())
+            response_with_body(status, "application/json", response_to_json(&response).to_string())
         }
         Err(status) if status.code() == tonic::Code::Unavailable => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{}\n", status.message()))
+            response_with_body(StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{}\n", status.message()))
         }
         Err(status) => bad_request(status.message().to_owned()),
     }
@@ -131,8 +131,8 @@ fn response_to_json(response: &RateLimitResponse) -> Value {
     let headers =
         response.response_headers_to_add.iter().map(|header| json!({"key": header.key, "value": header.value}));
     let mut object = Map::new();
-    object.insert("overallCode".to_owned(), code(response.overall_code));
-    object.insert("statuses".to_owned(), response.statuses.iter().map(status).collect());
+    object.insert("overallCode".to_owned(), code_to_json(response.overall_code));
+    object.insert("statuses".to_owned(), response.statuses.iter().map(status_to_json).collect());
     object.insert("responseHeadersToAdd".to_owned(), headers.collect());
     if let Some(metadata) = &response.dynamic_metadata {
         object.insert("dynamicMetadata".to_owned(), to_json(metadata));
@@ -140,9 +140,9 @@ fn response_to_json(response: &RateLimitResponse) -> Value {
     Value::Object(object)
 }
 
-fn status(status: &DescriptorStatus) -> Value {
+fn status_to_json(status: &DescriptorStatus) -> Value {
     let mut object = Map::new();
-    object.insert("code".to_owned(), code(status.code));
+    object.insert("code".to_owned(), code_to_json(status.code));
     if let Some(limit) = &status.current_limit {
         let unit = Unit::try_from(limit.unit).unwrap_or_default().as_str_name();
         let limit = json!({"requestsPerUnit": limit.requests_per_unit, "unit": unit});
@@ -152,15 +152,15 @@ fn status(status: &DescriptorStatus) -> Value {
         object.insert("limitRemaining".to_owned(), status.limit_remaining.into());
     }
     if let Some(reset) = &status.duration_until_reset {
-        let text = match reset.nanos {
+        let seconds = match reset.nanos {
             0 => format!("{}s", reset.seconds),
             nanos => format!("{}.{:03}s", reset.seconds, nanos / 1_000_000),
         };
-        object.insert("durationUntilReset".to_owned(), text.into());
+        object.insert("durationUntilReset".to_owned(), seconds.into());
     }
     Value::Object(object)
 }
 
-fn code(code: i32) -> Value {
+fn code_to_json(code: i32) -> Value {
     Code::try_from(code).unwrap_or_default().as_str_name().into()
 }

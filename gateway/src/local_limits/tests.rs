@@ -27,7 +27,8 @@ fn take(key: &str, words: &str) -> Call {
     call(key, words, Operation::Take(Amount::ONE), None)
 }
 
-/// Decides the calls of a request, and returns `Some(true)` for those that pass and `None` for those undecided.
+/// Decides the calls of a request. Returns `Some(true)` for a call that passes, `Some(false)` for a call that is
+/// denied, and `None` for an undecided call.
 fn decide(local: &LocalLimits, calls: &[Call]) -> Vec<Option<bool>> {
     let mut replies = vec![Reply::Lost(String::new()); calls.len()];
     local.decide(calls, &mut replies, &PolicyCache::default());
@@ -42,11 +43,11 @@ fn passes(local: &LocalLimits, call: &Call) -> bool {
 #[tokio::test(start_paused = true)]
 async fn share_of_a_limit_passes_and_recovers() {
     let local = LocalLimits::new(0.25);
-    let one = take("a", "FIXED 8 1m");
-    assert_eq!([(); 3].map(|()| passes(&local, &one)), [true, true, false]);
+    let call_of_a = take("a", "FIXED 8 1m");
+    assert_eq!([(); 3].map(|()| passes(&local, &call_of_a)), [true, true, false]);
     assert!(passes(&local, &take("b", "FIXED 8 1m")), "keys are independent");
     tokio::time::advance(Duration::from_secs(30)).await;
-    assert_eq!([(); 2].map(|()| passes(&local, &one)), [true, false]);
+    assert_eq!([(); 2].map(|()| passes(&local, &call_of_a)), [true, false]);
     assert_eq!([(); 2].map(|()| passes(&local, &take("c", "FIXED 1 1m"))), [true, false], "at least one unit");
     assert!(!passes(&local, &take("d", "FIXED 0 1m")));
     assert!(!passes(&local, &call("e", "FIXED 8 1m", Operation::Take(amount("3")), None)), "exceeds the share");
@@ -56,36 +57,37 @@ async fn share_of_a_limit_passes_and_recovers() {
 async fn denied_request_is_not_charged() {
     let local = LocalLimits::new(1.0);
     let (wide, tight) = (take("wide", "FIXED 3 1h"), take("tight", "FIXED 1 1h"));
-    let both = [wide.clone(), tight];
-    assert_eq!(decide(&local, &both), [Some(true), Some(true)]);
-    assert_eq!(decide(&local, &both), [Some(true), Some(false)]);
+    let request = [wide.clone(), tight];
+    assert_eq!(decide(&local, &request), [Some(true), Some(true)]);
+    assert_eq!(decide(&local, &request), [Some(true), Some(false)]);
     assert_eq!([(); 3].map(|()| passes(&local, &wide)), [true, true, false], "the denied request was not charged");
 }
 
 #[tokio::test(start_paused = true)]
 async fn charging_modes_always_and_independent_charge_denied_requests() {
     let local = LocalLimits::new(1.0);
-    let charge = |cost, charge| Call { charge, ..call("a", "FIXED 10 1h", Operation::Take(amount(cost)), None) };
-    let always = |cost| passes(&local, &charge(cost, ChargingMode::Always));
+    let take_in_mode = |cost, charge| Call { charge, ..call("a", "FIXED 10 1h", Operation::Take(amount(cost)), None) };
+    let always = |cost| passes(&local, &take_in_mode(cost, ChargingMode::Always));
     assert_eq!([always("8"), always("5"), always("1"), always("0")], [true, false, false, false]);
     let local = LocalLimits::new(1.0);
     let tight = take("tight", "FIXED 0 1h");
-    decide(&local, &[charge("6", ChargingMode::Independent), tight.clone()]);
-    assert!(!passes(&local, &charge("6", ChargingMode::Independent)), "6 were charged although another limit denied");
-    assert!(passes(&local, &charge("4", ChargingMode::AllOrNone)), "the second 6 were not charged");
+    let (independent, all_or_none) = (ChargingMode::Independent, ChargingMode::AllOrNone);
+    decide(&local, &[take_in_mode("6", independent), tight.clone()]);
+    assert!(!passes(&local, &take_in_mode("6", independent)), "6 were charged although another limit denied");
+    assert!(passes(&local, &take_in_mode("4", all_or_none)), "the second 6 were not charged");
     assert_eq!(decide(&local, &[call("a", "FIXED 10 1h", Operation::Force(amount("9")), None), tight])[0], Some(true));
-    assert!(!passes(&local, &charge("0", ChargingMode::AllOrNone)));
+    assert!(!passes(&local, &take_in_mode("0", all_or_none)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn limits_with_force_are_charged_beyond_their_capacity() {
     let local = LocalLimits::new(1.0);
-    let cost = |cost, words| call("a", words, Operation::Take(amount(cost)), None);
-    assert!(!passes(&local, &cost("12", "FIXED 10 1h FORCE FIXED 100 1d AS day")));
-    assert!(!passes(&local, &cost("89", "FIXED 100 1d AS day")), "12 of the day are used");
-    assert!(!passes(&local, &cost("89", "FIXED 10 1h FORCE FIXED 100 1d AS day")));
+    let take = |cost, words| call("a", words, Operation::Take(amount(cost)), None);
+    assert!(!passes(&local, &take("12", "FIXED 10 1h FORCE FIXED 100 1d AS day")));
+    assert!(!passes(&local, &take("89", "FIXED 100 1d AS day")), "12 of the day are used");
+    assert!(!passes(&local, &take("89", "FIXED 10 1h FORCE FIXED 100 1d AS day")));
     assert!(
-        passes(&local, &cost("88", "FIXED 100 1d AS day")),
+        passes(&local, &take("88", "FIXED 100 1d AS day")),
         "nothing was charged, because a limit without FORCE denied"
     );
 }
@@ -109,19 +111,20 @@ async fn only_calls_of_cached_policies_are_decided() {
     let specs = "FIXED 1 1h CONCURRENCY 1 1m".to_owned();
     let row = PolicyRow { name: "user".to_owned(), version: 1, specs };
     policies.replace(String::new(), vec![row]);
-    let by = |names: [&str; 2]| Call { rule: Rule::Policies(names.map(str::to_owned).to_vec()), ..take("a", "") };
-    let mut all = vec![];
+    let call_of_policies =
+        |names: [&str; 2]| Call { rule: Rule::Policies(names.map(str::to_owned).to_vec()), ..take("a", "") };
+    let mut all_replies = vec![];
     for names in [["none", "user"], ["none", "user"], ["none", "nobody"]] {
         let mut replies = [Reply::Refused("no".to_owned())];
-        local.decide(&[by(names)], &mut replies, &policies);
-        all.extend(replies);
+        local.decide(&[call_of_policies(names)], &mut replies, &policies);
+        all_replies.extend(replies);
     }
-    let allowed = |reply: &Reply| match reply {
+    let local_decision = |reply: &Reply| match reply {
         Reply::Local(decision, Some(error)) => Some((decision.allowed, decision.policy.clone()?, *error.clone())),
         _ => None,
     };
     let expected = |passes| Some((passes, "user".to_owned(), Reply::Refused("no".to_owned())));
-    assert_eq!(all.iter().map(allowed).collect::<Vec<_>>(), [expected(true), expected(false), None]);
+    assert_eq!(all_replies.iter().map(local_decision).collect::<Vec<_>>(), [expected(true), expected(false), None]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub struct Hits {
 pub struct LimitState {
     pub limit: u64,
     /// Units in use before the request.
-    pub before: u64,
+    pub used_before: u64,
     /// `true` if the request exceeds the limit.
     pub is_over: bool,
 }
@@ -82,15 +82,15 @@ impl Hits {
     /// Divides the hits into those above the limit, those near it and those within it, as envoyproxy/ratelimit counts
     /// them.
     fn classes(&self, ratio: NearLimitRatio) -> Classes {
-        let Some(LimitState { limit, before, is_over }) = self.state else { return Classes::default() };
-        let after = before.saturating_add(self.count);
-        let near_from = ratio.threshold(limit).max(before);
+        let Some(LimitState { limit, used_before, is_over }) = self.state else { return Classes::default() };
+        let used_after = used_before.saturating_add(self.count);
+        let near_from = ratio.threshold(limit).max(used_before);
         if !is_over {
-            let near = after.saturating_sub(near_from).min(self.count);
+            let near = used_after.saturating_sub(near_from).min(self.count);
             return Classes { near, within: self.count, ..Classes::default() };
         }
-        let over = after.saturating_sub(limit).min(self.count);
-        let near = if before < limit { limit.saturating_sub(near_from) } else { 0 };
+        let over = used_after.saturating_sub(limit).min(self.count);
+        let near = if used_before < limit { limit.saturating_sub(near_from) } else { 0 };
         Classes { over, near, within: 0, shadow: if self.is_shadow { over } else { 0 } }
     }
 }
@@ -125,8 +125,8 @@ pub fn count_hits(domain: &str, path: &str, hits: Hits, ratio: NearLimitRatio) {
     let counters = known.unwrap_or_else(|| {
         let mut limits = LIMITS.write().unwrap_or_else(PoisonError::into_inner);
         // Values of descriptors may be part of a path.
-        let is_bounded = limits.len() < MAX_SERIES && path.len() <= MAX_LABEL_BYTES;
-        let path = if is_bounded { path } else { format!("{OTHER}.{OTHER}") };
+        let has_own_series = limits.len() < MAX_SERIES && path.len() <= MAX_LABEL_BYTES;
+        let path = if has_own_series { path } else { format!("{OTHER}.{OTHER}") };
         let new = || Arc::new(LimitCounters::new(&path));
         Arc::clone(limits.entry(path.clone()).or_insert_with(new))
     });
@@ -213,9 +213,9 @@ pub fn record_grpc_request(duration: Duration) {
 }
 
 /// Counts a configuration, which was applied or refused.
-pub fn count_configuration(applied: bool) {
+pub fn count_configuration(is_applied: bool) {
     if is_enabled() {
-        counter!(if applied { LOADED } else { NOT_LOADED }).increment(1);
+        counter!(if is_applied { LOADED } else { NOT_LOADED }).increment(1);
     }
 }
 
@@ -225,8 +225,9 @@ mod tests {
     use crate::metrics::{MAX_SERIES, NearLimitRatio};
     use metrics_exporter_prometheus::PrometheusBuilder;
 
-    fn classes(limit: u64, before: u64, count: u64) -> [u64; 3] {
-        let state = Some(LimitState { limit, before, is_over: before + count > limit });
+    /// Returns the hits over, near and within the limit.
+    fn classes(limit: u64, used_before: u64, count: u64) -> [u64; 3] {
+        let state = Some(LimitState { limit, used_before, is_over: used_before + count > limit });
         let Classes { over, near, within, shadow } =
             Hits { count, is_shadow: false, state }.classes(NearLimitRatio::default());
         assert_eq!(shadow, 0);
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn shadow_hits_are_those_above_the_limit() {
-        let state = Some(LimitState { limit: 10, before: 8, is_over: true });
+        let state = Some(LimitState { limit: 10, used_before: 8, is_over: true });
         let hits = Hits { count: 5, is_shadow: true, state };
         let expected = Classes { over: 3, near: 2, within: 0, shadow: 3 };
         assert_eq!(hits.classes(NearLimitRatio::default()), expected);
@@ -254,12 +255,12 @@ mod tests {
 
     #[test]
     fn path_becomes_a_domain_and_up_to_two_keys() {
-        let of = |path: &str| labels(path).into_iter().map(|(_, value)| value).collect::<Vec<_>>().join(" ");
-        assert_eq!(of("rl.foo"), "rl foo");
-        assert_eq!(of("rl.foo.baz_shady"), "rl foo baz_shady");
-        assert_eq!(of("rl.a_1.b_2.c_3"), "rl a_1 b_2");
-        assert_eq!(of("rl.address_10.0.0.255.path_/a:b|c"), "rl address_10_0_0_255 path_/a_b_c");
-        assert_eq!(of("rl.version_1.2.3"), "rl version_1 2");
+        let label_values = |path: &str| labels(path).into_iter().map(|(_, value)| value).collect::<Vec<_>>().join(" ");
+        assert_eq!(label_values("rl.foo"), "rl foo");
+        assert_eq!(label_values("rl.foo.baz_shady"), "rl foo baz_shady");
+        assert_eq!(label_values("rl.a_1.b_2.c_3"), "rl a_1 b_2");
+        assert_eq!(label_values("rl.address_10.0.0.255.path_/a:b|c"), "rl address_10_0_0_255 path_/a_b_c");
+        assert_eq!(label_values("rl.version_1.2.3"), "rl version_1 2");
     }
 
     #[test]
@@ -274,7 +275,7 @@ mod tests {
         });
         let rendered = recorder.handle().render();
         let series = rendered.lines().filter(|line| line.starts_with("ratelimit_service_rate_limit_total_hits{"));
-        // Other tests of this process may have made some of them.
+        // Other tests of this process may have created some of the series.
         assert!((MAX_SERIES / 2..=MAX_SERIES + 1).contains(&series.count()));
         let others = "ratelimit_service_rate_limit_total_hits{domain=\"other\",key1=\"other\"} 2001";
         assert!(rendered.contains(others), "all further hits are counted: {rendered:.300}");

@@ -19,27 +19,27 @@ pub fn describe() {
 pub fn record() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     for (name, _, field) in SIZES {
-        if let Some(kibibytes) = size(&status, field) {
-            gauge!(name).set(f64::from(kibibytes) * 1024.0);
+        if let Some(size) = kibibytes(&status, field) {
+            gauge!(name).set(f64::from(size) * 1024.0);
         }
     }
 }
 
-/// Returns the number of a field such as `VmRSS:     1234 kB`.
-fn size(status: &str, field: &str) -> Option<u32> {
+/// Returns the number in a field such as `VmRSS:     1234 kB`.
+fn kibibytes(status: &str, field: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::kibibytes;
 
     #[test]
     fn sizes_are_the_numbers_of_their_fields() {
         let status = "Name:\tratelimit\nVmSize:\t  20480 kB\nVmRSS:\t     12 kB\n";
         assert_eq!(
-            [size(status, "VmRSS:"), size(status, "VmSize:"), size("", "VmRSS:")],
+            [kibibytes(status, "VmRSS:"), kibibytes(status, "VmSize:"), kibibytes("", "VmRSS:")],
             [Some(12), Some(20480), None]
         );
     }

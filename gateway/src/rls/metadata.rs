@@ -6,12 +6,12 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use serde_json::Map;
 
-/// Returns the dynamic metadata: the request, and the metadata of the rules whose limits were not exceeded. If several
-/// rules have the same key, the first rule takes precedence.
+/// Returns the dynamic metadata: the request, and the metadata of the rules that are not exceeded or are in shadow
+/// mode. If several rules have the same key, the first rule takes precedence.
 pub fn response_metadata(request: &RateLimitRequest, parts: &[RequestPart], decision: &RequestDecision) -> Struct {
     let mut object = Map::new();
     object.insert("domain".to_owned(), request.domain.as_str().into());
-    object.insert("descriptors".to_owned(), request.descriptors.iter().map(descriptor).collect());
+    object.insert("descriptors".to_owned(), request.descriptors.iter().map(descriptor_to_json).collect());
     if request.hits_addend > 0 {
         object.insert("hitsAddend".to_owned(), request.hits_addend.into());
     }
@@ -19,7 +19,7 @@ pub fn response_metadata(request: &RateLimitRequest, parts: &[RequestPart], deci
     for (part, decision) in parts.iter().zip(&decision.parts) {
         if let RequestPart::Call(rule_call) = part
             && let Some(metadata) = &rule_call.metadata
-            && (!decision.over || decision.shadow)
+            && (!decision.is_over || decision.shadow)
         {
             merge(&mut merged, metadata);
         }
@@ -30,7 +30,7 @@ pub fn response_metadata(request: &RateLimitRequest, parts: &[RequestPart], deci
     from_json(&object)
 }
 
-fn descriptor(descriptor: &RateLimitDescriptor) -> serde_json::Value {
+fn descriptor_to_json(descriptor: &RateLimitDescriptor) -> serde_json::Value {
     let mut object = Map::new();
     let entries = descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
     object.insert("entries".to_owned(), entries.collect());
@@ -45,14 +45,14 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> serde_json::Value {
     object.into()
 }
 
-/// Adds the fields of `from` that `into` lacks, also within nested objects.
-fn merge(into: &mut Map<String, serde_json::Value>, from: &Map<String, serde_json::Value>) {
-    for (key, value) in from {
-        match (into.get_mut(key), value) {
-            (Some(serde_json::Value::Object(into)), serde_json::Value::Object(from)) => merge(into, from),
+/// Adds the fields of `source` that `target` lacks, also within nested objects.
+fn merge(target: &mut Map<String, serde_json::Value>, source: &Map<String, serde_json::Value>) {
+    for (key, value) in source {
+        match (target.get_mut(key), value) {
+            (Some(serde_json::Value::Object(target)), serde_json::Value::Object(source)) => merge(target, source),
             (Some(_), _) => {}
             (None, value) => {
-                into.insert(key.clone(), value.clone());
+                target.insert(key.clone(), value.clone());
             }
         }
     }
@@ -91,7 +91,7 @@ fn value_to_json(value: &Value) -> serde_json::Value {
     }
 }
 
-/// Converts a number. Whole numbers get no fraction, as in protojson of Go.
+/// Converts a number to JSON. Whole numbers have no fraction, as in Go's protojson.
 #[allow(clippy::cast_possible_truncation, reason = "whole numbers of less than 2^53")]
 fn number(value: f64) -> serde_json::Value {
     if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 { (value as i64).into() } else { value.into() }

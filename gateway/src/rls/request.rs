@@ -32,7 +32,7 @@ pub enum RequestError {
     TooLarge(String),
 }
 
-/// Settings for the resolution of requests.
+/// Settings with which requests are resolved to calls.
 #[derive(Clone, Debug)]
 pub struct RequestSettings {
     /// Lifetime of idempotency keys, in the server's syntax of durations.
@@ -63,44 +63,45 @@ pub fn resolve(
         let message = format!("a request must have 1 to {MAX_DESCRIPTORS} descriptors, not {}", descriptors.len());
         return Err(RequestError::TooLarge(message));
     }
-    let context = Resolver { domain, rules: config.domains.get(domain), has_domains: config.has_domains, settings };
+    let resolver = Resolver { domain, rules: config.domains.get(domain), has_domains: config.has_domains, settings };
     // A field without presence in proto3: 0 is an absent value, whose default is 1.
     let hits = u64::from((*hits_addend).max(1));
     let mut parts = vec![];
-    let (mut names, mut replaced): (Vec<Option<String>>, HashSet<String>) = (vec![], HashSet::new());
+    let (mut rule_names, mut replaced_names): (Vec<Option<String>>, HashSet<String>) = (vec![], HashSet::new());
     for descriptor in descriptors {
         let descriptor = ParsedDescriptor::new(descriptor, settings)?;
-        let matched = match context.rules {
+        // `None`: policies or an override apply. `Some(None)`: no rule of the domain matches.
+        let matched = match resolver.rules {
             Some(rules) if descriptor.limit.is_none() => Some(rules.find(&descriptor.entries, settings.ipv6_prefix)),
             _ => None,
         };
-        names.push(matched.as_ref().and_then(|rule| rule.as_ref().map(|rule| rule.name.clone())));
+        rule_names.push(matched.as_ref().and_then(|rule| rule.as_ref().map(|rule| rule.name.clone())));
         if let Some(Some(rule)) = &matched {
-            replaced.extend(rule.replaces.iter().cloned());
+            replaced_names.extend(rule.replaces.iter().cloned());
         }
         parts.push(match matched {
             Some(None) => RequestPart::NoLimit,
-            Some(Some(rule)) => context.apply_rule(rule, &descriptor, hits),
-            None => context.apply_policies(&descriptor, hits),
+            Some(Some(rule)) => resolver.apply_rule(rule, &descriptor, hits),
+            None => resolver.apply_policies(&descriptor, hits),
         });
     }
-    // A matched rule replaces other rules, whether their descriptors are before or after its own.
-    for (part, name) in parts.iter_mut().zip(&names) {
-        if name.as_ref().is_some_and(|name| !name.is_empty() && replaced.contains(name)) {
+    // A matched rule replaces rules of earlier and of later descriptors.
+    for (part, name) in parts.iter_mut().zip(&rule_names) {
+        if name.as_ref().is_some_and(|name| !name.is_empty() && replaced_names.contains(name)) {
             *part = RequestPart::NoLimit;
         }
     }
     Ok(parts)
 }
 
-/// Descriptor without its special entries, which become fields.
+/// Descriptor whose special entries (`rl.id`, `rl.settle`) have become fields.
 struct ParsedDescriptor<'a> {
     /// Entries that select a limit.
     entries: Vec<(&'a str, &'a str)>,
     /// Idempotency key.
     id: Option<Vec<u8>>,
     is_settlement: bool,
-    /// Cost of the descriptor, which takes precedence over that of the request.
+    /// Cost of the descriptor, which takes precedence over the cost of the request.
     own_hits: Option<u64>,
     is_negative: bool,
     /// Limit that the descriptor itself contains.
@@ -168,14 +169,14 @@ impl<'a> ParsedDescriptor<'a> {
         rule: Rule,
         hits: u64,
         charge: ChargingMode,
-        rule_call: impl FnOnce(Call) -> RuleCall,
+        to_rule_call: impl FnOnce(Call) -> RuleCall,
     ) -> RequestPart {
         if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
             return RequestPart::NoLimit;
         }
         let Some(operation) = self.operation(hits) else { return RequestPart::CostTooHigh };
         let id_lifetime = self.settings.id_lifetime.as_ref().to_owned();
-        RequestPart::Call(rule_call(Call { key, rule, operation, id: self.id.clone(), id_lifetime, charge }))
+        RequestPart::Call(to_rule_call(Call { key, rule, operation, id: self.id.clone(), id_lifetime, charge }))
     }
 }
 
@@ -205,10 +206,10 @@ impl Resolver<'_> {
             None => Rule::Policies(escaped.policy_names()),
         };
         let default = if self.rules.is_some() { ChargingMode::Always } else { ChargingMode::AllOrNone };
-        let charge = RuleChargingMode { own: None, default }.or(self.settings.charge);
+        let charge = RuleChargingMode { explicit: None, default }.resolve(self.settings.charge);
         let metric = limit.map(|_| MetricName { rule: "override".to_owned(), values: None, is_override: true });
-        let rule_call = |call| RuleCall { metric, ..RuleCall::new(call) };
-        descriptor.part(escaped.key(), rule, hits, charge, rule_call)
+        let to_rule_call = |call| RuleCall { metric, ..RuleCall::new(call) };
+        descriptor.part(escaped.key(), rule, hits, charge, to_rule_call)
     }
 
     /// Applies a rule of the configuration.
@@ -217,9 +218,9 @@ impl Resolver<'_> {
         let entries = matched.key_entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let key = EscapedDescriptor::new(self.domain, entries).key();
         let (shadow, quota) = (matched.flags.shadow, matched.flags.quota);
-        let rule_call =
+        let to_rule_call =
             |call| RuleCall { call, shadow, quota, metric: Some(matched.metric), metadata: matched.metadata };
-        descriptor.part(key, rule, hits, matched.charge.or(self.settings.charge), rule_call)
+        descriptor.part(key, rule, hits, matched.charge.resolve(self.settings.charge), to_rule_call)
     }
 }
 

@@ -20,13 +20,14 @@ fn code(is_over: bool) -> i32 {
 }
 
 fn status(part: &RequestPart, decision: &PartDecision) -> DescriptorStatus {
-    let mut status = DescriptorStatus { code: code(decision.over && !decision.shadow), ..DescriptorStatus::default() };
+    let mut status =
+        DescriptorStatus { code: code(decision.is_over && !decision.shadow), ..DescriptorStatus::default() };
     if matches!(part, RequestPart::Unlimited) {
         status.limit_remaining = u32::MAX;
     }
     if let Some(governing) = decision.governing() {
         let limit = decision.governing_limit().filter(|limit| limit.is_window && !limit.is_concurrency);
-        let unit = limit.map_or(Unit::Unknown, |limit| unit(limit.seconds));
+        let unit = limit.map_or(Unit::Unknown, |limit| unit(limit.recovery_seconds));
         let (requests_per_unit, unit) = (saturate(governing.limit), i32::from(unit));
         status.current_limit = Some(RateLimit { requests_per_unit, unit });
         status.limit_remaining = saturate(governing.remaining);

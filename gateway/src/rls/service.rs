@@ -1,6 +1,6 @@
 //! Server of envoy.service.ratelimit.v3.RateLimitService, like the code that tonic generates for one unary method.
 
-use super::{NAME, Rls};
+use super::{Rls, SERVICE_NAME};
 use crate::evaluation::Caller;
 use crate::metrics::envoyproxy;
 use crate::proto::{RateLimitRequest, RateLimitResponse};
@@ -27,7 +27,7 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 impl NamedService for Rls {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = SERVICE_NAME;
 }
 
 impl Service<http::Request<Body>> for Rls {
@@ -80,14 +80,14 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     }
 }
 
-/// Returns the timeout for the evaluation of a request whose `grpc-timeout` is `text`: three quarters of it, which
-/// leaves time for the response.
+/// Returns the timeout for the evaluation of a request: three quarters of its `grpc-timeout`, which leaves time for the
+/// response.
 fn server_timeout(text: &str) -> Option<Duration> {
-    timeout(text).map(|timeout| timeout.saturating_mul(3) / 4)
+    parse_timeout(text).map(|timeout| timeout.saturating_mul(3) / 4)
 }
 
 /// Parses a `grpc-timeout`: up to eight digits and a unit.
-fn timeout(text: &str) -> Option<Duration> {
+fn parse_timeout(text: &str) -> Option<Duration> {
     let index = text.len().checked_sub(1)?;
     let (digits, unit) = (text.get(..index)?, text.get(index..)?);
     let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
@@ -104,7 +104,7 @@ fn timeout(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::{server_timeout, timeout};
+    use super::{parse_timeout, server_timeout};
     use std::time::Duration;
 
     #[test]
@@ -118,11 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn timeout_without_a_unit_is_ignored() {
-        assert_eq!(timeout("20m"), Some(Duration::from_millis(20)));
-        assert_eq!(timeout("3S"), Some(Duration::from_secs(3)));
+    fn malformed_timeout_is_ignored() {
+        assert_eq!(parse_timeout("20m"), Some(Duration::from_millis(20)));
+        assert_eq!(parse_timeout("3S"), Some(Duration::from_secs(3)));
         for text in ["", "m", "20", "20x", "123456789m", "é", "-1m"] {
-            assert_eq!(timeout(text), None, "{text}");
+            assert_eq!(parse_timeout(text), None, "{text}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Export of spans to a collector by OTLP. A collector that is away or slow costs spans, and never a decision.
+//! Export of spans to a collector by OTLP. If the collector is away or slow, spans are lost, and decisions are not
+//! delayed.
 
 use super::settings::{Protocol, TraceSettings};
 use crate::grpc_client::{self, chain};
@@ -54,7 +55,7 @@ impl CollectorExporter {
         })
     }
 
-    fn log(&self, error: &OTelSdkError, spans: usize) {
+    fn log_failure(&self, error: &OTelSdkError, spans: usize) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.spans = failures.spans.saturating_add(spans);
         if failures.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
@@ -66,16 +67,16 @@ impl CollectorExporter {
 
 impl SpanExporter for CollectorExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let (exporter, limit, spans) = (Arc::clone(&self.exporter), self.timeout, batch.len());
-        // Spans are collected by a thread outside of the runtime.
-        let exporting = self.runtime.spawn(async move { timeout(limit, exporter.export(batch)).await });
+        let (exporter, export_timeout, spans) = (Arc::clone(&self.exporter), self.timeout, batch.len());
+        // Spawned, because the batch processor calls this function in a thread outside of the runtime.
+        let exporting = self.runtime.spawn(async move { timeout(export_timeout, exporter.export(batch)).await });
         let result = match exporting.await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(OTelSdkError::Timeout(limit)),
-            // The process ends.
+            Ok(Err(_)) => Err(OTelSdkError::Timeout(export_timeout)),
+            // The runtime shuts down.
             Err(error) => return Err(OTelSdkError::InternalFailure(error.to_string())),
         };
-        result.inspect_err(|error| self.log(error, spans))
+        result.inspect_err(|error| self.log_failure(error, spans))
     }
 
     fn set_resource(&mut self, resource: &Resource) {

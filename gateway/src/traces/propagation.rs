@@ -7,7 +7,7 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags
 use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
-/// Format of the parent.
+/// Format of the headers that name the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagator {
     /// `traceparent` and `tracestate` of W3C.
@@ -16,9 +16,9 @@ pub enum Propagator {
     B3,
 }
 
-/// Returns the context with the parent that the first of these formats finds. Without one, it has no parent.
+/// Returns a context with the parent from the first of these formats that the headers contain, or an empty context.
 pub fn parent(propagators: &[Propagator], headers: &HeaderMap) -> Context {
-    let found = propagators.iter().find_map(|propagator| match propagator {
+    let context = propagators.iter().find_map(|propagator| match propagator {
         Propagator::TraceContext => {
             let context =
                 TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers));
@@ -26,7 +26,7 @@ pub fn parent(propagators: &[Propagator], headers: &HeaderMap) -> Context {
         }
         Propagator::B3 => b3(headers).map(|parent| Context::new().with_remote_span_context(parent)),
     });
-    found.unwrap_or_default()
+    context.unwrap_or_default()
 }
 
 fn b3(headers: &HeaderMap) -> Option<SpanContext> {
@@ -35,7 +35,7 @@ fn b3(headers: &HeaderMap) -> Option<SpanContext> {
         let mut fields = single.split('-');
         (fields.next()?, fields.next()?, fields.next())
     } else {
-        // The flag of a trace for debugging is that of a sampled one.
+        // A trace with the debug flag is sampled.
         let sampled = if value("x-b3-flags") == Some("1") { Some("1") } else { value("x-b3-sampled") };
         (value("x-b3-traceid")?, value("x-b3-spanid")?, sampled)
     };
@@ -57,8 +57,8 @@ mod tests {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     const SPAN: &str = "b7ad6b7169203331";
 
-    /// Returns trace, span and flags of the parent that headers name, if any.
-    fn found(propagator: Propagator, headers: &[(&'static str, &str)]) -> Option<(String, String, bool)> {
+    /// Returns the trace, the span and `is_sampled` of the parent that the headers name.
+    fn find_parent(propagator: Propagator, headers: &[(&'static str, &str)]) -> Option<(String, String, bool)> {
         let header = |(name, value): &(&'static str, &str)| {
             (HeaderName::from_static(name), HeaderValue::try_from(*value).unwrap())
         };
@@ -74,26 +74,26 @@ mod tests {
 
     #[test]
     fn parent_of_w3c_is_found() {
-        let of = |value: &str| found(Propagator::TraceContext, &[("traceparent", value)]);
-        assert_eq!(of(&format!("00-{TRACE}-{SPAN}-01")), Some(expected(TRACE, true)));
-        assert_eq!(of(&format!("00-{TRACE}-{SPAN}-00")), Some(expected(TRACE, false)));
+        let parent = |value: &str| find_parent(Propagator::TraceContext, &[("traceparent", value)]);
+        assert_eq!(parent(&format!("00-{TRACE}-{SPAN}-01")), Some(expected(TRACE, true)));
+        assert_eq!(parent(&format!("00-{TRACE}-{SPAN}-00")), Some(expected(TRACE, false)));
         for malformed in ["", "00", &format!("00-{TRACE}-0000000000000000-01"), &format!("ff-{TRACE}-{SPAN}-01")] {
-            assert_eq!(of(malformed), None, "{malformed}");
+            assert_eq!(parent(malformed), None, "{malformed}");
         }
     }
 
     #[test]
     fn parent_of_zipkin_is_found() {
-        let of = |value: &str| found(Propagator::B3, &[("b3", value)]);
-        assert_eq!(of(&format!("{TRACE}-{SPAN}-1-05e3ac9a4f6e3b90")), Some(expected(TRACE, true)));
-        assert_eq!(of(&format!("{TRACE}-{SPAN}-d")), Some(expected(TRACE, true)));
-        assert_eq!(of(&format!("{TRACE}-{SPAN}-0")), Some(expected(TRACE, false)));
-        assert_eq!(of(&format!("{SPAN}-{SPAN}")), Some(expected(&format!("0000000000000000{SPAN}"), false)));
+        let parent = |value: &str| find_parent(Propagator::B3, &[("b3", value)]);
+        assert_eq!(parent(&format!("{TRACE}-{SPAN}-1-05e3ac9a4f6e3b90")), Some(expected(TRACE, true)));
+        assert_eq!(parent(&format!("{TRACE}-{SPAN}-d")), Some(expected(TRACE, true)));
+        assert_eq!(parent(&format!("{TRACE}-{SPAN}-0")), Some(expected(TRACE, false)));
+        assert_eq!(parent(&format!("{SPAN}-{SPAN}")), Some(expected(&format!("0000000000000000{SPAN}"), false)));
         for malformed in ["0", "1-2-1", &format!("{TRACE}-{SPAN}a-1"), &format!("{TRACE}-+{}-1", &SPAN[1..])] {
-            assert_eq!(of(malformed), None, "{malformed}");
+            assert_eq!(parent(malformed), None, "{malformed}");
         }
-        let several = [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN), ("x-b3-sampled", "1")];
-        assert_eq!(found(Propagator::B3, &several), Some(expected(TRACE, true)));
-        assert_eq!(found(Propagator::TraceContext, &several), None);
+        let separate_headers = [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN), ("x-b3-sampled", "1")];
+        assert_eq!(find_parent(Propagator::B3, &separate_headers), Some(expected(TRACE, true)));
+        assert_eq!(find_parent(Propagator::TraceContext, &separate_headers), None);
     }
 }

@@ -34,21 +34,21 @@ pub struct TraceSettings {
     pub endpoint: Uri,
     /// Timeout of a request to the collector.
     pub request_timeout: Duration,
-    /// File with the certificates that the collector's is verified by, instead of the system's.
+    /// File with the authorities that verify the collector's certificate, instead of those of the system.
     pub authority: Option<PathBuf>,
     /// Files with the client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
     pub sampler: Sampler,
-    /// Attributes of the service. Later ones replace earlier ones.
-    pub resource: Vec<(String, String)>,
+    /// Attributes of the service. A later attribute replaces an earlier attribute with the same key.
+    pub resource_attributes: Vec<(String, String)>,
     /// Formats of the parent in the headers of a request.
     pub propagators: Vec<Propagator>,
-    /// Maximum number of spans that wait for their export. Further ones are dropped.
-    pub queue: usize,
+    /// Maximum number of spans that wait for their export. Further spans are dropped.
+    pub max_queued_spans: usize,
     /// Maximum number of spans in a request to the collector.
-    pub batch: usize,
+    pub max_batch_spans: usize,
     /// Time between two exports.
-    pub delay: Duration,
+    pub export_interval: Duration,
     /// Timeout of an export, with its retries.
     pub export_timeout: Duration,
     /// Variables without an effect, with the reason.
@@ -56,18 +56,19 @@ pub struct TraceSettings {
 }
 
 impl TraceSettings {
-    /// Reads the variables. Returns `None` if no traces are to be exported: neither an exporter nor an endpoint is set.
+    /// Reads the variables. Returns `None` unless an exporter or an endpoint is set, and if `OTEL_SDK_DISABLED` is
+    /// true.
     ///
-    /// # Errors
-    /// If a variable is malformed, or asks for what the gateway cannot do. The error names the variable, and does not
-    /// contain an endpoint, which may have a password.
+    /// # Errors If a variable is malformed, or asks for an unsupported feature. The error names the variable, and does
+    /// not contain an endpoint, which may have a password.
     pub fn read(environment: &Environment) -> Result<Option<TraceSettings>, String> {
         let reader = Reader(environment);
         if !reader.is_enabled()? {
             return Ok(None);
         }
         let protocol = reader.protocol()?;
-        let queue = reader.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, MAX_QUEUE)? as usize;
+        let max_queued_spans = reader.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, MAX_QUEUE)? as usize;
+        let max_batch_spans = reader.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, MAX_QUEUE)? as usize;
         Ok(Some(TraceSettings {
             protocol,
             endpoint: reader.endpoint(protocol)?,
@@ -75,11 +76,11 @@ impl TraceSettings {
             authority: reader.otlp_file("CERTIFICATE"),
             identity: reader.identity()?,
             sampler: reader.sampler()?,
-            resource: reader.resource()?,
+            resource_attributes: reader.resource_attributes()?,
             propagators: reader.propagators()?,
-            queue,
-            batch: queue.min(reader.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, MAX_QUEUE)? as usize),
-            delay: reader.millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
+            max_queued_spans,
+            max_batch_spans: max_batch_spans.min(max_queued_spans),
+            export_interval: reader.millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
             export_timeout: reader.millis("OTEL_BSP_EXPORT_TIMEOUT", 30_000)?,
             ignored: reader.ignored(),
         }))
@@ -102,14 +103,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the variable of OTLP with this end, and its value. That of traces comes before that of all signals.
-    fn otlp(&self, end: &str) -> Option<(String, &str)> {
-        let names = ["OTEL_EXPORTER_OTLP_TRACES", "OTEL_EXPORTER_OTLP"].map(|start| format!("{start}_{end}"));
+    /// Returns the name and the value of the OTLP variable with this suffix. The variable for traces takes precedence
+    /// over the variable for all signals.
+    fn otlp(&self, suffix: &str) -> Option<(String, &str)> {
+        let names = ["OTEL_EXPORTER_OTLP_TRACES", "OTEL_EXPORTER_OTLP"].map(|prefix| format!("{prefix}_{suffix}"));
         names.into_iter().find_map(|name| self.0.text(&name).map(|value| (name, value)))
     }
 
-    fn otlp_file(&self, end: &str) -> Option<PathBuf> {
-        self.otlp(end).map(|(_, path)| PathBuf::from(path))
+    fn otlp_file(&self, suffix: &str) -> Option<PathBuf> {
+        self.otlp(suffix).map(|(_, path)| PathBuf::from(path))
     }
 
     fn protocol(&self) -> Result<Protocol, String> {
@@ -122,7 +124,7 @@ impl Reader<'_> {
 
     fn endpoint(&self, protocol: Protocol) -> Result<Uri, String> {
         let (name, text) = match (self.otlp("ENDPOINT"), protocol) {
-            (Some(named), _) => named,
+            (Some(name_and_value), _) => name_and_value,
             (None, Protocol::Grpc) => ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), "http://localhost:4317"),
             (None, Protocol::HttpProtobuf) => ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), "http://localhost:4318"),
         };
@@ -163,14 +165,14 @@ impl Reader<'_> {
                 Sampler::TraceIdRatioBased(ratio.ok_or("OTEL_TRACES_SAMPLER_ARG: must be a number from 0 to 1")?)
             }
             _ => {
-                let known = "always_on, always_off or traceidratio, each perhaps with parentbased_ before it";
-                return Err(unsupported("OTEL_TRACES_SAMPLER", name, known));
+                let supported = "always_on, always_off or traceidratio, each perhaps with parentbased_ before it";
+                return Err(unsupported("OTEL_TRACES_SAMPLER", name, supported));
             }
         };
         Ok(if name.starts_with("parentbased_") { Sampler::ParentBased(Box::new(root)) } else { root })
     }
 
-    fn resource(&self) -> Result<Vec<(String, String)>, String> {
+    fn resource_attributes(&self) -> Result<Vec<(String, String)>, String> {
         let variable = "OTEL_RESOURCE_ATTRIBUTES";
         let mut attributes = vec![
             ("service.name".to_owned(), SERVICE_NAME.to_owned()),
@@ -206,12 +208,15 @@ impl Reader<'_> {
     }
 
     fn ignored(&self) -> Vec<(&'static str, &'static str)> {
-        let compression = self.otlp("COMPRESSION").is_some_and(|(_, name)| name != "none");
-        compression.then_some(("OTEL_EXPORTER_OTLP_COMPRESSION", "traces are sent uncompressed")).into_iter().collect()
+        let has_compression = self.otlp("COMPRESSION").is_some_and(|(_, name)| name != "none");
+        has_compression
+            .then_some(("OTEL_EXPORTER_OTLP_COMPRESSION", "traces are sent uncompressed"))
+            .into_iter()
+            .collect()
     }
 
-    fn otlp_millis(&self, end: &str, default: u32) -> Result<Duration, String> {
-        let name = self.otlp(end).map_or_else(|| format!("OTEL_EXPORTER_OTLP_{end}"), |(name, _)| name);
+    fn otlp_millis(&self, suffix: &str, default: u32) -> Result<Duration, String> {
+        let name = self.otlp(suffix).map_or_else(|| format!("OTEL_EXPORTER_OTLP_{suffix}"), |(name, _)| name);
         self.millis(&name, default)
     }
 
@@ -227,8 +232,8 @@ impl Reader<'_> {
     }
 }
 
-fn unsupported(variable: &str, value: &str, known: &str) -> String {
-    format!("{variable}={}: must be {known}", value.escape_debug())
+fn unsupported(variable: &str, value: &str, supported: &str) -> String {
+    format!("{variable}={}: must be {supported}", value.escape_debug())
 }
 
 /// Returns a random UUID (version 4).

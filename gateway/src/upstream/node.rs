@@ -2,7 +2,7 @@
 
 use super::breaker::Breaker;
 use super::outages::Outages;
-use super::policies::{probe, read, require_primary};
+use super::policies::{self, probe, require_primary};
 use super::tracking::Tracking;
 use super::{Address, CHECK_INTERVAL, PROBE_INTERVAL, PROBE_KEY, PROBE_TIMEOUT};
 use crate::denied_keys::DeniedKeys;
@@ -66,7 +66,7 @@ pub struct Node {
     /// Permits for the calls in flight.
     pub in_flight: Arc<Semaphore>,
     /// Wakes the task that maintains the connection.
-    broken: Notify,
+    connection_broken: Notify,
     /// Key of the probe.
     probe_key: ArcSwap<Vec<u8>>,
     /// `true` while no key belongs to the node. Outages of a retired node are not reported.
@@ -86,13 +86,13 @@ impl Node {
             has_attempted: watch::Sender::new(false),
             breaker: Breaker::default(),
             in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
-            broken: Notify::new(),
+            connection_broken: Notify::new(),
             probe_key: ArcSwap::from_pointee(PROBE_KEY.as_bytes().to_vec()),
             is_retired: AtomicBool::new(false),
         })
     }
 
-    /// Returns host and port of the server, unless it may be one of several.
+    /// Returns host and port of the server, or `None` if the address names several hosts or Sentinels.
     pub fn address(&self) -> Option<&HostPort> {
         match (&self.host, self.shared.address.hosts.as_slice()) {
             (Some(host), _) => Some(host),
@@ -116,28 +116,28 @@ impl Node {
         self.probe_key.store(Arc::new(key));
     }
 
-    /// Sends a call and waits for the reply until the deadline; a later reply is counted. If `asking` is `true`, ASKING
-    /// precedes the call, so that the node accepts it for a slot that the node imports.
+    /// Sends a call and waits for the reply until the deadline; a later reply is counted. If `is_asking` is `true`,
+    /// ASKING precedes the call, so that the node accepts the call on a slot that it imports.
     ///
     /// # Errors
     /// If the reply is an error, or if there is no reply.
-    pub async fn send(&self, command: Cmd, asking: bool, deadline: Instant) -> RedisResult<Value> {
+    pub async fn send(&self, command: Cmd, is_asking: bool, deadline: Instant) -> RedisResult<Value> {
         if self.breaker.is_open() {
-            return Err(lost("the server is away"));
+            return Err(lost_call("the server is away"));
         }
         let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
-            return Err(lost("too many calls without a reply"));
+            return Err(lost_call("too many calls without a reply"));
         };
         let Some(connection) = self.connection(deadline).await else {
             // The outage that this failure may begin is logged with its cause.
             let cause = self.connect_error.load_full();
             self.record_failure(cause.as_deref().map_or("not connected", String::as_str));
-            return Err(lost("not connected"));
+            return Err(lost_call("not connected"));
         };
         let mut request = Box::pin(async move {
             let _permit = permit;
             let connection = MultiplexedConnection::clone(&connection);
-            if asking { send_asking(connection, command).await } else { send(connection, &command).await }
+            if is_asking { send_asking(connection, command).await } else { send(connection, &command).await }
         });
         let Ok(reply) = timeout_at(deadline, &mut request).await else {
             tokio::spawn(async move {
@@ -149,12 +149,12 @@ impl Node {
                 }
             });
             self.record_failure("no reply in time");
-            return Err(lost("no reply in time"));
+            return Err(lost_call("no reply in time"));
         };
         match &reply {
             Err(error) if !is_error_reply(error) && redirect(error).is_none() => {
                 self.record_failure(&error.to_string());
-                self.broken.notify_one();
+                self.connection_broken.notify_one();
             }
             // Neither a success, which would make the gateway ready, nor a failure: the probe reports the missing
             // module.
@@ -204,7 +204,7 @@ impl Node {
             let started = Instant::now();
             match self.connect().await {
                 Ok(connection) => self.watch(connection, None).await,
-                Err(error) => self.not_connected(&error),
+                Err(error) => self.record_connect_failure(&error),
             }
             // Another node may have taken over the slots.
             self.shared.slots_changed.notify_one();
@@ -220,7 +220,7 @@ impl Node {
     }
 
     /// Counts a failed attempt to connect.
-    pub fn not_connected(&self, error: &RedisError) {
+    pub fn record_connect_failure(&self, error: &RedisError) {
         let error = Arc::new(error.to_string());
         self.connect_error.store(Some(Arc::clone(&error)));
         self.record_failure(&error);
@@ -228,15 +228,15 @@ impl Node {
         self.has_attempted.send_replace(true);
     }
 
-    /// Uses a connection until it fails. Each second, and sooner after a failure, probes the server and reads its
-    /// policies into `cache`, if any. Replaces the connection after a reload of the certificates.
+    /// Uses a connection until it fails. Each second, and sooner after a failure, checks the server and reads its
+    /// policies into `cache`, unless it is `None`. Replaces the connection after a reload of the certificates.
     pub async fn watch(&self, connection: MultiplexedConnection, cache: Option<&PolicyCache>) {
         let mut connection = Arc::new(connection);
         let store = |connection: &Arc<MultiplexedConnection>| self.connection.store(Some(Arc::clone(connection)));
         store(&connection);
         self.connect_error.store(None);
         self.has_attempted.send_replace(true);
-        let (mut unanswered, mut used_reload) = (0, self.shared.certificate_reloads.load(Ordering::Acquire));
+        let (mut unanswered_probes, mut used_reload) = (0, self.shared.certificate_reloads.load(Ordering::Acquire));
         loop {
             let last_reload = self.shared.certificate_reloads.load(Ordering::Acquire);
             if last_reload != used_reload
@@ -253,13 +253,13 @@ impl Node {
                 }
                 require_primary(&connection).await?;
                 match cache {
-                    Some(cache) => read(&connection, cache).await,
+                    Some(cache) => policies::refresh(&connection, cache).await,
                     None => Ok(()),
                 }
             };
             match timeout(PROBE_TIMEOUT, check).await {
                 Ok(Ok(())) => {
-                    unanswered = 0;
+                    unanswered_probes = 0;
                     self.record_success();
                 }
                 // The server decides nevertheless; responses describe its limits in less detail.
@@ -273,8 +273,8 @@ impl Node {
                 }
                 Err(_) => {
                     self.record_failure("no reply in time");
-                    unanswered += 1;
-                    if unanswered >= MAX_UNANSWERED_PROBES {
+                    unanswered_probes += 1;
+                    if unanswered_probes >= MAX_UNANSWERED_PROBES {
                         break;
                     }
                 }
@@ -283,7 +283,7 @@ impl Node {
             let pause = if self.breaker.is_open() { PROBE_INTERVAL } else { CHECK_INTERVAL };
             tokio::select! {
                 () = sleep_until(started + pause) => {}
-                () = self.broken.notified() => sleep(Duration::from_millis(10)).await,
+                () = self.connection_broken.notified() => sleep(Duration::from_millis(10)).await,
             }
         }
         self.connection.store(None);
@@ -292,6 +292,6 @@ impl Node {
     }
 }
 
-fn lost(why: &'static str) -> RedisError {
+fn lost_call(why: &'static str) -> RedisError {
     (ErrorKind::Client, why).into()
 }

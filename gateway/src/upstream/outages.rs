@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Minimum time between two log lines.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Servers that are away, and those that were logged as such.
+/// Servers that are away, and servers that the log names as away.
 #[derive(Default)]
 pub struct Outages(Mutex<State>);
 
@@ -17,7 +17,7 @@ pub struct Outages(Mutex<State>);
 struct State {
     /// Reasons by server.
     away: BTreeMap<String, String>,
-    /// Time from which on a server has been away.
+    /// Time since which at least one server has been away.
     start: Option<SystemTime>,
     /// Servers in the last log line.
     logged: Vec<String>,
@@ -44,9 +44,9 @@ impl Outages {
         self.change(|away| drop(away.remove(server)));
     }
 
-    /// Logs changes since the last line. If `now` is `false`, at most one line a second is written.
-    pub fn log(&self, now: bool) {
-        log(self.state().line(now));
+    /// Logs changes since the last line. Unless `is_last_line` is `true`, at most one line a second is written.
+    pub fn log(&self, is_last_line: bool) {
+        log(self.state().line(is_last_line));
     }
 
     /// Returns the reason of an outage.
@@ -69,8 +69,8 @@ impl Outages {
 }
 
 impl State {
-    fn line(&mut self, now: bool) -> Option<Line> {
-        let is_due = now || self.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
+    fn line(&mut self, is_last_line: bool) -> Option<Line> {
+        let is_due = is_last_line || self.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
         if !is_due || self.away.keys().eq(&self.logged) {
             return None;
         }

@@ -29,7 +29,7 @@ pub async fn require_primary(connection: &MultiplexedConnection) -> RedisResult<
 }
 
 /// Reads the policies into the cache if their digest has changed.
-pub async fn read(connection: &MultiplexedConnection, cache: &PolicyCache) -> RedisResult<()> {
+pub async fn refresh(connection: &MultiplexedConnection, cache: &PolicyCache) -> RedisResult<()> {
     let info = info(connection, "ratelimit_policies").await?;
     let digest = info.lines().find_map(|line| line.strip_prefix("ratelimit_policies_digest:")).unwrap_or_default();
     if cache.digest().as_deref() == Some(digest) {

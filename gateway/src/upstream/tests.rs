@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub struct FakeServer {
     /// Reply to a call. While it is `None`, calls wait.
     reply: Arc<Mutex<Option<&'static str>>>,
-    /// Reply to a settlement, if it differs. While it is empty, settlements wait.
+    /// Reply to a settlement, or `None` for the reply to any call. While it is empty, settlements wait.
     settlement_reply: Arc<Mutex<Option<&'static str>>>,
     /// Key and time of each call.
     calls: Arc<Mutex<Vec<(String, Instant)>>>,
@@ -62,18 +62,18 @@ impl FakeServer {
 
     /// Returns the number of calls on a key.
     pub fn count(&self, key: &str) -> usize {
-        self.times(key).len()
+        self.call_times(key).len()
     }
 
     async fn serve(&self, stream: TcpStream) {
         let mut stream = BufReader::new(stream);
-        while let Some(words) = words(&mut stream).await {
+        while let Some(words) = read_command(&mut stream).await {
             let reply = match words[0].as_str() {
                 "INFO" => "$11\r\nrole:master\r\n",
                 "RL.POLICYLIST" => "*0\r\n",
                 "RL.LIMIT" => {
                     self.calls.lock().unwrap().push((words[1].clone(), Instant::now()));
-                    // Calls behind it on the connection wait, too.
+                    // Later calls on the connection wait, too.
                     wait_until(|| self.reply.lock().unwrap().is_some()).await;
                     let is_settlement = words.iter().any(|word| word == "SETTLE");
                     wait_until(|| !is_settlement || *self.settlement_reply.lock().unwrap() != Some("")).await;
@@ -90,24 +90,25 @@ impl FakeServer {
         }
     }
 
-    fn times(&self, key: &str) -> Vec<Instant> {
+    fn call_times(&self, key: &str) -> Vec<Instant> {
         let calls = self.calls.lock().unwrap();
         calls.iter().filter(|(called, _)| called == key).map(|(_, at)| *at).collect()
     }
 }
 
 /// Reads the words of a command. Bytes that are not UTF-8 are replaced.
-async fn words(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
+async fn read_command(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
     let mut words = vec![];
-    for _ in 0..number(stream).await? {
-        let mut word = vec![0; number(stream).await? + 2];
+    for _ in 0..read_length(stream).await? {
+        let mut word = vec![0; read_length(stream).await? + 2];
         stream.read_exact(&mut word).await.ok()?;
         words.push(String::from_utf8_lossy(&word).trim_end().to_owned());
     }
     Some(words)
 }
 
-async fn number(stream: &mut BufReader<TcpStream>) -> Option<usize> {
+/// Reads a line such as `*3` or `$5` and returns its number.
+async fn read_length(stream: &mut BufReader<TcpStream>) -> Option<usize> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     line.trim_end().get(1..)?.parse().ok()
@@ -115,12 +116,12 @@ async fn number(stream: &mut BufReader<TcpStream>) -> Option<usize> {
 
 /// Waits until a condition holds.
 pub async fn wait_until(condition: impl Fn() -> bool) {
-    let polled = async {
+    let polling = async {
         while !condition() {
             sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(Duration::from_mins(1), polled).await.unwrap();
+    timeout(Duration::from_mins(1), polling).await.unwrap();
 }
 
 /// Sends a call with a timeout and returns the reply.
@@ -151,8 +152,8 @@ async fn calls_without_a_reply_are_bounded() {
     };
     let waiting: Vec<_> = (0..MAX_IN_FLIGHT).map(|_| tokio::spawn(send(&upstream))).collect();
     wait_until(|| upstream.single.in_flight.available_permits() == 0).await;
-    let refused = send(&upstream).await.unwrap_err();
-    assert!(refused.to_string().contains("too many calls"), "{refused}");
+    let error = send(&upstream).await.unwrap_err();
+    assert!(error.to_string().contains("too many calls"), "{error}");
     assert!(!upstream.single.breaker.has_failed(), "a rejected call is no failure of the server");
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     wait_until(|| upstream.single.in_flight.available_permits() == MAX_IN_FLIGHT).await;
@@ -162,7 +163,7 @@ async fn calls_without_a_reply_are_bounded() {
 async fn outage_that_a_call_begins_has_the_error_of_the_connection() {
     let upstream = Upstream::new(Address::parse("redis://127.0.0.1:1").unwrap());
     for _ in 0..2 {
-        upstream.single.not_connected(&(ErrorKind::Io, "unknown issuer").into());
+        upstream.single.record_connect_failure(&(ErrorKind::Io, "unknown issuer").into());
     }
     assert!(matches!(call(&upstream, TIMEOUT).await, Reply::Lost(_)));
     let reason = upstream.shared.outages.reason("127.0.0.1:1").unwrap();
@@ -186,8 +187,9 @@ async fn calls_fail_at_once_after_three_without_a_reply() {
     fake.set_reply(Some(GRANTED));
     wait_until(|| !upstream.single.breaker.is_open()).await;
     assert!(matches!(call(&upstream, TIMEOUT).await, Reply::Decided(_)));
-    // One of the three may not have been sent either, if a probe opened the breaker before it.
-    assert!(fake.times("rl:api").len() <= 5, "calls that failed at once were not sent");
+    // At most five calls are sent: the first, the three without a reply, and the last. If a probe opened the breaker
+    // earlier, these are fewer.
+    assert!(fake.call_times("rl:api").len() <= 5, "calls that failed at once were not sent");
 }
 
 #[tokio::test]
@@ -214,8 +216,8 @@ async fn server_that_replies_with_outage_errors_is_away() {
         assert!(matches!(call(&upstream, TIMEOUT).await, Reply::Lost(_)), "{error}");
         // Probes detect the outage without further calls.
         wait_until(|| upstream.single.breaker.is_open()).await;
-        let probes = fake.times(PROBE_KEY).len();
-        wait_until(|| fake.times(PROBE_KEY).len() > probes + 2).await;
+        let probes = fake.call_times(PROBE_KEY).len();
+        wait_until(|| fake.call_times(PROBE_KEY).len() > probes + 2).await;
         assert!(upstream.single.breaker.is_open(), "replies to INFO do not end the outage: {error}");
         fake.set_reply(Some("-NOPOLICY no such policy\r\n"));
         wait_until(|| !upstream.single.breaker.is_open()).await;
@@ -245,7 +247,7 @@ async fn server_that_is_away_is_probed_every_quarter_of_a_second() {
     let started = Instant::now();
     let _ = call(&upstream, TIMEOUT).await;
     wait_until(|| upstream.single.breaker.is_open()).await;
-    wait_until(|| fake.times(PROBE_KEY).len() >= 7).await;
+    wait_until(|| fake.call_times(PROBE_KEY).len() >= 7).await;
     // Two of the seven probes are sent at once: the first, and the one after a failed call. A probe may be late, so
     // only the sum is bounded.
     assert!(started.elapsed() >= PROBE_INTERVAL * 4);

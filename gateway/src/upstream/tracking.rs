@@ -47,9 +47,9 @@ impl Node {
     pub async fn track(&self, call: &Call, peek: Peek, max_duration: Duration) {
         let Some(connection) = self.tracking_connection().await else { return };
         let (command, sent_at) = (call.peek_command(peek.cost), Instant::now());
-        let reply = within_timeout(send(connection, &command)).await;
+        let reply = with_probe_timeout(send(connection, &command)).await;
         if let Err(error) = &reply {
-            self.tracking_failed(error);
+            self.record_tracking_failure(error);
         }
         if let Reply::Decided(decision) = call.parse_reply(reply) {
             self.shared.denied_keys.confirm(
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Returns the connection, which is opened if necessary, or `None` while it is being opened or cannot be used.
+    /// Returns the connection, and opens it if necessary. Returns `None` while it is being opened or cannot be used.
     async fn tracking_connection(&self) -> Option<MultiplexedConnection> {
         {
             let mut state = self.tracking.lock();
@@ -78,8 +78,8 @@ impl Node {
                 Some(connection)
             }
             Err(error) => {
-                self.tracking_failed(&error);
-                *self.tracking.lock() = State::Failed(Instant::now() + pause(&error));
+                self.record_tracking_failure(&error);
+                *self.tracking.lock() = State::Failed(Instant::now() + retry_pause(&error));
                 None
             }
         }
@@ -94,28 +94,28 @@ impl Node {
         let connection = connect::connect_for_pushes(&self.shared.address, self.host.as_ref(), pushes).await?;
         let mut command = redis::cmd("CLIENT");
         command.arg("TRACKING").arg("ON");
-        within_timeout(send(connection.clone(), &command)).await?;
+        with_probe_timeout(send(connection.clone(), &command)).await?;
         Ok(connection)
     }
 
     /// Logs a missing permission. Closes the connection unless the failure is an error reply about one key.
-    fn tracking_failed(&self, error: &RedisError) {
+    fn record_tracking_failure(&self, error: &RedisError) {
         let lacks_permission = error.code() == Some("NOPERM");
         if lacks_permission {
             self.shared.permission_log.log(error.detail().unwrap_or_default());
         }
         if lacks_permission || !is_error_reply(error) {
-            *self.tracking.lock() = State::Failed(Instant::now() + pause(error));
+            *self.tracking.lock() = State::Failed(Instant::now() + retry_pause(error));
             self.shared.denied_keys.forget_all();
         }
     }
 }
 
-fn pause(error: &RedisError) -> Duration {
+fn retry_pause(error: &RedisError) -> Duration {
     if is_error_reply(error) { REFUSED_PAUSE } else { RETRY_PAUSE }
 }
 
-async fn within_timeout(reply: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
+async fn with_probe_timeout(reply: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
     timeout(PROBE_TIMEOUT, reply).await.unwrap_or_else(|_| Err((ErrorKind::Io, "no reply in time").into()))
 }
 

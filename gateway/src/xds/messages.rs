@@ -1,6 +1,6 @@
 //! Messages of xDS and of the configurations of envoyproxy/ratelimit, like the code that `prost-build` generates from
-//! `envoy/service/discovery/v3/discovery.proto` and `ratelimit/config/ratelimit/v3/rls_conf.proto`, without the fields
-//! that the gateway neither reads nor writes.
+//! `envoy/service/discovery/v3/discovery.proto` and `ratelimit/config/ratelimit/v3/rls_conf.proto`, with only the
+//! fields that the gateway reads or writes.
 
 use prost::{Enumeration, Message};
 

@@ -23,7 +23,7 @@ pub fn read(response: &DiscoveryResponse, merges_domains: bool) -> Result<Config
     for (index, resource) in response.resources.iter().enumerate() {
         let resource = decode(resource).map_err(|error| format!("resource {index}: {error}"))?;
         let name = if resource.name.is_empty() { format!("resource {index}") } else { resource.name };
-        config.add_domain(&name, &without_line(resource.domain), entries(resource.descriptors))?;
+        config.add_domain(&name, &without_line(resource.domain), convert_descriptors(resource.descriptors))?;
     }
     Ok(config)
 }
@@ -40,12 +40,13 @@ fn check_type(type_url: &str) -> Result<(), String> {
     Err(format!("the type must be {TYPE_URL}, not '{}'", type_url.escape_debug()))
 }
 
-fn entries(descriptors: Vec<RateLimitDescriptor>) -> Vec<DescriptorEntry> {
-    merge(descriptors).into_iter().map(entry).collect()
+fn convert_descriptors(descriptors: Vec<RateLimitDescriptor>) -> Vec<DescriptorEntry> {
+    merge(descriptors).into_iter().map(convert_descriptor).collect()
 }
 
-/// Merges descriptors with the same key and value unless both have a limit, which is an error later. Envoy Gateway
-/// sends a descriptor for each rule on a network: a rule for the whole network, and a rule for each address in it.
+/// Merges descriptors with the same key and value, unless both have a limit: such a duplicate is reported as an error
+/// later. Envoy Gateway sends a descriptor for each rule on a network: a rule for the whole network, and a rule for
+/// each address in it.
 fn merge(descriptors: Vec<RateLimitDescriptor>) -> Vec<RateLimitDescriptor> {
     let mut merged: Vec<RateLimitDescriptor> = Vec::with_capacity(descriptors.len());
     let mut indexes: HashMap<(String, String), usize> = HashMap::new();
@@ -65,22 +66,22 @@ fn merge(descriptors: Vec<RateLimitDescriptor>) -> Vec<RateLimitDescriptor> {
     merged
 }
 
-fn entry(descriptor: RateLimitDescriptor) -> DescriptorEntry {
+fn convert_descriptor(descriptor: RateLimitDescriptor) -> DescriptorEntry {
     DescriptorEntry {
         key: without_line(descriptor.key),
         value: descriptor.value,
-        rate_limit: descriptor.rate_limit.map(limit),
-        descriptors: Some(entries(descriptor.descriptors)),
+        rate_limit: descriptor.rate_limit.map(convert_limit),
+        descriptors: Some(convert_descriptors(descriptor.descriptors)),
         shadow_mode: descriptor.shadow_mode,
         quota_mode: descriptor.quota_mode,
         share_threshold: false,
         detailed_metric: descriptor.detailed_metric,
         value_to_metric: false,
-        metadata: descriptor.metadata.as_ref().map(object),
+        metadata: descriptor.metadata.as_ref().map(convert_metadata),
     }
 }
 
-fn limit(policy: RateLimitPolicy) -> RateLimitEntry {
+fn convert_limit(policy: RateLimitPolicy) -> RateLimitEntry {
     let replaces = |RateLimitReplace { name }| Some(Replaces { name: Some(name) });
     RateLimitEntry {
         unit: Some(without_line(unit_name(policy.unit))),
@@ -97,7 +98,7 @@ fn unit_name(number: i32) -> String {
     RateLimitUnit::try_from(number).map_or_else(|_| number.to_string(), |unit| format!("{unit:?}").to_lowercase())
 }
 
-fn object(metadata: &Struct) -> Map<String, Value> {
+fn convert_metadata(metadata: &Struct) -> Map<String, Value> {
     match to_json(metadata) {
         Value::Object(object) => object,
         _ => Map::new(),

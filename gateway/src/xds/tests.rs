@@ -45,8 +45,8 @@ async fn response_is_applied_as_a_whole_or_refused() {
     let error = refused.error_detail.expect("an error");
     assert_eq!((error.code, error.message.as_str()), (3, "resource 1: the domain must have a name"));
     assert_eq!(domains(), ["a", "b"]);
-    let emptied = client.apply(response("3", &[])).await;
-    assert_eq!((emptied.version_info.as_str(), emptied.error_detail), ("3", None));
+    let accepted_empty = client.apply(response("3", &[])).await;
+    assert_eq!((accepted_empty.version_info.as_str(), accepted_empty.error_detail), ("3", None));
     assert!(domains().is_empty() && config.load().has_domains);
 }
 
@@ -54,14 +54,14 @@ async fn response_is_applied_as_a_whole_or_refused() {
 async fn response_that_is_sent_again_is_refused_after_a_pause() {
     let mut client = client(&Arc::default());
     let mut pause = async |version: &str, domains: &[&str]| {
-        let began = Instant::now();
+        let started = Instant::now();
         client.apply(response(version, domains)).await;
-        began.elapsed()
+        started.elapsed()
     };
-    let wrong: &[&str] = &[""];
-    assert_eq!([pause("1", wrong).await, pause("1", wrong).await], [Duration::ZERO, REPEATED_REFUSAL_PAUSE]);
-    assert_eq!([pause("2", wrong).await, pause("2", wrong).await], [Duration::ZERO, REPEATED_REFUSAL_PAUSE]);
-    assert_eq!([pause("3", &["a"]).await, pause("2", wrong).await], [Duration::ZERO; 2]);
+    let malformed: &[&str] = &[""];
+    assert_eq!([pause("1", malformed).await, pause("1", malformed).await], [Duration::ZERO, REPEATED_REFUSAL_PAUSE]);
+    assert_eq!([pause("2", malformed).await, pause("2", malformed).await], [Duration::ZERO, REPEATED_REFUSAL_PAUSE]);
+    assert_eq!([pause("3", &["a"]).await, pause("2", malformed).await], [Duration::ZERO; 2]);
 }
 
 #[test]

@@ -19,64 +19,74 @@ fn settings() -> RequestSettings {
 }
 
 /// Returns the command of a part, or the name of a part without one.
-fn words(part: &RequestPart) -> String {
+fn command_words(part: &RequestPart) -> String {
     let RequestPart::Call(rule_call) = part else { return format!("{part:?}") };
     let text = String::from_utf8(rule_call.call.command().get_packed_command()).expect("text");
     text.split("\r\n").skip(2).step_by(2).collect::<Vec<_>>().join(" ")
 }
 
 fn command(descriptor: RateLimitDescriptor) -> String {
-    words(&resolve(&request(vec![descriptor]), &Config::default(), &settings()).expect("a valid request")[0])
+    command_words(&resolve(&request(vec![descriptor]), &Config::default(), &settings()).expect("a valid request")[0])
 }
 
-fn hits(mut descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+fn with_hits(mut descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
     descriptor.hits_addend = Some(UInt64Value { value: hits });
     descriptor
 }
 
-const NAMES: &str = "rl:api|user=1 api|user=1 OR api|user OR api";
+/// Key and policy names of the descriptor `(user, 1)`.
+const KEY_AND_NAMES: &str = "rl:api|user=1 api|user=1 OR api|user OR api";
 
 #[test]
 fn id_entry_is_part_of_neither_policy_name_nor_key() {
-    assert_eq!(command(descriptor(&[("user", "1")])), format!("RL.LIMIT {NAMES} EACH"));
-    assert_eq!(command(descriptor(&[("rl.id", "i"), ("user", "1")])), format!("RL.LIMIT {NAMES} EACH ONCE i 5m"));
-    assert_eq!(command(descriptor(&[("rl.id", ""), ("user", "1")])), format!("RL.LIMIT {NAMES} EACH"));
+    assert_eq!(command(descriptor(&[("user", "1")])), format!("RL.LIMIT {KEY_AND_NAMES} EACH"));
+    assert_eq!(
+        command(descriptor(&[("rl.id", "i"), ("user", "1")])),
+        format!("RL.LIMIT {KEY_AND_NAMES} EACH ONCE i 5m")
+    );
+    assert_eq!(command(descriptor(&[("rl.id", ""), ("user", "1")])), format!("RL.LIMIT {KEY_AND_NAMES} EACH"));
 }
 
 #[test]
 fn hits_are_the_cost() {
     let user = || descriptor(&[("user", "1")]);
-    assert_eq!(command(hits(user(), 0)), format!("RL.LIMIT {NAMES} EACH COST 0"));
-    assert_eq!(command(hits(user(), 7)), format!("RL.LIMIT {NAMES} EACH COST 7"));
-    assert_eq!(command(hits(user(), 1_000_000_000_000)), format!("RL.LIMIT {NAMES} EACH COST 1000000000000"));
-    assert_eq!(command(hits(user(), 1_000_000_000_001)), "CostTooHigh");
-    assert_eq!(command(hits(user(), u64::MAX)), "CostTooHigh");
-    let of_request = RateLimitRequest { hits_addend: 4, ..request(vec![user(), hits(user(), 2)]) };
-    let both = resolve(&of_request, &Config::default(), &settings()).expect("a valid request");
-    assert!(words(&both[0]).ends_with("COST 4") && words(&both[1]).ends_with("COST 2"));
+    assert_eq!(command(with_hits(user(), 0)), format!("RL.LIMIT {KEY_AND_NAMES} EACH COST 0"));
+    assert_eq!(command(with_hits(user(), 7)), format!("RL.LIMIT {KEY_AND_NAMES} EACH COST 7"));
+    assert_eq!(
+        command(with_hits(user(), 1_000_000_000_000)),
+        format!("RL.LIMIT {KEY_AND_NAMES} EACH COST 1000000000000")
+    );
+    assert_eq!(command(with_hits(user(), 1_000_000_000_001)), "CostTooHigh");
+    assert_eq!(command(with_hits(user(), u64::MAX)), "CostTooHigh");
+    let request = RateLimitRequest { hits_addend: 4, ..request(vec![user(), with_hits(user(), 2)]) };
+    let parts = resolve(&request, &Config::default(), &settings()).expect("a valid request");
+    assert!(command_words(&parts[0]).ends_with("COST 4") && command_words(&parts[1]).ends_with("COST 2"));
 }
 
 #[test]
 fn negative_hits_release_with_an_id_and_return_units_without() {
     let negative =
-        |entries: &[(&str, &str)]| RateLimitDescriptor { is_negative_hits: true, ..hits(descriptor(entries), 3) };
+        |entries: &[(&str, &str)]| RateLimitDescriptor { is_negative_hits: true, ..with_hits(descriptor(entries), 3) };
     assert_eq!(command(negative(&[("user", "1"), ("rl.id", "i")])), "RL.RELEASE rl:api|user=1 i");
-    assert_eq!(command(negative(&[("user", "1")])), format!("RL.LIMIT {NAMES} EACH COST -3"));
+    assert_eq!(command(negative(&[("user", "1")])), format!("RL.LIMIT {KEY_AND_NAMES} EACH COST -3"));
 }
 
 #[test]
 fn settlement_with_an_id_corrects_the_cost() {
-    let settling = descriptor(&[("user", "1"), ("rl.id", "i"), ("rl.settle", "")]);
-    assert_eq!(command(hits(settling.clone(), 1200)), format!("RL.LIMIT {NAMES} EACH SETTLE i 1200"));
-    assert_eq!(command(settling), "RL.RELEASE rl:api|user=1 i");
+    let settlement = descriptor(&[("user", "1"), ("rl.id", "i"), ("rl.settle", "")]);
+    assert_eq!(command(with_hits(settlement.clone(), 1200)), format!("RL.LIMIT {KEY_AND_NAMES} EACH SETTLE i 1200"));
+    assert_eq!(command(settlement), "RL.RELEASE rl:api|user=1 i");
 }
 
 #[test]
 fn settlement_without_an_id_charges_its_hits_beyond_the_limit() {
-    let settling = || descriptor(&[("user", "1"), ("rl.settle", "")]);
-    assert_eq!(command(hits(settling(), 1200)), format!("RL.LIMIT {NAMES} EACH COST 1200 FORCE"));
-    assert_eq!(command(settling()), format!("RL.LIMIT {NAMES} EACH COST 0"));
-    assert_eq!(command(hits(settling(), u64::MAX)), format!("RL.LIMIT {NAMES} EACH COST 1000000000000 FORCE"));
+    let settlement = || descriptor(&[("user", "1"), ("rl.settle", "")]);
+    assert_eq!(command(with_hits(settlement(), 1200)), format!("RL.LIMIT {KEY_AND_NAMES} EACH COST 1200 FORCE"));
+    assert_eq!(command(settlement()), format!("RL.LIMIT {KEY_AND_NAMES} EACH COST 0"));
+    assert_eq!(
+        command(with_hits(settlement(), u64::MAX)),
+        format!("RL.LIMIT {KEY_AND_NAMES} EACH COST 1000000000000 FORCE")
+    );
 }
 
 #[test]
@@ -115,22 +125,22 @@ fn override_is_ignored_in_a_domain_that_no_file_has() {
     let mut config = Config::default();
     config.add("f", "{domain: other}").expect("a valid file");
     let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 2 });
-    let with = RateLimitDescriptor { limit, ..descriptor(&[("user", "1")]) };
-    let of = |domain: &str| {
-        let request = RateLimitRequest { domain: domain.to_owned(), ..request(vec![with.clone()]) };
-        words(&resolve(&request, &config, &settings()).expect("a valid request")[0])
+    let descriptor = RateLimitDescriptor { limit, ..descriptor(&[("user", "1")]) };
+    let command_in = |domain: &str| {
+        let request = RateLimitRequest { domain: domain.to_owned(), ..request(vec![descriptor.clone()]) };
+        command_words(&resolve(&request, &config, &settings()).expect("a valid request")[0])
     };
-    assert_eq!(of("api"), format!("RL.LIMIT {NAMES} EACH"));
-    assert_eq!(of("other"), "RL.TAKE rl:other|user=1 EACH FORCE FIXED 5 1m ALIGNED");
+    assert_eq!(command_in("api"), format!("RL.LIMIT {KEY_AND_NAMES} EACH"));
+    assert_eq!(command_in("other"), "RL.TAKE rl:other|user=1 EACH FORCE FIXED 5 1m ALIGNED");
 }
 
 #[test]
 fn limit_of_the_descriptor_takes_precedence() {
     let limit = |unit| Some(RateLimitOverride { requests_per_unit: 5, unit });
-    let with = |unit| RateLimitDescriptor { limit: limit(unit), ..descriptor(&[("user", "1")]) };
-    assert_eq!(command(with(2)), "RL.TAKE rl:api|user=1 EACH FIXED 5 1m ALIGNED");
-    assert_eq!(command(with(0)), "NoLimit");
-    assert_eq!(command(with(99)), "NoLimit");
+    let with_limit = |unit| RateLimitDescriptor { limit: limit(unit), ..descriptor(&[("user", "1")]) };
+    assert_eq!(command(with_limit(2)), "RL.TAKE rl:api|user=1 EACH FIXED 5 1m ALIGNED");
+    assert_eq!(command(with_limit(0)), "NoLimit");
+    assert_eq!(command(with_limit(99)), "NoLimit");
 }
 
 #[test]
@@ -145,19 +155,23 @@ descriptors:
   - {key: d, value: 'x*', share_threshold: true, rate_limit: {policy: 'of:{d}'}}
 ";
     config.add("f", file).expect("a valid file");
-    let of = |descriptors: &[&[(&str, &str)]]| {
+    let commands = |descriptors: &[&[(&str, &str)]]| {
         let request = request(descriptors.iter().map(|entries| descriptor(entries)).collect());
-        resolve(&request, &config, &settings()).expect("a valid request").iter().map(words).collect::<Vec<_>>()
+        resolve(&request, &config, &settings()).expect("a valid request").iter().map(command_words).collect::<Vec<_>>()
     };
-    assert_eq!(of(&[&[("a", "1")]]), ["RL.TAKE rl:api|a=1 EACH FORCE FIXED 1 1m ALIGNED"]);
-    let replaced = of(&[&[("a", "1")], &[("b", "1")]]);
-    assert_eq!(replaced, ["NoLimit", "RL.TAKE rl:api|b=1 EACH FORCE FIXED 2 1m ALIGNED"]);
-    assert_eq!(of(&[&[("c", "1")], &[("e", "1")]]), ["Unlimited", "NoLimit"]);
-    assert_eq!(of(&[&[("d", "xy")]]), ["RL.LIMIT rl:api|d=x%2A of:xy EACH"]);
-    assert_eq!(of(&[&[("d", &format!("x{}", "y".repeat(256)))]]), ["NoLimit"], "the name is too long for a policy");
+    assert_eq!(commands(&[&[("a", "1")]]), ["RL.TAKE rl:api|a=1 EACH FORCE FIXED 1 1m ALIGNED"]);
+    let a_and_b = commands(&[&[("a", "1")], &[("b", "1")]]);
+    assert_eq!(a_and_b, ["NoLimit", "RL.TAKE rl:api|b=1 EACH FORCE FIXED 2 1m ALIGNED"], "b replaces a");
+    assert_eq!(commands(&[&[("c", "1")], &[("e", "1")]]), ["Unlimited", "NoLimit"]);
+    assert_eq!(commands(&[&[("d", "xy")]]), ["RL.LIMIT rl:api|d=x%2A of:xy EACH"]);
+    assert_eq!(
+        commands(&[&[("d", &format!("x{}", "y".repeat(256)))]]),
+        ["NoLimit"],
+        "the name is too long for a policy"
+    );
     let other = RateLimitRequest { domain: "other".to_owned(), ..request(vec![descriptor(&[("a", "1")])]) };
     assert!(
-        words(&resolve(&other, &config, &settings()).expect("a valid request")[0])
+        command_words(&resolve(&other, &config, &settings()).expect("a valid request")[0])
             .starts_with("RL.LIMIT rl:other|a=1 other|a=1 OR")
     );
 }
@@ -169,33 +183,28 @@ fn keys_of_a_file_group_addresses_by_network() {
         {key: remote_address, value: '2001:db8:1:2::7', rate_limit: {limit: FIXED 2 1m}},
         {key: remote_address, value: '2001:db8:5::/48', rate_limit: {limit: FIXED 3 1m}}]}";
     config.add("f", file).expect("a valid file");
-    let of = |address, bits| {
+    let command = |address, bits| {
         let request = request(vec![descriptor(&[("remote_address", address)])]);
-        words(
-            &resolve(
-                &request,
-                &config,
-                &RequestSettings { ipv6_prefix: Ipv6Prefix::new(bits).expect("a prefix"), ..settings() },
-            )
-            .expect("a valid request")[0],
-        )
+        let prefix = Ipv6Prefix::new(bits).expect("a prefix");
+        let parts = resolve(&request, &config, &RequestSettings { ipv6_prefix: prefix, ..settings() });
+        command_words(&parts.expect("a valid request")[0])
     };
-    assert_eq!(of("2001:db8:1:2::6", 48), "RL.TAKE rl:api|remote_address=2001:db8:1::/48 EACH FIXED 1 1m");
-    assert_eq!(of("2001:db8:1:2::6", 128), "RL.TAKE rl:api|remote_address=2001:db8:1:2::6 EACH FIXED 1 1m");
-    assert_eq!(of("2001:db8:1:2::7", 64), "RL.TAKE rl:api|remote_address=2001:db8:1:2::7 EACH FIXED 2 1m");
-    assert_eq!(of("2001:db8:5:6::7", 48), "RL.TAKE rl:api|remote_address=2001:db8:5::/48 EACH FIXED 3 1m");
-    assert_eq!(of("64:ff9b::203.0.113.1", 128), "RL.TAKE rl:api|remote_address=203.0.113.1 EACH FIXED 1 1m");
+    assert_eq!(command("2001:db8:1:2::6", 48), "RL.TAKE rl:api|remote_address=2001:db8:1::/48 EACH FIXED 1 1m");
+    assert_eq!(command("2001:db8:1:2::6", 128), "RL.TAKE rl:api|remote_address=2001:db8:1:2::6 EACH FIXED 1 1m");
+    assert_eq!(command("2001:db8:1:2::7", 64), "RL.TAKE rl:api|remote_address=2001:db8:1:2::7 EACH FIXED 2 1m");
+    assert_eq!(command("2001:db8:5:6::7", 48), "RL.TAKE rl:api|remote_address=2001:db8:5::/48 EACH FIXED 3 1m");
+    assert_eq!(command("64:ff9b::203.0.113.1", 128), "RL.TAKE rl:api|remote_address=203.0.113.1 EACH FIXED 1 1m");
 }
 
 #[test]
 fn malformed_requests_are_rejected() {
-    let many = |count: usize| vec![descriptor(&[("a", "b")]); count];
-    let long = vec![descriptor(&vec![("a", "b"); 65])];
+    let descriptors = |count: usize| vec![descriptor(&[("a", "b")]); count];
+    let long_descriptor = vec![descriptor(&vec![("a", "b"); 65])];
     let is_empty = |descriptors, domain: &str| {
         let request = RateLimitRequest { domain: domain.to_owned(), ..request(descriptors) };
         let error = resolve(&request, &Config::default(), &settings()).expect_err("a malformed request");
         matches!(error, RequestError::Empty(_))
     };
-    assert!(is_empty(many(0), "api") && is_empty(many(1), ""));
-    assert!(!is_empty(many(257), "api") && !is_empty(long, "api"));
+    assert!(is_empty(descriptors(0), "api") && is_empty(descriptors(1), ""));
+    assert!(!is_empty(descriptors(257), "api") && !is_empty(long_descriptor, "api"));
 }

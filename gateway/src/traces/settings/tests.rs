@@ -46,40 +46,42 @@ fn endpoint_is_that_of_traces_or_of_all_signals() {
 
 #[test]
 fn setting_of_traces_comes_before_that_of_all_signals() {
-    let both = [
+    let variables = [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "1"),
         ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "2"),
         ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "/ca"),
     ];
-    let found = settings(&both);
-    assert_eq!((found.protocol, found.request_timeout), (Protocol::Grpc, Duration::from_millis(2)));
-    assert_eq!(found.authority.as_deref(), Some("/ca".as_ref()));
+    let settings = settings(&variables);
+    assert_eq!((settings.protocol, settings.request_timeout), (Protocol::Grpc, Duration::from_millis(2)));
+    assert_eq!(settings.authority.as_deref(), Some("/ca".as_ref()));
 }
 
 #[test]
 fn batch_is_at_most_the_queue() {
-    let found = settings(&[("OTEL_BSP_MAX_QUEUE_SIZE", "10"), ("OTEL_BSP_SCHEDULE_DELAY", "20")]);
-    assert_eq!((found.queue, found.batch, found.delay), (10, 10, Duration::from_millis(20)));
+    let small = settings(&[("OTEL_BSP_MAX_QUEUE_SIZE", "10"), ("OTEL_BSP_SCHEDULE_DELAY", "20")]);
+    assert_eq!((small.max_queued_spans, small.max_batch_spans), (10, 10));
+    assert_eq!(small.export_interval, Duration::from_millis(20));
     let default = settings(&[]);
-    assert_eq!((default.queue, default.batch, default.export_timeout), (2048, 512, Duration::from_secs(30)));
+    assert_eq!((default.max_queued_spans, default.max_batch_spans), (2048, 512));
+    assert_eq!(default.export_timeout, Duration::from_secs(30));
 }
 
 #[test]
 fn resource_has_a_name_and_decoded_attributes() {
-    let last = |variables: Variables, wanted: &str| {
-        let mut resource = settings(variables).resource.into_iter().rev();
-        resource.find(|(key, _)| key == wanted).map(|(_, value)| value)
+    let attribute = |variables: Variables, name: &str| {
+        let mut attributes = settings(variables).resource_attributes.into_iter().rev();
+        attributes.find(|(key, _)| key == name).map(|(_, value)| value)
     };
-    assert_eq!(last(&[], "service.name").as_deref(), Some("ratelimit-gateway"));
+    assert_eq!(attribute(&[], "service.name").as_deref(), Some("ratelimit-gateway"));
     let attributes = ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a, team = b%20c ,");
-    assert_eq!(last(&[attributes], "service.name").as_deref(), Some("a"));
-    assert_eq!(last(&[attributes], "team").as_deref(), Some("b c"));
-    assert_eq!(last(&[attributes, ("OTEL_SERVICE_NAME", "d")], "service.name").as_deref(), Some("d"));
-    let (one, other) = (last(&[], "service.instance.id").unwrap(), last(&[], "service.instance.id").unwrap());
-    assert_ne!(one, other);
-    assert_eq!((one.len(), &one[14..15], one.matches('-').count()), (36, "4", 4));
+    assert_eq!(attribute(&[attributes], "service.name").as_deref(), Some("a"));
+    assert_eq!(attribute(&[attributes], "team").as_deref(), Some("b c"));
+    assert_eq!(attribute(&[attributes, ("OTEL_SERVICE_NAME", "d")], "service.name").as_deref(), Some("d"));
+    let [id, other_id] = [(); 2].map(|()| attribute(&[], "service.instance.id").unwrap());
+    assert_ne!(id, other_id);
+    assert_eq!((id.len(), &id[14..15], id.matches('-').count()), (36, "4", 4));
 }
 
 #[test]
@@ -117,9 +119,9 @@ fn error_names_the_variable() {
         ("OTEL_BSP_EXPORT_TIMEOUT", ""),
     ];
     for (variable, value) in cases {
-        let found = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1"), (variable, value)]);
-        match found {
+        match read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1"), (variable, value)]) {
             Err(error) => assert!(error.contains(variable) && !error.contains("secret"), "{error}"),
+            // An empty variable counts as unset.
             Ok(_) => assert_eq!(value, "", "{variable}"),
         }
     }

@@ -2,7 +2,7 @@ use super::{TYPE_URL, read, unit_name};
 use crate::xds::messages::DiscoveryResponse;
 
 #[test]
-fn unit_has_the_name_of_a_file() {
+fn unit_has_the_same_name_as_in_files() {
     let names = ["unknown", "second", "minute", "hour", "day", "month", "year", "week", "8", "-1"];
     assert_eq!([0, 1, 2, 3, 4, 5, 6, 7, 8, -1].map(unit_name), names);
 }
