@@ -23,16 +23,16 @@ from support.ports import reserve_port
 
 
 def _values(attributes: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
 
 
-class Collected:
+class CollectedSpan:
     """Span, with its attributes as a dictionary."""
 
     def __init__(self, span: Span) -> None:
         self.name, self.kind, self.status = span.name, Span.SpanKind.Name(span.kind), span.status
         self.trace, self.id, self.parent = (
-            one.hex() for one in (span.trace_id, span.span_id, span.parent_span_id)
+            identifier.hex() for identifier in (span.trace_id, span.span_id, span.parent_span_id)
         )
         self.state = span.trace_state
         self.nanoseconds = span.end_time_unix_nano - span.start_time_unix_nano
@@ -40,17 +40,17 @@ class Collected:
 
 
 class Collector(TraceServiceServicer):
-    """Receiver on two ports, as a context manager. While it is held, it answers nothing."""
+    """Receiver on two ports, as a context manager. It answers while `is_answering` is set."""
 
     def __init__(self, certificates: Path | None = None) -> None:
-        """With a folder of certificates, both ports speak TLS, and clients need a certificate."""
+        """With a folder of certificates, its ports speak TLS, and clients need a certificate."""
         self._owned = ExitStack()
         self._certificates = certificates
-        self.spans: list[Collected] = []
+        self.spans: list[CollectedSpan] = []
         self.resources: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.answers = threading.Event()
-        self.answers.set()
+        self.is_answering = threading.Event()
+        self.is_answering.set()
 
     def __enter__(self) -> Self:
         self.grpc, self.http = (reserve_port(self._owned) for _ in range(2))
@@ -70,7 +70,7 @@ class Collector(TraceServiceServicer):
         thread.start()
         self._owned.callback(thread.join)
         self._owned.callback(web.shutdown)
-        self._owned.callback(self.answers.set)
+        self._owned.callback(self.is_answering.set)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,7 +82,7 @@ class Collector(TraceServiceServicer):
         self._collect(request, dict(context.invocation_metadata()))
         return ExportTraceServiceResponse()
 
-    def named(self, name: str) -> list[Collected]:
+    def spans_named(self, name: str) -> list[CollectedSpan]:
         return [span for span in self.spans if span.name == name]
 
     def _credentials(self) -> grpc.ServerCredentials:
@@ -100,12 +100,12 @@ class Collector(TraceServiceServicer):
         return context
 
     def _collect(self, request: ExportTraceServiceRequest, headers: dict[str, str]) -> None:
-        self.answers.wait()
+        self.is_answering.wait()
         self.headers.append(headers)
         for resource in request.resource_spans:
             self.resources.append(_values(resource.resource.attributes))
             for scope in resource.scope_spans:
-                self.spans += [Collected(span) for span in scope.spans]
+                self.spans += [CollectedSpan(span) for span in scope.spans]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         collector = self

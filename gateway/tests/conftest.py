@@ -1,4 +1,4 @@
-"""Servers with the module, under a clock that tests set, and gateways before them."""
+"""Servers with the module, under a clock that tests set, and gateways that use the servers."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def pytest_configure() -> None:
 def start() -> Iterator[Callable[..., Gateway]]:
     """Start gateways that end with the test."""
     with ExitStack() as gateways:
-        yield lambda *words, **more: gateways.enter_context(Gateway(*words, **more))
+        yield lambda *words, **keywords: gateways.enter_context(Gateway(*words, **keywords))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support import poll
 from support.ports import reserve_port
 
 TYPE_URL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
-NODE = "envoy-ratelimit"
+NODE_ID = "envoy-ratelimit"
 UNITS = {
     "UNKNOWN": 0,
     "SECOND": 1,
@@ -89,23 +89,23 @@ def _messages() -> dict[str, Any]:
                 added.label = LIST
     pool = descriptor_pool.Default()
     pool.Add(file)
-    found = (pool.FindMessageTypeByName(f"test.{name}") for name in FIELDS)
-    return {one.name: message_factory.GetMessageClass(one) for one in found}
+    descriptors = [pool.FindMessageTypeByName(f"test.{name}") for name in FIELDS]
+    return {each.name: message_factory.GetMessageClass(each) for each in descriptors}
 
 
 _MESSAGES = _messages()
 
 
-def limit(requests: int, unit: str = "DAY", **more: object) -> dict[str, Any]:
-    return {"unit": UNITS[unit], "requests_per_unit": requests, **more}
+def limit(requests: int, unit: str = "DAY", **fields: object) -> dict[str, Any]:
+    return {"unit": UNITS[unit], "requests_per_unit": requests, **fields}
 
 
-def entry(key: str, value: str = "", *children: dict[str, Any], **more: Any) -> dict[str, Any]:
+def entry(key: str, value: str = "", *children: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """Create an entry of a descriptor. `limit` is its limit."""
-    fields = {"key": key, "value": value, "descriptors": list(children), **more}
-    if (rate_limit := fields.pop("limit", None)) is not None:
-        fields["rate_limit"] = rate_limit
-    return fields
+    descriptor = {"key": key, "value": value, "descriptors": list(children), **fields}
+    if (rate_limit := descriptor.pop("limit", None)) is not None:
+        descriptor["rate_limit"] = rate_limit
+    return descriptor
 
 
 def resource(domain: str, *descriptors: dict[str, Any], name: str | None = None) -> any_pb2.Any:
@@ -120,7 +120,7 @@ class _Stream:
     """Stream of a client: the request without a response, and the last response."""
 
     def __init__(self) -> None:
-        self.waiting: Any = None
+        self.pending_request: Any = None
         self.nonce = 0
         self.version = ""
         self.is_ended = False
@@ -129,8 +129,8 @@ class _Stream:
 class ControlPlane:
     """Server of the aggregated discovery service, with one snapshot for one node.
 
-    A request with another version than that of the snapshot is answered at once, so that a refused
-    response is sent again and again.
+    A request is answered at once if its version differs from the version of the snapshot. A
+    refused response is therefore sent again and again.
     """
 
     def __init__(self, owned: ExitStack, credentials: grpc.ServerCredentials | None = None) -> None:
@@ -142,7 +142,7 @@ class ControlPlane:
         self._version = 0
         self.type_url = TYPE_URL
         # Id of the only node that gets responses.
-        self.node = NODE
+        self.node_id = NODE_ID
         # All requests that arrived, of all streams.
         self.requests: list[Any] = []
         # Headers of the last stream.
@@ -217,8 +217,8 @@ class ControlPlane:
     def accepted(self) -> str | None:
         """Return the version that the last ACK or NACK names as accepted."""
         with self._changed:
-            answers = [one for one in self.requests if one.response_nonce]
-            return answers[-1].version_info if answers else None
+            replies = [request for request in self.requests if request.response_nonce]
+            return replies[-1].version_info if replies else None
 
     def _serve(self, requests: Iterable[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         self.headers = dict(context.invocation_metadata())
@@ -229,12 +229,14 @@ class ControlPlane:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: stream.is_ended or self._server is not server or self._is_due(stream)
+                    lambda: (
+                        stream.is_ended or self._server is not server or self._must_respond(stream)
+                    )
                 )
                 if stream.is_ended or self._server is not server:
                     return
                 version, resources = self._snapshot
-                stream.waiting, stream.version = None, version
+                stream.pending_request, stream.version = None, version
                 stream.nonce += 1
                 response = _MESSAGES["DiscoveryResponse"](
                     version_info=version,
@@ -244,12 +246,12 @@ class ControlPlane:
                 )
             yield response
 
-    def _is_due(self, stream: _Stream) -> bool:
+    def _must_respond(self, stream: _Stream) -> bool:
         return (
-            stream.waiting is not None
+            stream.pending_request is not None
             and self._snapshot is not None
-            and stream.waiting.node.id == self.node
-            and stream.waiting.version_info != self._snapshot[0]
+            and stream.pending_request.node.id == self.node_id
+            and stream.pending_request.version_info != self._snapshot[0]
         )
 
     def _read(self, stream: _Stream, requests: Iterable[Any]) -> None:
@@ -258,7 +260,7 @@ class ControlPlane:
                 with self._changed:
                     self.requests.append(request)
                     if stream.nonce == 0 or request.response_nonce == str(stream.nonce):
-                        stream.waiting = request
+                        stream.pending_request = request
                         if request.HasField("error_detail"):
                             self._refusals[stream.version] = request.error_detail.message
                     self._changed.notify_all()

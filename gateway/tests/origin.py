@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Origin(ThreadingHTTPServer):
     """HTTP server that answers each request, and requests for /slow only after `release` is set.
 
-    A path that ends in /json or /stream is that of a model, which reports the tokens that it used:
-    in JSON, or at the end of an event stream. /unmetered does not report them, and /dead closes the
-    connection.
+    A path that ends in /json or /stream belongs to a model, which reports its used tokens: in JSON,
+    or at the end of an event stream. /unmetered does not report them, and /dead closes the
+    connection. /slow-stream pauses after each event until `release` is set.
 
     The response to a POST has its body. /broken closes the connection, and /500 returns an error.
     """

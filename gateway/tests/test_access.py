@@ -32,10 +32,10 @@ def test_user_with_only_the_documented_rights_can_decide(
     secret.write_text(f"{PASSWORD}\n")
     environment = {"RATELIMIT_GATEWAY_SERVER_PASSWORD_FILE": str(secret)}
     gateway = start(server.port, "--server-user", user, environment=environment)
-    both = descriptor(user="1"), descriptor(tenant="a", rl_id="x")
-    answers = [gateway.ask(*both) for _ in range(2)]
+    descriptors = descriptor(user="1"), descriptor(tenant="a", rl_id="x")
+    answers = [gateway.ask(*descriptors) for _ in range(2)]
     assert [answer.statuses[0].limit_remaining for answer in answers] == [1, 0]
-    assert answers[0].statuses[0].current_limit.unit.name == "DAY", "the policies are readable"
+    assert answers[0].statuses[0].current_limit.unit.name == "DAY", "unit of the policy's window"
     assert gateway.passes(descriptor(tenant="a", rl_id="x", negative=True))
     assert gateway.passes(descriptor(tenant="a", rl_id="y"))
     gateway.end()
@@ -57,8 +57,7 @@ def test_missing_permission_is_logged_once(
         assert gateway.passes(descriptor(user="1"))
         assert gateway.passes(descriptor(user="1", rl_id=request, negative=True))
     errors = {"+rl.limit": 3, "+rl.release": 3, "~rl:*": 6}.get(missing, 0)
-    counted = gateway.metric("ratelimit_gateway_decisions_total", outcome="error")
-    assert counted == errors
+    assert gateway.metric("ratelimit_gateway_decisions_total", outcome="error") == errors
     assert gateway.metric("ratelimit_gateway_outage") == 0
     gateway.end()
     logged = [line for line in gateway.log.splitlines() if "lacks a permission" in line]
@@ -83,16 +82,16 @@ def test_rotated_password_is_read_at_the_next_connection(
     gateway = start(server.port, *words, environment=environment)
     assert gateway.passes(descriptor(user="1"))
 
-    def reconnects(password: str) -> None:
+    def change_password_and_reconnect(password: str) -> None:
         redis.execute_command("ACL", "SETUSER", user, "resetpass", f">{password}")
         assert redis.client_kill_filter(user=user) >= 1
         poll.until(lambda: gateway.passes(descriptor(user="1")), "requests are decided again")
 
     secret.write_text("another\n")
-    reconnects("another")
-    # A file that can no longer be read must not cost the connection.
+    change_password_and_reconnect("another")
+    # With an unreadable file, the gateway connects by the last password.
     secret.write_text("\n")
-    reconnects("another")
+    change_password_and_reconnect("another")
     gateway.end()
     assert gateway.log.count("a secret can no longer be read") == 1
     assert str(secret) in gateway.log
@@ -111,7 +110,7 @@ def test_empty_secret_file_is_refused_at_start(variable: str, tmp_path: Path) ->
     secret.write_text("\n")
     variable = f"RATELIMIT_GATEWAY_{variable}_FILE"
     words = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    started = subprocess.run(
+    completed = subprocess.run(
         [BINARY, "serve", *words],
         env={variable: str(secret)},
         capture_output=True,
@@ -119,13 +118,15 @@ def test_empty_secret_file_is_refused_at_start(variable: str, tmp_path: Path) ->
         check=False,
         timeout=20,
     )
-    assert started.returncode == 1
-    assert f"{variable}: {secret}: the file is empty" in started.stderr
+    assert completed.returncode == 1
+    assert f"{variable}: {secret}: the file is empty" in completed.stderr
 
 
 def test_wrong_password_is_not_logged(user: str, server: object, start: Start) -> None:
     environment = {"RATELIMIT_GATEWAY_SERVER_PASSWORD": "another-secret"}
-    gateway = start(server.port, "--server-user", user, environment=environment, wait=False)
+    gateway = start(
+        server.port, "--server-user", user, environment=environment, wait_until_ready=False
+    )
     assert gateway.get("/readyz").status == 503
     assert gateway.passes(descriptor(user="1"))
     gateway.end()
@@ -133,7 +134,7 @@ def test_wrong_password_is_not_logged(user: str, server: object, start: Start) -
 
 
 def test_error_does_not_show_the_password_of_the_address() -> None:
-    started = subprocess.run(
+    completed = subprocess.run(
         [BINARY, "serve"],
         env={"RATELIMIT_GATEWAY_SERVER": f"redis://user:{PASSWORD}@127.0.0.1:no-port"},
         capture_output=True,
@@ -141,9 +142,9 @@ def test_error_does_not_show_the_password_of_the_address() -> None:
         check=False,
         timeout=20,
     )
-    assert started.returncode == 1
-    assert "each host must be such as localhost:6379" in started.stderr
-    assert "battery" not in started.stderr
+    assert completed.returncode == 1
+    assert "each host must be such as localhost:6379" in completed.stderr
+    assert "battery" not in completed.stderr
 
 
 def test_empty_variables_count_as_unset(server: object, start: Start) -> None:
@@ -156,11 +157,11 @@ def test_empty_variables_count_as_unset(server: object, start: Start) -> None:
 
 def test_password_on_the_command_line_is_refused() -> None:
     words = ["serve", "--server", "redis://user:secret@127.0.0.1"]
-    started = subprocess.run(
+    completed = subprocess.run(
         [BINARY, *words], capture_output=True, text=True, check=False, timeout=20
     )
-    assert started.returncode == 1
-    assert "RATELIMIT_GATEWAY_SERVER_PASSWORD" in started.stderr
+    assert completed.returncode == 1
+    assert "RATELIMIT_GATEWAY_SERVER_PASSWORD" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -177,8 +178,8 @@ def test_password_on_the_command_line_is_refused() -> None:
 def test_settings_of_the_console_are_refused(
     words: list[str], variables: dict[str, str], setting: str
 ) -> None:
-    started = subprocess.run(
+    completed = subprocess.run(
         [BINARY, *words], env=variables, capture_output=True, text=True, check=False, timeout=20
     )
-    assert started.returncode == 2
-    assert started.stderr.startswith(f"error: {setting} has moved to ratelimit-console: ")
+    assert completed.returncode == 2
+    assert completed.stderr.startswith(f"error: {setting} has moved to ratelimit-console: ")

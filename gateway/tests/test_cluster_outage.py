@@ -23,11 +23,11 @@ LIMIT = 10**9
 
 def users_by_shard(cluster: Cluster, count: int = 20) -> dict[Server, list[str]]:
     """Returns users by the primary that has their keys."""
-    found: dict[Server, list[str]] = {primary: [] for primary in cluster.primaries()}
+    users: dict[Server, list[str]] = {primary: [] for primary in cluster.primaries()}
     for number in range(count * 3):
-        found[cluster.owner(f"rl:api|user={number}")].append(str(number))
-    assert all(found.values()), "each shard has some"
-    return found
+        users[cluster.owner(f"rl:api|user={number}")].append(str(number))
+    assert all(users.values()), "each shard has some users"
+    return users
 
 
 def is_decided(gateway: Gateway, user: str) -> bool:
@@ -42,7 +42,7 @@ class Load:
     def __init__(self, gateway: Gateway, users: list[str]) -> None:
         self.calls, self.undecided = 0, 0
         self._gateway, self._users = gateway, users
-        self._ended = threading.Event()
+        self._should_stop = threading.Event()
         self._lock = threading.Lock()
         self._failures: list[BaseException] = []
 
@@ -54,42 +54,42 @@ class Load:
         try:
             yield self
         finally:
-            self._ended.set()
+            self._should_stop.set()
             for thread in threads:
                 thread.join()
         assert not self._failures
 
     def _run(self) -> None:
         try:
-            while not self._ended.is_set():
+            while not self._should_stop.is_set():
                 for user in self._users:
-                    decided = is_decided(self._gateway, user)
+                    is_undecided = not is_decided(self._gateway, user)
                     with self._lock:
                         self.calls += 1
-                        self.undecided += not decided
+                        self.undecided += is_undecided
         except BaseException as error:
             self._failures.append(error)
 
     def wait_for_more(self, calls: int = 200) -> None:
-        """Waits until there were `calls` more calls."""
+        """Waits until `calls` further calls were made."""
         before = self.calls
         poll.until(lambda: self.calls >= before + calls or self._failures, "more calls are made")
 
 
 @contextlib.contextmanager
-def dead(server: Server) -> Iterator[None]:
+def killed(server: Server) -> Iterator[None]:
     server.stop("kill")
     yield
     server.start()
 
 
 @contextlib.contextmanager
-def hung(server: Server) -> Iterator[None]:
+def suspended(server: Server) -> Iterator[None]:
     with server.suspended():
         yield
 
 
-@pytest.mark.parametrize("outage", [dead, hung])
+@pytest.mark.parametrize("outage", [killed, suspended])
 def test_unavailable_shard_does_not_affect_other_shards(
     cluster: Cluster, start: Start, outage: Callable[[Server], contextlib.AbstractContextManager]
 ) -> None:
@@ -113,7 +113,7 @@ def test_unavailable_shard_does_not_affect_other_shards(
             lost_load.wait_for_more()
             assert not is_decided(gateway, users[lost][0])
             load.wait_for_more()
-        poll.until(lambda: is_decided(gateway, users[lost][0]), "it decides again")
+        poll.until(lambda: is_decided(gateway, users[lost][0]), "the shard decides again")
         poll.until(
             lambda: gateway.metric("ratelimit_gateway_outage") == 0, "all shards are available"
         )

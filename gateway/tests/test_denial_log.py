@@ -12,20 +12,20 @@ from support.server import Server
 
 Policy = Callable[..., int]
 Start = Callable[..., Gateway]
-ALL = ("--log-denials", "10000", "--log-format", "json")
+LOG_ALL = ("--log-denials", "10000", "--log-format", "json")
 
 
 def denials(gateway: Gateway) -> list[dict[str, object]]:
-    """Return the fields of the lines about denials, without the message, so far."""
+    """Return the fields of the lines about denials so far, without the message."""
     lines = [json.loads(line)["fields"] for line in gateway.log_so_far().splitlines()]
-    return [one for one in lines if one.pop("message") == "denied"]
+    return [fields for fields in lines if fields.pop("message") == "denied"]
 
 
 def test_line_names_domain_key_policy_and_limit(
     server: Server, start: Start, policy: Policy
 ) -> None:
     policy("api|user", "FIXED 1 1d FIXED 5 1h AS hourly")
-    gateway = start(server.port, *ALL)
+    gateway = start(server.port, *LOG_ALL)
     passed = [gateway.passes(descriptor(user="1"), descriptor(path="/")) for _ in range(2)]
     assert passed == [True, False]
     (line,) = denials(gateway)
@@ -41,7 +41,7 @@ def test_line_names_domain_key_policy_and_limit(
 
 def test_remembered_denials_are_logged(server: Server, start: Start, policy: Policy) -> None:
     policy("api|user", "FIXED 1 1d")
-    gateway = start(server.port, *ALL)
+    gateway = start(server.port, *LOG_ALL)
     count = 0
 
     def is_remembered() -> bool:
@@ -65,7 +65,7 @@ def test_rules_of_files_and_forward_auth_are_logged(
         "  rules:\n"
         '    - {path: "/*", limit: FIXED 1 1d AS daily, key: "web:{client}"}\n'
     )
-    gateway = start(server.port, "--config", file, *ALL)
+    gateway = start(server.port, "--config", file, *LOG_ALL)
     for _ in range(2):
         gateway.passes(descriptor(user="1"), domain="shop")
         gateway.get("/check")
@@ -93,7 +93,7 @@ def test_values_of_callers_are_escaped_and_cut(
 
 
 def test_lines_are_bounded_and_counted(server: Server, start: Start, policy: Policy) -> None:
-    """Each denial has a line, or is counted by a later one or at the end."""
+    """Each denial has a line, or is counted by a later line or by the last line."""
     policy("api|user", "FIXED 1 1d")
     gateway = start(server.port, "--log-format", "json")
     assert gateway.passes(descriptor(user="1"))
@@ -101,15 +101,15 @@ def test_lines_are_bounded_and_counted(server: Server, start: Start, policy: Pol
         assert not gateway.passes(descriptor(user="1"))
     gateway.end()
     lines = [json.loads(line)["fields"] for line in gateway.log.splitlines()]
-    own = [line for line in lines if line["message"] == "denied"]
-    assert len(own) + sum(line.get("suppressed", 0) for line in lines) == 300
-    assert len(own) < 100
+    denial_lines = [line for line in lines if line["message"] == "denied"]
+    assert len(denial_lines) + sum(line.get("suppressed", 0) for line in lines) == 300
+    assert len(denial_lines) < 100
 
 
 @pytest.mark.parametrize(
-    "words", [("--log-denials", "0"), ("--shadow", *ALL)], ids=["off", "shadow"]
+    "words", [("--log-denials", "0"), ("--shadow", *LOG_ALL)], ids=["off", "shadow"]
 )
-def test_no_line_is_written(
+def test_no_line_is_written_with_the_log_off_or_in_shadow_mode(
     words: tuple[str, ...], server: Server, start: Start, policy: Policy
 ) -> None:
     policy("api|user", "FIXED 1 1d")

@@ -1,7 +1,7 @@
-"""Denials that the gateway remembers, and what ends them.
+"""Denials that the gateway remembers, and changes that end them.
 
-A denial ends by itself within a second. So tests of an earlier end count the requests that were
-answered by the gateway until then: by tracking, only those before the server's message arrives.
+A denial ends by itself within a second. Tests of an earlier end therefore count the requests that
+the gateway denied by itself: with tracking, only those before the server's message arrives.
 """
 
 import time
@@ -23,9 +23,9 @@ Policy = Callable[..., int]
 Start = Callable[..., Gateway]
 KEY = "rl:api|user=1"
 USER = partial(descriptor, user="1")
-# Requests that may be answered before a message of the server arrives. Until a denial ends by
-# itself, there would be hundreds.
-FEW = 50
+# Maximum number of requests that are denied before a message of the server arrives. Until a denial
+# ends by itself, hundreds would be denied.
+MAX_LATE_DENIALS = 50
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def deny_until_remembered(gateway: Gateway, *descriptors: object) -> None:
     poll.until(is_remembered, "the denial is remembered")
 
 
-def denials_until_it_passes(gateway: Gateway) -> int:
+def denials_until_a_request_passes(gateway: Gateway) -> int:
     """Return the number of requests that the gateway denied before one passed."""
     before = denied_locally(gateway)
     poll.until(lambda: gateway.passes(USER()), "the request passes")
@@ -77,19 +77,19 @@ def test_denied_flood_makes_a_few_calls_a_second(
     assert gateway.metric("ratelimit_gateway_units_total", outcome="denied_local") == 5_000 - sent
 
 
-def test_response_shows_the_rest_of_the_wait(gateway: Gateway, policy: Policy) -> None:
+def test_remembered_denial_has_the_remaining_wait(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 1 1h")
     assert gateway.passes(USER())
-    by_server = gateway.ask(USER())
+    decided = gateway.ask(USER())
     deny_until_remembered(gateway)
     remembered = gateway.ask(USER())
     assert remembered.overall_code == OVER
-    assert remembered.statuses[0].current_limit == by_server.statuses[0].current_limit
+    assert remembered.statuses[0].current_limit == decided.statuses[0].current_limit
     assert remembered.statuses[0].limit_remaining == 0
-    names = [[h.key for h in answer.response_headers_to_add] for answer in (by_server, remembered)]
+    names = [[h.key for h in answer.response_headers_to_add] for answer in (decided, remembered)]
     assert names[0] == names[1]
-    left = {header.key: header.value for header in remembered.response_headers_to_add}
-    assert 3500 < int(left["Retry-After"]) <= 3600
+    headers = {header.key: header.value for header in remembered.response_headers_to_add}
+    assert 3500 < int(headers["Retry-After"]) <= 3600
 
 
 def test_smaller_cost_is_sent(gateway: Gateway, policy: Policy) -> None:
@@ -109,22 +109,22 @@ def test_smaller_cost_is_sent(gateway: Gateway, policy: Policy) -> None:
     ],
     ids=["give-back", "reset", "flush"],
 )
-def test_change_of_the_key_is_seen_at_once(
+def test_change_of_the_key_ends_the_denial_at_once(
     gateway: Gateway, policy: Policy, redis: Redis, change: list[str]
 ) -> None:
     policy("api", "FIXED 1 1d")
     assert gateway.passes(USER())
     deny_until_remembered(gateway)
     redis.execute_command(*change)
-    assert denials_until_it_passes(gateway) <= FEW
+    assert denials_until_a_request_passes(gateway) <= MAX_LATE_DENIALS
 
 
-def test_lifted_ban_is_seen_at_once(gateway: Gateway, policy: Policy, redis: Redis) -> None:
+def test_lifted_ban_ends_the_denial_at_once(gateway: Gateway, policy: Policy, redis: Redis) -> None:
     policy("api", "FIXED 10 1d")
     redis.execute_command("RL.BAN", KEY, "1h")
     deny_until_remembered(gateway)
     redis.execute_command("RL.BAN", KEY, "0s")
-    assert denials_until_it_passes(gateway) <= FEW
+    assert denials_until_a_request_passes(gateway) <= MAX_LATE_DENIALS
 
 
 def test_units_given_back_through_the_gateway_are_available_to_the_next_request(
@@ -138,12 +138,12 @@ def test_units_given_back_through_the_gateway_are_available_to_the_next_request(
         assert gateway.passes(USER())
 
 
-def test_raised_policy_applies_within_the_bound(gateway: Gateway, policy: Policy) -> None:
+def test_raised_policy_applies_once_the_denial_expires(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 1 1d")
     assert gateway.passes(USER())
     deny_until_remembered(gateway)
     policy("api", "FIXED 5 1d")
-    denials_until_it_passes(gateway)
+    denials_until_a_request_passes(gateway)
     deny_until_remembered(gateway, USER(hits=5))
     policy("api|user", "FIXED 9 1d")
     poll.until(lambda: gateway.passes(USER(hits=5)), "a more specific policy applies")
@@ -165,7 +165,7 @@ def test_lost_tracking_connection_is_opened_again(
     deny_until_remembered(gateway)
     poll.until(lambda: trackers() not in ([], [first]), "the connection is open again")
     redis.execute_command("DEL", KEY)
-    assert denials_until_it_passes(gateway) <= FEW
+    assert denials_until_a_request_passes(gateway) <= MAX_LATE_DENIALS
 
 
 def test_calls_with_an_id_are_sent(gateway: Gateway, policy: Policy, redis: Redis) -> None:
@@ -186,7 +186,7 @@ def test_strikes_for_a_ban_are_sent(gateway: Gateway, policy: Policy, redis: Red
 
 
 @pytest.mark.parametrize("options", [["--shadow"], ["--remember-denials", "0"]])
-def test_every_call_is_sent_in_shadow_mode_and_if_asked_for(
+def test_every_call_is_sent_in_shadow_mode_and_without_remembered_denials(
     server: Server, start: Start, policy: Policy, redis: Redis, options: list[str]
 ) -> None:
     gateway = start(server.port, *options)
@@ -215,21 +215,21 @@ def test_other_descriptors_are_decided_by_the_server(
     policy("api|user", "FIXED 1 1d")
     policy("api|tenant", "FIXED 100 1d")
     assert gateway.passes(USER())
-    both = USER(), descriptor(tenant="a")
-    deny_until_remembered(gateway, *both)
+    descriptors = USER(), descriptor(tenant="a")
+    deny_until_remembered(gateway, *descriptors)
     before = [calls(redis), denied_locally(gateway)]
-    answers = [gateway.ask(*both) for _ in range(5)]
+    answers = [gateway.ask(*descriptors) for _ in range(5)]
     assert denied_locally(gateway) > before[1]
     for answer in answers:
         assert answer.overall_code == OVER
         statuses = [(status.code.name, status.limit_remaining) for status in answer.statuses]
         assert statuses == [("OVER_LIMIT", 0), ("OK", 99)]
 
-    def used() -> int:
-        peeked = redis.execute_command("RL.PEEK", "rl:api|tenant=a", "POLICY", "api|tenant")
-        return 100 - peeked[2]
+    def usage() -> int:
+        peek = redis.execute_command("RL.PEEK", "rl:api|tenant=a", "POLICY", "api|tenant")
+        return 100 - peek[2]
 
-    poll.until(lambda: used() == 0, "the charges of denied requests are rolled back")
+    poll.until(lambda: usage() == 0, "the charges of denied requests are rolled back")
     assert gateway.metric("ratelimit_gateway_unsettled_total") == 0
 
 
@@ -271,7 +271,7 @@ def test_nothing_is_remembered_without_the_permission_for_tracking(
     assert [gateway.passes(USER()) for _ in range(20)] == [True] + 19 * [False]
     assert calls(redis) - before >= 20
     assert denied_locally(gateway) == 0
-    poll.until(lambda: "lacks a permission" in gateway.log_so_far(), "the log names it")
+    poll.until(lambda: "lacks a permission" in gateway.log_so_far(), "the log names the permission")
     gateway.end()
     assert gateway.log.count("lacks a permission") == 1
     assert "+client|tracking" in gateway.log

@@ -24,21 +24,21 @@ kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 DEPLOY = REPOSITORY / "deploy"
 SCRIPT = REPOSITORY / "scripts/manifests.py"
-# Names of the manifests' documents by their kind.
+# Documents of manifests, by their kind and name.
 Objects = dict[tuple[str, str], dict]
 
 needs_helm = pytest.mark.skipif(find_spec("helm_python") is None, reason="needs helm-python-sdk")
 
 
-def objects(text: str) -> Objects:
+def parse_objects(text: str) -> Objects:
     documents = [document for document in yaml.safe_load_all(text) if document]
-    found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
-    assert len(found) == len(documents)
-    return found
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    assert len(objects) == len(documents)
+    return objects
 
 
-def in_file(name: str) -> Objects:
-    return objects((DEPLOY / name).read_text())
+def read_objects(name: str) -> Objects:
+    return parse_objects((DEPLOY / name).read_text())
 
 
 def run_script(*words: str | Path) -> str:
@@ -46,14 +46,14 @@ def run_script(*words: str | Path) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def rendered(name: str, *values: Path) -> Objects:
+def render_release(name: str, *values: Path) -> Objects:
     """Return the objects of a release of the chart."""
-    return objects(run_script("--name", name, *(f"--values={file}" for file in values)))
+    return parse_objects(run_script("--name", name, *(f"--values={file}" for file in values)))
 
 
 @pytest.fixture
-def everything(tmp_path: Path) -> Path:
-    """File of values that sets all that the chart's defaults leave out."""
+def all_values(tmp_path: Path) -> Path:
+    """File of values for everything that the chart's defaults leave out."""
     file = tmp_path / "values.yaml"
     file.write_text(
         """
@@ -79,20 +79,20 @@ def test_manifests_are_those_of_the_chart(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"ratelimit.yaml", "monitoring.yaml"}
 
 
-# Oldest version that the chart supports, and the newest one that the package has.
+# Oldest version that the chart supports, and the newest version that the package has.
 @pytest.mark.parametrize("version", ["1.25", "1.37"])
 def test_manifests_have_kubernetes_schema(version: str) -> None:
-    check_schema(in_file("ratelimit.yaml"), version)
+    check_schema(read_objects("ratelimit.yaml"), version)
 
 
 @needs_helm
 @pytest.mark.parametrize("version", ["1.25", "1.37"])
-def test_releases_have_kubernetes_schema(version: str, everything: Path) -> None:
+def test_releases_have_kubernetes_schema(version: str, all_values: Path) -> None:
     releases = [
-        rendered("ratelimit"),
-        rendered("other", everything),
-        rendered("ratelimit", DEPLOY / "values-envoy-gateway.yaml"),
-        rendered("envoy-ai-gateway-ratelimit", DEPLOY / "values-ai-gateway.yaml"),
+        render_release("ratelimit"),
+        render_release("other", all_values),
+        render_release("ratelimit", DEPLOY / "values-envoy-gateway.yaml"),
+        render_release("envoy-ai-gateway-ratelimit", DEPLOY / "values-ai-gateway.yaml"),
     ]
     assert ("ConfigMap", "other-limits") in releases[1]
     assert ("PrometheusRule", "other") in releases[1]
@@ -109,7 +109,7 @@ def check_schema(release: Objects, version: str) -> None:
 
 
 def test_schema_refuses_a_misspelled_field() -> None:
-    service = in_file("ratelimit.yaml")["Service", "ratelimit"]
+    service = read_objects("ratelimit.yaml")["Service", "ratelimit"]
     service["spec"]["selectors"] = service["spec"].pop("selector")
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(service, "1.37", strict=True)
@@ -127,46 +127,46 @@ def test_version_of_the_chart_is_that_of_the_gateway() -> None:
 
 @needs_helm
 def test_release_without_valkey_uses_another_server(tmp_path: Path) -> None:
-    another = "redis-sentinel://sentinel:26379/limits"
+    server = "redis-sentinel://sentinel:26379/limits"
     file = tmp_path / "values.yaml"
     values = {
-        "gateway": {"env": {"RATELIMIT_GATEWAY_SERVER": another}},
+        "gateway": {"env": {"RATELIMIT_GATEWAY_SERVER": server}},
         "valkey": {"enabled": False, "existingSecret": "limits"},
     }
     file.write_text(yaml.safe_dump(values))
-    release = rendered("ratelimit", file)
+    release = render_release("ratelimit", file)
     assert {kind for kind, _ in release} == {"Service", "Deployment", "PodDisruptionBudget"}
     pod = release["Deployment", "ratelimit"]["spec"]["template"]["spec"]
     assert pod["volumes"] == [{"name": "password", "secret": {"secretName": "limits"}}]
     variables = [(each["name"], each["value"]) for each in pod["containers"][0]["env"]]
-    assert ("RATELIMIT_GATEWAY_SERVER", another) in variables
+    assert ("RATELIMIT_GATEWAY_SERVER", server) in variables
     assert len(dict(variables)) == len(variables)
 
 
-def selected(release: Objects, selector: dict[str, str], kind: str) -> list[dict]:
-    """Return the objects of a kind whose pods, or which themselves, have the labels."""
+def select_objects(release: Objects, selector: dict[str, str], kind: str) -> list[dict]:
+    """Return the objects of a kind with these labels, on their pods if they have pods."""
     return [
         each
-        for (of_kind, _), each in release.items()
-        if of_kind == kind
+        for (each_kind, _), each in release.items()
+        if each_kind == kind
         and selector.items() <= each["spec"].get("template", each)["metadata"]["labels"].items()
     ]
 
 
 @needs_helm
-def test_objects_refer_to_each_other(everything: Path) -> None:
-    for release in (rendered("ratelimit"), rendered("other", everything)):
+def test_objects_refer_to_each_other(all_values: Path) -> None:
+    for release in (render_release("ratelimit"), render_release("other", all_values)):
         for (kind, name), each in release.items():
             spec = each.get("spec", {})
             if kind == "Service":
-                pods = selected(release, spec["selector"], "Deployment") + selected(
+                pods = select_objects(release, spec["selector"], "Deployment") + select_objects(
                     release, spec["selector"], "StatefulSet"
                 )
                 (container,) = pods[0]["spec"]["template"]["spec"]["containers"]
                 assert len(pods) == 1
                 ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-                shown = {port["targetPort"]: port["port"] for port in spec["ports"]}
-                assert shown == ports, name
+                service_ports = {port["targetPort"]: port["port"] for port in spec["ports"]}
+                assert service_ports == ports, name
             elif kind in ("Deployment", "StatefulSet"):
                 pod = spec["template"]["spec"]
                 (container,) = pod["containers"]
@@ -177,48 +177,48 @@ def test_objects_refer_to_each_other(everything: Path) -> None:
                 assert mounted == {volume["name"] for volume in pod.get("volumes", [])} | claims
                 for secret in re.findall(r"'secretName': '(.*?)'", str(pod)):
                     assert "password" in release["Secret", secret]["data"]
-                for names in re.findall(
+                for secret, key in re.findall(
                     r"'secretKeyRef': {'name': '(.*?)', 'key': '(.*?)'}", str(pod)
                 ):
-                    assert names[1] in release["Secret", names[0]]["data"]
+                    assert key in release["Secret", secret]["data"]
             elif kind == "ServiceMonitor":
-                (service,) = selected(release, spec["selector"]["matchLabels"], "Service")
+                (service,) = select_objects(release, spec["selector"]["matchLabels"], "Service")
                 (endpoint,) = spec["endpoints"]
                 assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
             elif kind == "PodDisruptionBudget":
-                assert selected(release, spec["selector"]["matchLabels"], "Deployment")
+                assert select_objects(release, spec["selector"]["matchLabels"], "Deployment")
     assert release["ServiceMonitor", "other"]["metadata"]["labels"]["release"] == "prometheus"
 
 
 @needs_helm
 def test_pod_of_the_gateway_serves_and_has_time_to_drain(
-    binary: Binary, everything: Path, tmp_path: Path
+    binary: Binary, all_values: Path, tmp_path: Path
 ) -> None:
     """The variables are those of the pod, with the ports, files and server of this machine."""
-    deployment = rendered("other", everything)["Deployment", "other"]
-    limits = rendered("other", everything)["ConfigMap", "other-limits"]["data"]
+    deployment = render_release("other", all_values)["Deployment", "other"]
+    limits = render_release("other", all_values)["ConfigMap", "other-limits"]["data"]
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     variables = {each["name"]: each["value"] for each in container["env"]}
 
-    # Mounted as Kubernetes does it: files are links into a folder that is swapped.
+    # As in a mount of Kubernetes, files are links into a folder that is swapped.
     for file, text in [("password", "secret"), *limits.items()]:
         folder = tmp_path / ("valkey" if file == "password" else "limits")
         (folder / "..data").mkdir(parents=True)
         (folder / "..data" / file).write_text(text)
         (folder / file).symlink_to(f"..data/{file}")
-    for variable, here in {
+    for variable, local_value in {
         "RATELIMIT_GATEWAY_SERVER_PASSWORD_FILE": tmp_path / "valkey/password",
         "RATELIMIT_GATEWAY_CONFIG": tmp_path / "limits",
         "RATELIMIT_GATEWAY_SERVER": None,
     }.items():
-        there = variables.pop(variable)
-        if here:
+        pod_value = variables.pop(variable)
+        if local_value:
             mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
-            assert any(there.startswith(mount) for mount in mounts)
-            variables[variable] = str(here)
+            assert any(pod_value.startswith(mount) for mount in mounts)
+            variables[variable] = str(local_value)
         else:
-            assert there == "redis://other-valkey:6379"
+            assert pod_value == "redis://other-valkey:6379"
     drain = variables.pop("RATELIMIT_GATEWAY_DRAIN")
     # After --drain, requests in flight have 10 seconds.
     assert pod["terminationGracePeriodSeconds"] >= int(drain.removesuffix("s")) + 10
@@ -237,7 +237,7 @@ def test_pod_of_the_gateway_serves_and_has_time_to_drain(
 
 
 def test_image_of_the_gateway_listens_on_the_ports_of_the_pod() -> None:
-    deployment = in_file("ratelimit.yaml")["Deployment", "ratelimit"]
+    deployment = read_objects("ratelimit.yaml")["Deployment", "ratelimit"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     ports = {port["name"].upper(): port["containerPort"] for port in container["ports"]}
     image = (REPOSITORY / "gateway/Dockerfile").read_text()
@@ -247,7 +247,7 @@ def test_image_of_the_gateway_listens_on_the_ports_of_the_pod() -> None:
 
 
 def test_valkey_starts_with_the_options_of_its_pod(binary: Binary) -> None:
-    stateful = in_file("ratelimit.yaml")["StatefulSet", "ratelimit-valkey"]
+    stateful = read_objects("ratelimit.yaml")["StatefulSet", "ratelimit-valkey"]
     (container,) = stateful["spec"]["template"]["spec"]["containers"]
     (variable,) = (each["name"] for each in container["env"])
     words = [word.replace(f"$({variable})", "secret") for word in container["args"]]
@@ -270,8 +270,8 @@ def test_alerts_name_metrics_of_the_gateway(server: Server, start: Callable[...,
         plane = f"127.0.0.1:{reserve_port(owned)}"
         gateway = start(server.port, "--xds", plane, "--force-start")
         gateway.passes(descriptor(user="1"))
-        shown = gateway.get("/metrics").body
-    metrics = set(re.findall(r"^(\w+)", shown, re.MULTILINE))
+        page = gateway.get("/metrics").body
+    metrics = set(re.findall(r"^(\w+)", page, re.MULTILINE))
     alerts = yaml.safe_load((REPOSITORY / "monitoring/gateway_alerts.yml").read_text())
     rules = [rule for group in alerts["groups"] for rule in group["rules"]]
     expressions = " ".join(rule["expr"] for rule in rules)
@@ -282,11 +282,11 @@ def test_alerts_name_metrics_of_the_gateway(server: Server, start: Callable[...,
     assert names <= metrics
     for label, value in re.findall(r'(outcome|result)=~?"([^"]+)"', expressions):
         for each in value.split("|"):
-            assert f'{label}="{each}"' in shown
+            assert f'{label}="{each}"' in page
 
 
-# Fields of the resources of others, as Envoy Gateway 1.9, kgateway 2, Contour 1.33, Istio's
-# v1alpha3 and the Prometheus operator 0.93 have them.
+# Fields of the resources of other projects: Envoy Gateway 1.9, kgateway 2, Contour 1.33, Istio's
+# v1alpha3 and the Prometheus operator 0.93.
 FIELDS = {
     "ServiceMonitor": "selector.matchLabels endpoints.port endpoints.path endpoints.interval",
     "EnvoyFilter": """
@@ -326,14 +326,14 @@ FIELDS = {
 
 def check_fields(kind: str, value: object) -> None:
     allowed = FIELDS[kind].split()
-    # Below these, keys are free.
-    free = ("matchLabels", "labels", "patch.value")
+    # Fields whose content may have any keys.
+    free_fields = ("matchLabels", "labels", "patch.value")
 
     def paths(value: object, path: str) -> Iterator[str]:
         if isinstance(value, list):
             for each in value:
                 yield from paths(each, path)
-        elif isinstance(value, dict) and not path.endswith(free):
+        elif isinstance(value, dict) and not path.endswith(free_fields):
             for key, each in value.items():
                 yield from paths(each, f"{path}.{key}".removeprefix("."))
         else:
@@ -343,11 +343,11 @@ def check_fields(kind: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("file", ["monitoring", "istio", "kgateway", "contour"])
-def test_resources_of_others_have_their_fields(file: str) -> None:
-    found = in_file(f"{file}.yaml")
-    checked = [kind for kind, _ in found if kind in FIELDS]
+def test_resources_of_other_projects_have_only_known_fields(file: str) -> None:
+    objects = read_objects(f"{file}.yaml")
+    checked = [kind for kind, _ in objects if kind in FIELDS]
     assert checked
-    for (kind, _), each in found.items():
+    for (kind, _), each in objects.items():
         if kind in FIELDS:
             check_fields(kind, each["spec"])
 
@@ -357,10 +357,10 @@ def test_values_of_envoy_gateway_name_the_release_beside_it() -> None:
     values = yaml.safe_load((DEPLOY / "envoy-gateway.yaml").read_text())
     config = values["config"]["envoyGateway"]
     check_fields("EnvoyGateway", config)
-    release = rendered("ratelimit", DEPLOY / "values-envoy-gateway.yaml")
+    release = render_release("ratelimit", DEPLOY / "values-envoy-gateway.yaml")
     name, _, port = config["rateLimit"]["backend"]["redis"]["url"].partition(":")
-    (shown,) = release["Service", name]["spec"]["ports"]
-    assert shown["port"] == int(port)
+    (service_port,) = release["Service", name]["spec"]["ports"]
+    assert service_port["port"] == int(port)
     container = config["provider"]["kubernetes"]["rateLimitDeployment"]["container"]
     chart = yaml.safe_load((DEPLOY / "chart/values.yaml").read_text())
     assert container["image"] == chart["gateway"]["image"]
@@ -376,20 +376,19 @@ def test_values_of_ai_gateway_connect_to_its_controller(
     server: Server, start: Callable[..., Gateway]
 ) -> None:
     name = "envoy-ai-gateway-ratelimit"
-    release = rendered(name, DEPLOY / "values-ai-gateway.yaml")
+    release = render_release(name, DEPLOY / "values-ai-gateway.yaml")
     ports = {port["name"]: port["port"] for port in release["Service", name]["spec"]["ports"]}
     assert ports["grpc"] == 8081
     (container,) = release["Deployment", name]["spec"]["template"]["spec"]["containers"]
     variables = {each["name"]: each["value"] for each in container["env"]}
     controller = "ai-gateway-controller.envoy-ai-gateway-system:18002"
     assert variables["RATELIMIT_GATEWAY_XDS"] == controller
-    # The plane answers to this node alone.
-    taken = {each: value for each, value in variables.items() if "_XDS" in each}
+    xds_variables = {each: value for each, value in variables.items() if "_XDS" in each}
     with ExitStack() as owned, ControlPlane(owned) as plane:
-        plane.node = name
+        plane.node_id = name
         plane.push(resource("ai-gateway-quota", entry("backend_name", limit=limit(1))))
-        taken["RATELIMIT_GATEWAY_XDS"] = plane.address
-        gateway = start(server.port, environment=taken)
+        xds_variables["RATELIMIT_GATEWAY_XDS"] = plane.address
+        gateway = start(server.port, environment=xds_variables)
         request = descriptor(backend_name="default/openai")
         passed = [gateway.passes(request, domain="ai-gateway-quota") for _ in range(2)]
         assert passed == [True, False]
@@ -398,33 +397,33 @@ def test_values_of_ai_gateway_connect_to_its_controller(
 def service_of(file: str) -> tuple[str, int]:
     """Return the name and port of the Service that a configuration asks."""
     text = (DEPLOY / file).read_text()
-    if found := re.search(r"outbound\|(\d+)\|\|(\w+)\.", text):
-        return found[2], int(found[1])
-    found = re.search(r"\{name: (ratelimit), port: (\d+)\}", text)
-    return found[1], int(found[2])
+    if match := re.search(r"outbound\|(\d+)\|\|(\w+)\.", text):
+        return match[2], int(match[1])
+    match = re.search(r"\{name: (ratelimit), port: (\d+)\}", text)
+    return match[1], int(match[2])
 
 
 @pytest.mark.parametrize("file", ["istio.yaml", "kgateway.yaml", "contour.yaml"])
 def test_configuration_asks_the_service_of_the_chart(file: str) -> None:
     name, port = service_of(file)
-    service = in_file("ratelimit.yaml")["Service", name]
+    service = read_objects("ratelimit.yaml")["Service", name]
     assert port in {each["port"] for each in service["spec"]["ports"] if each["name"] == "grpc"}
 
 
-def patched_by_istio(configuration: dict) -> dict:
-    """Return Envoy's configuration with the patches, as Istio applies them."""
+def apply_istio_patches(configuration: dict) -> dict:
+    """Apply the patches of istio.yaml to Envoy's configuration, as Istio does, and return it."""
     resources = configuration["static_resources"]
     (chain,) = resources["listeners"][0]["filter_chains"]
     (manager,) = chain["filters"]
     manager = manager["typed_config"]
     (host,) = manager["route_config"]["virtual_hosts"]
-    (patched,) = in_file("istio.yaml").values()
-    for each in patched["spec"]["configPatches"]:
+    (envoy_filter,) = read_objects("istio.yaml").values()
+    for each in envoy_filter["spec"]["configPatches"]:
         value, operation = each["patch"]["value"], each["patch"]["operation"]
         if each["applyTo"] == "HTTP_FILTER":
             assert operation == "INSERT_BEFORE"
             before = each["match"]["listener"]["filterChain"]["filter"]["subFilter"]["name"]
-            names = [one["name"] for one in manager["http_filters"]]
+            names = [http_filter["name"] for http_filter in manager["http_filters"]]
             manager["http_filters"].insert(names.index(before), value)
         else:
             assert (each["applyTo"], operation) == ("VIRTUAL_HOST", "MERGE")
@@ -446,7 +445,7 @@ def test_filter_of_istio_limits_in_envoy(
     cluster["load_assignment"]["cluster_name"] = cluster["name"]
     folder = tmp_path / "istio"
     folder.mkdir()
-    (folder / "envoy.yaml").write_text(yaml.safe_dump(patched_by_istio(base)))
+    (folder / "envoy.yaml").write_text(yaml.safe_dump(apply_istio_patches(base)))
 
     policy("web|user", "FIXED 2 1d")
     kind = envoy_kind("envoy.yaml", folder)
@@ -456,38 +455,37 @@ def test_filter_of_istio_limits_in_envoy(
 
 
 def contour_request() -> tuple[str, list[str]]:
-    """Return the domain and the keys of the descriptor that Contour makes."""
-    found = in_file("contour.yaml")
-    config = yaml.safe_load(found["ConfigMap", "contour"]["data"]["contour.yaml"])
+    """Return the domain and the keys of the descriptor that Contour sends."""
+    objects = read_objects("contour.yaml")
+    config = yaml.safe_load(objects["ConfigMap", "contour"]["data"]["contour.yaml"])
     check_fields("contour.yaml", config)
     service = config["rateLimitService"]
     namespace, _, name = service["extensionService"].partition("/")
-    assert found["ExtensionService", name]["metadata"]["namespace"] == namespace
-    (made,) = found["HTTPProxy", "web"]["spec"]["virtualhost"]["rateLimitPolicy"]["global"][
-        "descriptors"
-    ]
-    keys = [entry["requestHeader"]["descriptorKey"] for entry in made["entries"]]
+    assert objects["ExtensionService", name]["metadata"]["namespace"] == namespace
+    policy = objects["HTTPProxy", "web"]["spec"]["virtualhost"]["rateLimitPolicy"]
+    (sent,) = policy["global"]["descriptors"]
+    keys = [entry["requestHeader"]["descriptorKey"] for entry in sent["entries"]]
     return service["domain"], keys
 
 
 def kgateway_request() -> tuple[str, list[str]]:
-    """Return the domain and the keys of the descriptor that kgateway makes."""
-    found = in_file("kgateway.yaml")
-    limits = found["TrafficPolicy", "ratelimit"]["spec"]["rateLimit"]["global"]
-    extension = found["GatewayExtension", limits["extensionRef"]["name"]]
-    (made,) = limits["descriptors"]
+    """Return the domain and the keys of the descriptor that kgateway sends."""
+    objects = read_objects("kgateway.yaml")
+    limits = objects["TrafficPolicy", "ratelimit"]["spec"]["rateLimit"]["global"]
+    extension = objects["GatewayExtension", limits["extensionRef"]["name"]]
+    (sent,) = limits["descriptors"]
     # The key is the name of the header.
-    return extension["spec"]["rateLimit"]["domain"], [entry["header"] for entry in made["entries"]]
+    return extension["spec"]["rateLimit"]["domain"], [entry["header"] for entry in sent["entries"]]
 
 
-@pytest.mark.parametrize("made", [contour_request, kgateway_request])
-def test_descriptors_are_limited_by_the_named_policy(
-    made: Callable, gateway: Gateway, policy: Callable[..., int]
+@pytest.mark.parametrize("read_request", [contour_request, kgateway_request])
+def test_descriptors_are_limited_by_the_policy_that_a_comment_names(
+    read_request: Callable, gateway: Gateway, policy: Callable[..., int]
 ) -> None:
-    file = made.__name__.replace("_request", ".yaml")
+    file = read_request.__name__.replace("_request", ".yaml")
     (name,) = re.findall(r"the policy `(.+?)`", (DEPLOY / file).read_text().replace("\n# ", " "))
     policy(name, "FIXED 2 1d")
-    domain, keys = made()
+    domain, keys = read_request()
     ids = iter(range(3))
     passed = []
     for _ in range(3):

@@ -78,8 +78,8 @@ def envoy(gateway: Ratelimit, origin: Origin, tmp_path: Path, clock: Clock) -> I
     # Begin of a minute.
     clock.set(1_700_000_040_000_000)
     kind = envoy_kind("envoy-ratelimit.yaml", folder=Path(__file__).parent)
-    with Proxy("envoy", gateway, origin, tmp_path, kind=kind) as running:
-        yield running
+    with Proxy("envoy", gateway, origin, tmp_path, kind=kind) as proxy:
+        yield proxy
 
 
 def test_request_within_its_limit_passes(envoy: Proxy) -> None:
@@ -120,12 +120,12 @@ def test_replacing_limit_is_larger_and_leaves_the_replaced_one(envoy: Proxy) -> 
     assert statuses(3, **once, **{"from": "proxy", "to": "once"}) == [200, 200, 429]
     assert statuses(2, **once, **{"from": "proxy", "to": "unknown"}) == [200, 429]
     assert statuses(1, **once, **{"from": "proxy", "to": "once"}) == [429]
-    both = once | {"from": "proxy", "to": "twice", "category": "account"}
-    assert statuses(5, **both) == [200] * 4 + [429]
+    account_and_twice = once | {"from": "proxy", "to": "twice", "category": "account"}
+    assert statuses(5, **account_and_twice) == [200] * 4 + [429]
     assert statuses(2, foo="b", bar="once") == [200, 429]
     twice = {"foo": "c", "bar": "c", "from": "proxy", "to": "twice"}
     assert statuses(3, **twice) == [200, 200, 429]
-    assert statuses(1, **both) == [429]
+    assert statuses(1, **account_and_twice) == [429]
 
 
 def test_quotas_deny_once_all_are_used_up(envoy: Proxy, clock: Clock) -> None:
@@ -146,7 +146,7 @@ def test_quota_is_charged_after_the_response(
     for number in range(1, 5):
         statuses += envoy.statuses(1, "/afterwards")
         wait_for_charges(gateway, number)
-    assert statuses == [200, 200, 200, 429], "the third still finds 2 of 2 used"
+    assert statuses == [200, 200, 200, 429], "a request passes until more than the quota is used"
     clock.advance("60s")
     assert envoy.statuses(1, "/afterwards") == [200]
 

@@ -1,4 +1,4 @@
-"""Token budgets behind an unmodified Envoy: reserved and settled, or charged after the response."""
+"""Token budgets with an unmodified Envoy: reserved and settled, or charged after the response."""
 
 import http.client
 from collections import Counter
@@ -17,18 +17,18 @@ from support.server import Server
 
 Run = Callable[..., Proxy]
 BUDGET, ESTIMATE = 10_000, 4000
-RESERVED, AFTERWARDS = "", "/postpaid"
-SETTLES = "- generic_key: {descriptor_key: rl.settle, descriptor_value: done}"
+RESERVED, POSTPAID = "", "/postpaid"
+SETTLE_ENTRY = "- generic_key: {descriptor_key: rl.settle, descriptor_value: done}"
 
 
 @pytest.fixture
 def envoy(origin: Origin, tmp_path: Path) -> Iterator[Run]:
-    with ExitStack() as running:
+    with ExitStack() as proxies:
 
         def run(gateway: Gateway, **edits: str) -> Proxy:
             kind = envoy_kind("envoy-tokens.yaml")
             proxy = Proxy("envoy", gateway, origin, tmp_path, kind=kind, **edits)
-            return running.enter_context(proxy)
+            return proxies.enter_context(proxy)
 
         yield run
 
@@ -45,7 +45,7 @@ def remaining(redis: Redis) -> Callable[[str], int]:
 
 
 @pytest.fixture
-def running(gateway: Gateway, envoy: Run, policy: Callable[..., int]) -> Proxy:
+def proxy(gateway: Gateway, envoy: Run, policy: Callable[..., int]) -> Proxy:
     policy("tokens|user", f"FIXED {BUDGET} 1h")
     return envoy(gateway)
 
@@ -57,23 +57,23 @@ def send_request(proxy: Proxy, path: str, user: str) -> http.client.HTTPConnecti
     return connection
 
 
-@pytest.mark.parametrize("prefix", [RESERVED, AFTERWARDS])
+@pytest.mark.parametrize("prefix", [RESERVED, POSTPAID])
 def test_response_is_charged_its_usage(
-    running: Proxy, origin: Origin, remaining: Callable[[str], int], prefix: str
+    proxy: Proxy, origin: Origin, remaining: Callable[[str], int], prefix: str
 ) -> None:
     for path, tokens in (("/stream", 123), ("/json", 77)):
         origin.tokens = tokens
-        assert running.statuses(1, prefix + "/v1" + path, x_user=path[1:]) == [200]
-        poll.until(lambda: remaining(path[1:]) == BUDGET - tokens, f"{path} costs what it used")  # noqa: B023
+        assert proxy.statuses(1, prefix + "/v1" + path, x_user=path[1:]) == [200]
+        poll.until(lambda: remaining(path[1:]) == BUDGET - tokens, f"{path} is charged {tokens}")  # noqa: B023
 
 
-@pytest.mark.parametrize("prefix", [RESERVED, AFTERWARDS])
+@pytest.mark.parametrize("prefix", [RESERVED, POSTPAID])
 def test_response_without_usage_is_charged_the_estimate(
-    running: Proxy, origin: Origin, remaining: Callable[[str], int], gateway: Gateway, prefix: str
+    proxy: Proxy, origin: Origin, remaining: Callable[[str], int], gateway: Gateway, prefix: str
 ) -> None:
-    assert running.statuses(1, prefix + "/v1/unmetered", x_user="unmetered") == [200]
-    assert running.statuses(1, prefix + "/v1/dead", x_user="dead") == [503]
-    connection = send_request(running, prefix + "/v1/slow-stream", "gone")
+    assert proxy.statuses(1, prefix + "/v1/unmetered", x_user="unmetered") == [200]
+    assert proxy.statuses(1, prefix + "/v1/dead", x_user="dead") == [503]
+    connection = send_request(proxy, prefix + "/v1/slow-stream", "gone")
     assert origin.waiting.acquire(timeout=20)
     connection.close()
     settled = lambda: gateway.metric("ratelimit_gateway_units_total", outcome="settled")  # noqa: E731
@@ -91,7 +91,7 @@ def test_response_without_usage_is_charged_the_estimate(
     ],
 )
 def test_concurrent_requests_pass_while_a_reservation_fits(
-    running: Proxy,
+    proxy: Proxy,
     origin: Origin,
     policy: Callable[..., int],
     remaining: Callable[[str], int],
@@ -99,18 +99,18 @@ def test_concurrent_requests_pass_while_a_reservation_fits(
 ) -> None:
     policy("tokens|user", words)
     origin.tokens = 123
-    connections = [send_request(running, "/v1/slow-stream", "1") for _ in range(5)]
+    connections = [send_request(proxy, "/v1/slow-stream", "1") for _ in range(5)]
     # Streams send their headers at once.
     answers = [connection.getresponse() for connection in connections]
     assert Counter(answer.status for answer in answers) == {200: 2, 429: 3}
-    full = remaining("1") + 2 * ESTIMATE
+    before = remaining("1") + 2 * ESTIMATE
     origin.release.set()
     for answer in answers:
         answer.read()
-    poll.until(lambda: remaining("1") == full - 2 * 123, "both cost what they used")
+    poll.until(lambda: remaining("1") == before - 2 * 123, "two requests are settled")
     for connection in connections:
         connection.close()
-    assert running.statuses(1, "/v1/stream", x_user="1") == [200]
+    assert proxy.statuses(1, "/v1/stream", x_user="1") == [200]
 
 
 TOKENS = "{selectors: [{key: usage}, {key: total_tokens}]"
@@ -121,16 +121,16 @@ FORMAT = 'hits_addend: {format: "%DYNAMIC_METADATA(llm:tokens)%"}'
 def recipes() -> dict[str, str]:
     """Returns YAML blocks of the document by their heading: parts of Envoy's configuration."""
     text = (REPOSITORY / "docs/ai-gateways.md").read_text()
-    found = {}
+    recipes = {}
     for section in text.split("\n##")[1:]:
         heading, _, body = section.lstrip("# ").partition("\n")
         for block in markdown.blocks(body):
             if block.language == "yaml":
-                found[heading] = block.text.rstrip("\n")
-    return found
+                recipes[heading] = block.text.rstrip("\n")
+    return recipes
 
 
-def edits_of(recipes: dict[str, str]) -> dict[str, str]:
+def edits_for(recipes: dict[str, str]) -> dict[str, str]:
     rules = recipes["Recipes"].splitlines()
     by_sse = [*(f"- rule: {rule}" for rule in rules), f"- rule: {TOKENS}"]
     by_json = [*(f"- {rule}" for rule in rules), f"- {TOKENS}"]
@@ -163,15 +163,15 @@ def test_recipe_charges_by_an_expression(
     expected: tuple[int, ...],
 ) -> None:
     policy("tokens|user", f"FIXED {BUDGET} 1h")
-    proxy = envoy(gateway, edits=edits_of(recipes) | {FORMAT: recipes[heading]})
+    proxy = envoy(gateway, edits=edits_for(recipes) | {FORMAT: recipes[heading]})
     origin.tokens = 150
-    for prefix in (RESERVED, AFTERWARDS):
+    for prefix in (RESERVED, POSTPAID):
         for path in ("/json", "/stream"):
             for origin.model, cost in zip(models, expected, strict=True):
                 user = f"{prefix}{path}{origin.model}".replace("/", "-")
                 assert proxy.statuses(1, prefix + "/v1" + path, x_user=user) == [200]
-                charged = f"{user} costs {cost}"
-                poll.until(lambda: remaining(user) == BUDGET - cost, charged)  # noqa: B023
+                condition = f"{user} costs {cost}"
+                poll.until(lambda: remaining(user) == BUDGET - cost, condition)  # noqa: B023
 
 
 def test_recipe_limits_input_and_output(
@@ -186,13 +186,13 @@ def test_recipe_limits_input_and_output(
         [
             "- actions:",
             36 * " " + "- request_headers: {header_name: x-user, descriptor_key: user}",
-            36 * " " + SETTLES,
+            36 * " " + SETTLE_ENTRY,
         ]
     )
     lines = recipes["Input and output tokens"].splitlines()
     by_input = ("\n" + 32 * " ").join(lines) + "\n" + 32 * " "
     by_output = by_input.replace("input", "output")
-    proxy = envoy(gateway, edits=edits_of(recipes) | {first: by_input + by_output + first})
+    proxy = envoy(gateway, edits=edits_for(recipes) | {first: by_input + by_output + first})
     origin.tokens = 150
     for kind in ("input", "output"):
         policy(f"tokens|kind={kind}|user", "FIXED 1000 1h")
@@ -207,8 +207,10 @@ def test_recipe_limits_input_and_output(
     )
 
 
-def count_passed(proxy: Proxy, path: str, requests: int, used: Callable[[], int], hits: int) -> int:
-    """Counts requests that pass. Each is sent once the one before is charged 300 and `hits`."""
+def count_passed(
+    proxy: Proxy, path: str, requests: int, usage: Callable[[], int], hits: int
+) -> int:
+    """Counts requests that pass. Each is sent once the previous is charged 300 and `hits`."""
     count = 0
     for _ in range(requests):
         status = proxy.get(path, x_user="1").status
@@ -216,13 +218,13 @@ def count_passed(proxy: Proxy, path: str, requests: int, used: Callable[[], int]
         if status == 200:
             count += 1
             expected = min(1000, count * (300 + hits))
-            poll.until(lambda: used() >= expected, "the answer is charged")  # noqa: B023
+            poll.until(lambda: usage() >= expected, "the answer is charged")  # noqa: B023
     return count
 
 
 @pytest.mark.parametrize(
     ("prefix", "edits"),
-    [(AFTERWARDS, {}), (RESERVED, {"hits_addend: {number: 4000}": "hits_addend: {number: 1}"})],
+    [(POSTPAID, {}), (RESERVED, {"hits_addend: {number: 4000}": "hits_addend: {number: 1}"})],
 )
 def test_budget_of_a_policy_is_used_up(
     gateway: Gateway,
@@ -250,15 +252,15 @@ def test_budget_of_a_file_is_used_up_by_charges_after_responses(
     file: Path,
     hits: int,
 ) -> None:
-    """Envoy Gateway and others check first, with 0 or 1 hits, and have no rl.settle."""
+    """Envoy Gateway and others check a limit first, with 0 or 1 hits, and have no rl.settle."""
     rule = "{key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}"
     file.write_text(f"{{domain: tokens, descriptors: [{rule}]}}")
-    edits = {SETTLES: "", "hits_addend: {number: 0}": f"hits_addend: {{number: {hits}}}"}
+    edits = {SETTLE_ENTRY: "", "hits_addend: {number: 0}": f"hits_addend: {{number: {hits}}}"}
     proxy = envoy(start(server.port, "--config", file), edits=edits)
     origin.tokens = 300
 
-    def used() -> int:
+    def usage() -> int:
         words = ["FIXED", "1000", "1h", "ALIGNED"]
         return 1000 - redis.execute_command("RL.PEEK", "rl:tokens|user=1", *words)[2]
 
-    assert count_passed(proxy, "/postpaid/v1/stream", 400, used, hits) == 4
+    assert count_passed(proxy, "/postpaid/v1/stream", 400, usage, hits) == 4

@@ -37,7 +37,7 @@ def suspendable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def load(gateway: Gateway, **options: object) -> Iterator[Callable[[], dict]]:
-    """Sends requests meanwhile. Yields a function that waits for the end and returns figures."""
+    """Sends requests in the background. Yields a function that waits and returns the figures."""
     words = [
         word for name, value in options.items() for word in (f"--{name}".replace("_", "-"), value)
     ]
@@ -52,26 +52,27 @@ def test_server_killed_under_load_loses_no_charges(
     suspendable_server: Server, start: Start
 ) -> None:
     gateway = start(suspendable_server.port, "--timeout", "100ms")
-    with load(gateway, rate=2000, seconds=10, users=1) as finished:
+    with load(gateway, rate=2000, seconds=10, users=1) as wait_for_result:
         poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 2000, "load")
         suspendable_server.stop("kill")
         poll.until(
             lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported"
         )
-        time.sleep(1)  # an outage under load
+        # Calls continue during the outage.
+        time.sleep(1)
         suspendable_server.start()
-        result = finished()
+        result = wait_for_result()
     assert result["failed"] == 0, "each call is answered"
     assert result["allowed"] == result["calls"] >= 19_000
     assert result["decided"] > 4000
-    assert result["calls"] - result["decided"] > 1000, "without the server too"
+    assert result["calls"] - result["decided"] > 1000, "calls during the outage"
     remaining = (
         gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
     )
     late_replies = gateway.metric("ratelimit_gateway_late_total")
-    used = 10**9 - remaining
-    # Calls in flight at the kill may be charged and in the file without a reply in time.
-    assert result["decided"] <= used <= result["decided"] + late_replies + 64
+    usage = 10**9 - remaining
+    # Calls in flight at the kill may be charged and written to the file without a reply in time.
+    assert result["decided"] <= usage <= result["decided"] + late_replies + 64
 
 
 def test_file_is_reloaded_under_load(suspendable_server: Server, start: Start, file: Path) -> None:
@@ -80,7 +81,7 @@ def test_file_is_reloaded_under_load(suspendable_server: Server, start: Start, f
     )
     file.write_text(text.replace("N", "1000000000"))
     gateway = start(suspendable_server.port, "--config", file)
-    with load(gateway, rate=500, seconds=6, users=100) as finished:
+    with load(gateway, rate=500, seconds=6, users=100) as wait_for_result:
         for number in range(4):
             file.write_text(
                 text.replace("N", str(10**9 + number)) if number != 2 else "nonsense: 1"
@@ -89,7 +90,7 @@ def test_file_is_reloaded_under_load(suspendable_server: Server, start: Start, f
                 lambda: gateway.metric("ratelimit_gateway_reloads_total") >= number + 1,  # noqa: B023
                 "the file is read",
             )
-        result = finished()
+        result = wait_for_result()
     assert (result["failed"], result["denied"]) == (0, 0)
     assert result["decided"] == result["calls"] > 2000
 
@@ -98,18 +99,20 @@ def test_gateway_killed_under_load_loses_no_charges(
     suspendable_server: Server, start: Start
 ) -> None:
     gateway = start(suspendable_server.port)
-    with load(gateway, rate=500, seconds=4, users=1) as finished:
+    with load(gateway, rate=500, seconds=4, users=1) as wait_for_result:
         poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 500, "load")
         gateway.end(signal.SIGKILL)
         gateway.start()
-        result = finished()
+        result = wait_for_result()
     remaining = (
         gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
     )
     assert result["decided"] <= 10**9 - remaining <= result["decided"] + result["failed"]
 
 
-def test_gateway_answers_beside_thousands_of_slow_connections(server: Server, start: Start) -> None:
+def test_gateway_answers_despite_thousands_of_slow_connections(
+    server: Server, start: Start
+) -> None:
     redis = server.client()
     redis.execute_command("RL.POLICYSET", "http|client", "FIXED", 10**6, "1d")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -148,7 +151,7 @@ def test_open_connections_work_without_free_file_descriptors(server: Server, sta
 
     assert status() == 200
     with contextlib.closing(connection), ExitStack() as connections:
-        # Twice as many as the gateway may have; the rest wait in the listener's backlog.
+        # Twice as many as the gateway may open. Further connections wait in the listener's backlog.
         for _ in range(120):
             connections.enter_context(socket.create_connection(("127.0.0.1", gateway.http), 30))
         assert status() == 200
@@ -160,20 +163,24 @@ def test_open_connections_work_without_free_file_descriptors(server: Server, sta
 
 
 def test_oversized_requests_are_refused(gateway: Gateway) -> None:
-    def refused(*descriptors: object) -> grpc.StatusCode:
+    def error_code(*descriptors: object) -> grpc.StatusCode:
         with pytest.raises(grpc.RpcError) as error:
             gateway.ask(*descriptors)
         return error.value.code()
 
     assert (
-        refused(descriptor(**{f"k{n}": "v" for n in range(17)})) is grpc.StatusCode.INVALID_ARGUMENT
+        error_code(descriptor(**{f"k{n}": "v" for n in range(17)}))
+        is grpc.StatusCode.INVALID_ARGUMENT
     )
-    assert refused(descriptor(user="x" * 66_000)) is grpc.StatusCode.OUT_OF_RANGE
+    assert error_code(descriptor(user="x" * 66_000)) is grpc.StatusCode.OUT_OF_RANGE
     assert gateway.ask(*[descriptor(user="x" * 1900)] * 32).overall_code == OK
-    many = {"domain": "api", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}] * 40_000}
-    assert gateway.get("/json", method="POST", data=many).status in (400, 413)
-    huge = {"domain": "x" * 3_000_000, "descriptors": []}
-    assert gateway.get("/json", method="POST", data=huge).status == 413
+    many_descriptors = {
+        "domain": "api",
+        "descriptors": [{"entries": [{"key": "a", "value": "b"}]}] * 40_000,
+    }
+    assert gateway.get("/json", method="POST", data=many_descriptors).status in (400, 413)
+    long_domain = {"domain": "x" * 3_000_000, "descriptors": []}
+    assert gateway.get("/json", method="POST", data=long_domain).status == 413
     with socket.create_connection(("127.0.0.1", gateway.http), 30) as raw:
         raw.sendall(b"GET /check HTTP/1.1\r\nx: " + b"y" * 600_000 + b"\r\n\r\n")
         assert raw.recv(100).split(b" ")[1] in (b"431", b"400")

@@ -96,7 +96,7 @@ def test_metrics_have_the_names_of_envoyproxy_ratelimit(
     gateway = start(server.port, "--config", file, *words)
 
     def counts(**labels: str) -> list[float]:
-        """Hits in total, within, near and over the limit, and those in shadow mode."""
+        """Return the hits in total, within, near and over the limit, and in shadow mode."""
         names = ("total_hits", "within_limit", "near_limit", "over_limit", "shadow_mode")
         metric = "ratelimit_service_rate_limit_{}"
         return [gateway.metric(metric.format(name), domain="rl", **labels) for name in names]
@@ -139,9 +139,9 @@ def test_response_headers_are_renamed_or_off(
     assert headers().keys() == {"RateLimit", "RateLimit-Policy"}
     assert headers("--response-headers", "off") == {}
     separate = ["--response-headers", "separate", "--limit-header", "X-Limit"]
-    found = headers(*separate)
-    assert found.keys() == {"X-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
-    assert (found["X-Limit"], found["RateLimit-Remaining"]) == ("5", "2")
+    renamed = headers(*separate)
+    assert renamed.keys() == {"X-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+    assert (renamed["X-Limit"], renamed["RateLimit-Remaining"]) == ("5", "2")
 
 
 def test_rule_limits_each_value(gateway: Gateway) -> None:
@@ -163,7 +163,7 @@ def test_shadow_and_unlimited_rules_deny_nothing(gateway: Gateway, redis: Redis)
     unlimited = gateway.ask(descriptor(free="1")).statuses[0]
     assert (unlimited.code, unlimited.limit_remaining) == (OK, 2**32 - 1)
     assert gateway.passes(descriptor(nothing="1"))
-    assert redis.keys("*") == keys, "neither calls the server"
+    assert redis.keys("*") == keys, "unlimited and unmatched requests create no keys"
 
 
 def test_values_of_a_shared_wildcard_share_a_limit(gateway: Gateway) -> None:
@@ -222,7 +222,7 @@ descriptors:
         gateway.ask(descriptor(hits=0, **{key: "2"})).statuses[0].limit_remaining
         for key in ("fits", "other")
     ]
-    assert remaining == [10, 4], "all or none; independent"
+    assert remaining == [10, 4], "the modes are all-or-none and independent"
 
 
 def test_unit_multiplier_makes_the_window_longer(
@@ -249,9 +249,9 @@ def test_files_of_one_domain_are_merged(
         text = f"{{domain: api, descriptors: [{{key: {name}, {limit}}}]}}"
         (tmp_path / f"{name}.yaml").write_text(text)
     words = [BINARY, "check", tmp_path]
-    refused = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
-    assert "--merge-domains" in refused.stderr
+    completed = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1
+    assert "--merge-domains" in completed.stderr
     assert subprocess.run([*words, "--merge-domains"], check=False).returncode == 0
     gateway = start(server.port, "--config", tmp_path, "--merge-domains")
     for name in ("one", "two"):
@@ -262,7 +262,7 @@ def test_files_of_one_domain_are_merged(
     assert len(imported.stdout.splitlines()) == 2
 
 
-def test_metadata_of_limits_that_are_not_passed_is_answered(
+def test_response_has_the_metadata_of_limits_that_are_not_exceeded(
     server: Server, start: Callable[..., Gateway], file: Path
 ) -> None:
     file.write_text(
@@ -278,14 +278,16 @@ descriptors:
 """
     )
     gateway = start(server.port, "--config", file, "--response-metadata")
-    both = descriptor(a="1"), descriptor(b="1", hits=1)
-    metadata = gateway.ask(*both).dynamic_metadata.to_dict()
+    descriptors = descriptor(a="1"), descriptor(b="1", hits=1)
+    metadata = gateway.ask(*descriptors).dynamic_metadata.to_dict()
     entries = [{"entries": ["a=1"]}, {"entries": ["b=1"], "hitsAddend": 1}]
     assert metadata["descriptors"] == entries
     assert metadata["domain"] == "api"
     team = {"name": "first", "size": 3, "list": [1.5, True, None]}
     assert metadata["metadata"] == {"team": team}
-    assert gateway.ask(*both).dynamic_metadata.to_dict()["metadata"]["team"]["name"] == "second"
+    assert (
+        gateway.ask(*descriptors).dynamic_metadata.to_dict()["metadata"]["team"]["name"] == "second"
+    )
     request = {"domain": "api", "descriptors": [{"entries": [{"key": "b", "value": "2"}]}]}
     metadata = json.loads(gateway.get("/json", "POST", request).body)["dynamicMetadata"]
     assert metadata["metadata"] == {"team": {"name": "second", "list": [1.5, True, None]}}
@@ -305,10 +307,10 @@ def test_changed_file_is_applied_and_invalid_file_is_refused(gateway: Gateway, f
     poll.until(lambda: reloads(gateway, "refused") == 1, "the file is refused")
     assert not gateway.passes(descriptor(user="1"))
     assert gateway.get("/readyz").status == 200
-    refused = lambda: gateway.metric("ratelimit_gateway_configuration_refused")  # noqa: E731
-    assert refused() == 1
+    is_refused = lambda: gateway.metric("ratelimit_gateway_configuration_refused")  # noqa: E731
+    assert is_refused() == 1
     file.write_text(FILE)
-    poll.until(lambda: refused() == 0, "the corrected file is applied")
+    poll.until(lambda: is_refused() == 0, "the corrected file is applied")
     gateway.end()
     assert "nonsense" in gateway.log
 
@@ -339,7 +341,7 @@ def test_slow_file_read_does_not_delay_requests(
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     pipe.rename(file)
-    # Opened for writing once the gateway has opened it for reading.
+    # Opening the pipe for writing succeeds once the gateway has opened it for reading.
     with file.open("w") as text:
         assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
         assert reloads(gateway, "applied") == 0
@@ -350,17 +352,17 @@ def test_slow_file_read_does_not_delay_requests(
 
 
 def test_invalid_file_is_refused_at_start(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.yaml"
-    wrong.write_text("domain: api\ndescriptors:\n  - key: a\n    rate_limit: {unit: eon}\n")
-    started = subprocess.run(
-        [BINARY, "serve", "--config", wrong],
+    malformed = tmp_path / "malformed.yaml"
+    malformed.write_text("domain: api\ndescriptors:\n  - key: a\n    rate_limit: {unit: eon}\n")
+    completed = subprocess.run(
+        [BINARY, "serve", "--config", malformed],
         capture_output=True,
         text=True,
         check=False,
         timeout=20,
     )
-    assert started.returncode == 1
-    assert f"{wrong}: line 3: api.a: unit must be" in started.stderr
+    assert completed.returncode == 1
+    assert f"{malformed}: line 3: api.a: unit must be" in completed.stderr
 
 
 def test_directory_without_files_is_refused_and_rules_stay(
@@ -369,11 +371,11 @@ def test_directory_without_files_is_refused_and_rules_stay(
     folder = file.parent / "folder"
     folder.mkdir()
     (folder / "notes.txt").write_text("no configuration")
-    checked = subprocess.run(
+    completed = subprocess.run(
         [BINARY, "check", folder], capture_output=True, text=True, check=False, timeout=60
     )
-    assert checked.returncode == 1
-    assert f"{folder}: the directory has no file that ends in .yaml or .yml" in checked.stderr
+    assert completed.returncode == 1
+    assert f"{folder}: the directory has no file that ends in .yaml or .yml" in completed.stderr
     (folder / "api.yaml").write_text(FILE)
     gateway = start(server.port, "--config", folder)
     (folder / "api.yaml").unlink()
@@ -382,20 +384,20 @@ def test_directory_without_files_is_refused_and_rules_stay(
 
 
 def test_check_reports_the_line_of_an_error(tmp_path: Path) -> None:
-    right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
-    right.write_text(FILE)
-    wrong.write_text("domain: api\ndescriptor: []\n")
+    valid, malformed = tmp_path / "valid.yaml", tmp_path / "malformed.yaml"
+    valid.write_text(FILE)
+    malformed.write_text("domain: api\ndescriptor: []\n")
 
     def check(*files: Path) -> tuple[int, str]:
-        done = subprocess.run(
+        completed = subprocess.run(
             [BINARY, "check", *files], capture_output=True, text=True, check=False, timeout=20
         )
-        return done.returncode, done.stderr
+        return completed.returncode, completed.stderr
 
-    assert check(right) == (0, "")
-    status, output = check(right, wrong)
+    assert check(valid) == (0, "")
+    status, output = check(valid, malformed)
     assert status == 1
-    assert all(part in output for part in (str(wrong), "descriptor", "line 2"))
+    assert all(part in output for part in (str(malformed), "descriptor", "line 2"))
 
 
 def test_check_and_serve_refuse_two_files_of_one_domain(tmp_path: Path) -> None:
@@ -405,13 +407,13 @@ def test_check_and_serve_refuse_two_files_of_one_domain(tmp_path: Path) -> None:
 
     errors = []
     for words in (["check", one, two], ["check", tmp_path], ["serve", "--config", tmp_path]):
-        done = subprocess.run(
+        completed = subprocess.run(
             [BINARY, *words], capture_output=True, text=True, check=False, timeout=20
         )
-        assert done.returncode == 1
-        errors.append(done.stderr)
-    twice = f"{two}: line 1: the domain is there twice: api is in {one}"
-    expected = f"{twice} (--merge-domains allows it)\n"
+        assert completed.returncode == 1
+        errors.append(completed.stderr)
+    conflict = f"{two}: line 1: the domain is there twice: api is in {one}"
+    expected = f"{conflict} (--merge-domains allows it)\n"
     assert errors == [expected] * 3
     for file in (one, two):
         subprocess.run([BINARY, "check", file], check=True, timeout=20)
@@ -440,8 +442,8 @@ def test_imported_policies_replace_the_file(
         "RL.POLICYSET api|tried FIXED 1 1m ALIGNED SHADOW",
         "RL.POLICYSET api|closed FIXED 0 1d ALIGNED FORCE",
     ]
-    notes = imported.stderr.splitlines()
-    assert [re.search(r"line \d+: (.*)", line)[1] for line in notes] == [
+    unsupported = imported.stderr.splitlines()
+    assert [re.search(r"line \d+: (.*)", line)[1] for line in unsupported] == [
         "api.free: unlimited",
         "api.shared_a*: a wildcard, and what stands below it",
         "api.live: policies of other names",
@@ -458,9 +460,9 @@ def test_imported_policies_replace_the_file(
 
 def test_documented_files_are_valid(tmp_path: Path) -> None:
     document = REPOSITORY / "docs/gateway.md"
-    shown = [block for block in markdown.blocks(document.read_text()) if block.language == "yaml"]
-    assert len(shown) == 2
-    for number, block in enumerate(shown):
+    files = [block for block in markdown.blocks(document.read_text()) if block.language == "yaml"]
+    assert len(files) == 2
+    for number, block in enumerate(files):
         (tmp_path / f"{number}.yaml").write_text(block.text)
     subprocess.run([BINARY, "check", tmp_path], check=True, timeout=20)
 

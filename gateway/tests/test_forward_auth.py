@@ -1,4 +1,4 @@
-"""Unmodified proxies with the decisions of a gateway, and without a gateway.
+"""Unmodified proxies with and without a gateway.
 
 Each cell of the table in docs/gateway.md is tested.
 """
@@ -29,11 +29,13 @@ Policy = Callable[..., int]
 DOCUMENT = REPOSITORY / "docs/gateway.md"
 
 # Short test runs use only Caddy; Envoy has tests of its own.
-ALL = [pytest.param(name, marks=[] if name == "caddy" else pytest.mark.proxies) for name in KINDS]
-BY_HTTP = [param for param in ALL if param.values != ("envoy",)]
+ALL_PROXIES = [
+    pytest.param(name, marks=[] if name == "caddy" else pytest.mark.proxies) for name in KINDS
+]
+HTTP_PROXIES = [param for param in ALL_PROXIES if param.values != ("envoy",)]
 
-# Changes to the files that deny requests while the gateway does not respond.
-DENYING = {
+# Changes to the files after which requests are denied while the gateway does not respond.
+EDITS_THAT_DENY = {
     "envoy": {"failure_mode_deny: false": "failure_mode_deny: true"},
     "caddy": {"handle_errors 502 504": "handle_errors 599"},
     "traefik": {"address: http://127.0.0.1:10001/check": "address: http://127.0.0.1:8080/check"},
@@ -50,22 +52,24 @@ def table() -> dict[str, list[str]]:
     return {row[0].lower(): row[1:] for row in rows[2:]}
 
 
-def documented(name: str, column: int) -> list[int]:
+def documented_statuses(name: str, column: int) -> list[int]:
     """Return the statuses in a cell. The origin answers 200 to a request that passes."""
     cell = table()[name][column]
     return [200] if cell == "passes" else [int(number) for number in re.findall(r"\d+", cell)]
 
 
+# Columns of the table: without a gateway, in an outage of the server (--on-outage open or closed),
+# and without a gateway after the edits that deny requests.
 WITHOUT_GATEWAY, OPEN, CLOSED, DENIES = range(4)
 
 
 def test_table_has_a_row_for_each_proxy() -> None:
     assert sorted(table()) == sorted(KINDS)
-    assert all(documented(name, column) for name in KINDS for column in range(4))
+    assert all(documented_statuses(name, column) for name in KINDS for column in range(4))
 
 
 def wait_for_routes(proxy: Proxy) -> None:
-    """Waits until the proxy has its routes: Traefik listens before that."""
+    """Waits until the proxy has its routes. Traefik listens before it has them."""
     poll.until(lambda: proxy.get("/").status == 200, "the proxy has its routes")
 
 
@@ -78,7 +82,7 @@ def proxy(
         yield proxy
 
 
-class Overloaded(BaseHTTPRequestHandler):
+class OverloadedHandler(BaseHTTPRequestHandler):
     """Handler that rejects requests like a gateway that exceeds its byte budget."""
 
     def do_GET(self) -> None:
@@ -91,11 +95,11 @@ class Overloaded(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("name", BY_HTTP)
+@pytest.mark.parametrize("name", HTTP_PROXIES)
 def test_request_that_an_overloaded_gateway_rejects_is_denied(
     name: str, origin: Origin, tmp_path: Path
 ) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Overloaded) as overloaded:
+    with ThreadingHTTPServer(("127.0.0.1", 0), OverloadedHandler) as overloaded:
         thread = threading.Thread(target=overloaded.serve_forever, args=(0.01,))
         thread.start()
         gateway = SimpleNamespace(http=overloaded.server_port, grpc=overloaded.server_port)
@@ -106,7 +110,7 @@ def test_request_that_an_overloaded_gateway_rejects_is_denied(
         thread.join()
 
 
-@pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
+@pytest.mark.parametrize("proxy", HTTP_PROXIES, indirect=True)
 def test_limit_is_exact_and_a_changed_policy_applies(proxy: Proxy, policy: Policy) -> None:
     policy("http|client", "FIXED 3 1h")
     assert proxy.statuses(4) == [200, 200, 200, 429]
@@ -120,20 +124,20 @@ def test_limit_is_exact_and_a_changed_policy_applies(proxy: Proxy, policy: Polic
     assert proxy.statuses(1) == [429]
 
 
-@pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
+@pytest.mark.parametrize("proxy", HTTP_PROXIES, indirect=True)
 def test_passing_response_shows_the_limit(
     request: pytest.FixtureRequest, proxy: Proxy, policy: Policy
 ) -> None:
     assert "RateLimit" not in proxy.get().headers, "without a limit there is nothing to show"
     policy("http|client", "FIXED 3 1h")
     passed = proxy.get()
-    shown = [passed.headers[name] for name in ("RateLimit", "RateLimit-Policy")]
+    fields = [passed.headers[name] for name in ("RateLimit", "RateLimit-Policy")]
     assert passed.status == 200
     if request.node.callspec.params["proxy"] == "traefik":
-        assert shown == [None, None], "docs/gateway.md says so"
+        assert fields == [None, None], "docs/gateway.md documents this exception"
     else:
-        assert shown[0] == '"default";r=2;t=3600'
-        assert shown[1].startswith('"default";q=3')
+        assert fields[0] == '"default";r=2;t=3600'
+        assert fields[1].startswith('"default";q=3')
 
 
 RULES = """
@@ -148,7 +152,7 @@ http:
 """
 
 
-@pytest.mark.parametrize("name", BY_HTTP)
+@pytest.mark.parametrize("name", HTTP_PROXIES)
 def test_rules_see_method_path_and_headers_of_the_client(
     name: str, server: Server, start: Start, file: Path, origin: Origin, tmp_path: Path
 ) -> None:
@@ -166,7 +170,7 @@ def test_rules_see_method_path_and_headers_of_the_client(
         assert origin.posts == ["/pay/2?a=b", "/pay/2", "/pay/2"]
 
 
-@pytest.mark.parametrize("name", BY_HTTP)
+@pytest.mark.parametrize("name", HTTP_PROXIES)
 def test_no_spelling_of_a_path_bypasses_its_rule(
     name: str, server: Server, start: Start, file: Path, origin: Origin, tmp_path: Path
 ) -> None:
@@ -183,7 +187,7 @@ def test_no_spelling_of_a_path_bypasses_its_rule(
         assert proxy.get("/LOGIN").status == 200
 
 
-@pytest.mark.parametrize("proxy", BY_HTTP, indirect=True)
+@pytest.mark.parametrize("proxy", HTTP_PROXIES, indirect=True)
 def test_origin_errors_reach_the_client_and_no_request_is_retried(
     proxy: Proxy, gateway: Gateway, origin: Origin
 ) -> None:
@@ -193,17 +197,17 @@ def test_origin_errors_reach_the_client_and_no_request_is_retried(
         assert origin.posts == ["/", "/500", "/broken"]
         return statuses
 
-    decided = posted_statuses()
-    assert decided[:2] == [200, 500]
-    assert decided[2] >= 500
+    with_gateway = posted_statuses()
+    assert with_gateway[:2] == [200, 500]
+    assert with_gateway[2] >= 500
     gateway.end(signal.SIGKILL)
-    undecided = posted_statuses()
-    assert undecided[:2] == [200, 500]
-    assert undecided[2] >= 500
+    without_gateway = posted_statuses()
+    assert without_gateway[:2] == [200, 500]
+    assert without_gateway[2] >= 500
 
 
 @contextlib.contextmanager
-def hung(gateway: Gateway) -> Iterator[None]:
+def suspended(gateway: Gateway) -> Iterator[None]:
     os.kill(gateway.pid, signal.SIGSTOP)
     # On a busy machine, the gateway may answer until the stop takes effect.
     os.waitid(os.P_PID, gateway.pid, os.WSTOPPED | os.WNOWAIT)
@@ -218,7 +222,7 @@ def ask(proxy: Proxy) -> http.client.HTTPResponse:
     return proxy.get(x_user="1")
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL_PROXIES)
 def test_request_without_a_gateway_gets_the_documented_status(
     name: str, gateway: Gateway, origin: Origin, tmp_path: Path, policy: Policy
 ) -> None:
@@ -227,8 +231,8 @@ def test_request_without_a_gateway_gets_the_documented_status(
         policy("http|client", "FIXED 0 1h")
         # A busy machine may take longer than the documented timeout.
         poll.until(lambda: ask(proxy).status == 429, "the limit holds", timeout=30)
-        expected = documented(name, WITHOUT_GATEWAY)
-        with hung(gateway):
+        expected = documented_statuses(name, WITHOUT_GATEWAY)
+        with suspended(gateway):
             assert ask(proxy).status in expected
         poll.until(lambda: ask(proxy).status == 429, "the limit holds again", timeout=30)
         gateway.end(signal.SIGKILL)
@@ -237,15 +241,15 @@ def test_request_without_a_gateway_gets_the_documented_status(
         poll.until(lambda: ask(proxy).status == 429, "the limit holds again", timeout=30)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL_PROXIES)
 def test_request_without_a_gateway_is_denied_if_configured(
     name: str, gateway: Gateway, origin: Origin, tmp_path: Path
 ) -> None:
-    with_edits = Proxy(name, gateway, origin, tmp_path, edits=DENYING[name])
-    with with_edits as proxy:
+    edits = EDITS_THAT_DENY[name]
+    with Proxy(name, gateway, origin, tmp_path, edits=edits) as proxy:
         poll.until(lambda: ask(proxy).status == 200, "the proxy has its routes", timeout=30)
         gateway.end(signal.SIGKILL)
-        assert ask(proxy).status in documented(name, DENIES)
+        assert ask(proxy).status in documented_statuses(name, DENIES)
         assert ask(proxy).status >= 500
 
 
@@ -257,7 +261,7 @@ def suspendable_server(binary: Binary, clock: Clock) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("on_outage", ["open", "closed"])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL_PROXIES)
 def test_request_during_an_outage_of_the_server_gets_the_documented_status(
     name: str,
     on_outage: str,
@@ -269,7 +273,7 @@ def test_request_during_an_outage_of_the_server_gets_the_documented_status(
     gateway = start(suspendable_server.port, "--on-outage", on_outage, "--timeout", "200ms")
     with Proxy(name, gateway, origin, tmp_path) as proxy:
         poll.until(lambda: ask(proxy).status == 200, "the proxy has its routes", timeout=30)
-        expected = documented(name, OPEN if on_outage == "open" else CLOSED)
+        expected = documented_statuses(name, OPEN if on_outage == "open" else CLOSED)
         with suspendable_server.suspended():
             answers = [ask(proxy) for _ in range(5)]
         suspendable_server.stop("kill")

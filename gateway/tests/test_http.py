@@ -148,8 +148,8 @@ def test_headers_that_are_not_utf8_are_distinct_values(
     gateway = start(server.port, "--config", file)
 
     def check(**headers: bytes) -> int:
-        named = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
-        return check_raw(gateway, named)
+        fields = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
+        return check_raw(gateway, fields)
 
     def pay(user: bytes) -> int:
         forwarded = {"x_forwarded_method": b"POST", "x_forwarded_uri": b"/pay/\xff?x"}
@@ -194,9 +194,9 @@ def test_metrics_count_decisions_and_health_is_serving(
     policy("http", "FIXED 1 1m")
     assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
     name = "ratelimit_gateway_decisions_total"
-    of_http = {"domain": "http", "policy": "http"}
-    assert gateway.metric(name, outcome="allowed", **of_http) == 1
-    assert gateway.metric(name, outcome="denied", **of_http) == 1
+    labels = {"domain": "http", "policy": "http"}
+    assert gateway.metric(name, outcome="allowed", **labels) == 1
+    assert gateway.metric(name, outcome="denied", **labels) == 1
     assert gateway.metric("ratelimit_gateway_request_seconds_count") == 2
     assert gateway.metric("ratelimit_gateway_server_seconds_bucket", le="+Inf") == 2
     assert gateway.metric("ratelimit_gateway_near_total", policy="http") == 1
@@ -209,7 +209,7 @@ def test_metrics_count_decisions_and_health_is_serving(
     assert (healthy[2].status, healthy[2].body) == (200, "OK")
     assert [gateway.get(path).status for path in ("/none", "/rlconfig")] == [404, 404]
     for service in ("", "envoy.service.ratelimit.v3.RateLimitService"):
-        poll.until(lambda: gateway.health(service) == "SERVING", "it is healthy")  # noqa: B023
+        poll.until(lambda: gateway.health(service) == "SERVING", "the service is healthy")  # noqa: B023
 
 
 def test_request_data_never_becomes_a_metric_label(gateway: Gateway) -> None:
@@ -319,11 +319,11 @@ def test_cross_site_requests_are_refused_and_not_charged(
 
 
 def test_body_above_the_maximum_is_refused(gateway: Gateway) -> None:
-    def json_of(size: int) -> dict[str, object]:
+    def request_of_size(size: int) -> dict[str, object]:
         return {"domain": "x" * size, "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}
 
-    assert gateway.get("/json", "POST", json_of(1_000_000)).status == 200
-    assert gateway.get("/json", "POST", json_of(1_100_000)).status == 413
+    assert gateway.get("/json", "POST", request_of_size(1_000_000)).status == 200
+    assert gateway.get("/json", "POST", request_of_size(1_100_000)).status == 413
     assert gateway.get("/check", "POST", "x" * 60_000).status == 200
     assert gateway.get("/check", "POST", "x" * 70_000).status == 413
 
@@ -339,8 +339,10 @@ def frame(kind: int, flags: int, payload: bytes = b"") -> bytes:
 
 
 def test_unexpected_frames_are_not_logged(gateway: Gateway) -> None:
-    settings, ping = (4, 0), 6
-    frames = [frame(*settings), *[frame(ping, 1, b"unasked!")] * 100, frame(ping, 0, b"answered")]
+    # Kinds of frames. Flag 1 of a ping is ACK.
+    settings, ping = 4, 6
+    frames = [frame(settings, 0), *[frame(ping, 1, b"unasked!")] * 100]
+    frames.append(frame(ping, 0, b"answered"))
     for port in (gateway.http, gateway.grpc):
         with socket.create_connection(("127.0.0.1", port), timeout=30) as peer:
             peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"".join(frames))

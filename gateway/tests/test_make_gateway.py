@@ -32,8 +32,8 @@ def gateways(console: str) -> list[tuple[str, str | None]]:
 def test_first_requests_of_each_protocol_are_shown(binary: Binary) -> None:
     with ExitStack() as owned:
         ports = [str(reserve_port(owned)) for _ in range(4)]
-        named = zip(("--port", "--grpc", "--http", "--console"), ports, strict=True)
-        options = [word for pair in named for word in pair]
+        pairs = zip(("--port", "--grpc", "--http", "--console"), ports, strict=True)
+        options = [word for pair in pairs for word in pair]
         words = [REPOSITORY / "scripts/gateway.py", MODULE, BINARY, CONSOLE]
         words += ["--server", binary.path]
         process = subprocess.Popen(

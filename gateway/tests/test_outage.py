@@ -37,7 +37,7 @@ def test_requests_pass_during_an_outage_and_usage_survives(
     assert gateway.metric("ratelimit_gateway_outage_mode", mode="open") == 1
     assert gateway.metric("ratelimit_gateway_outage_start_time_seconds") == 0
     assert gateway.passes(descriptor(user="1"))
-    began = time.time()
+    started_at = time.time()
     suspendable_server.stop("kill")
     answers = [gateway.ask(descriptor(user="1")) for _ in range(10)]
     assert {answer.overall_code for answer in answers} == {OK}
@@ -46,7 +46,9 @@ def test_requests_pass_during_an_outage_and_usage_survives(
     assert gateway.get("/readyz").status == 200, "a gateway stays ready during an outage"
     assert gateway.health() == "SERVING"
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported")
-    assert began <= gateway.metric("ratelimit_gateway_outage_start_time_seconds") <= time.time()
+    assert (
+        started_at <= gateway.metric("ratelimit_gateway_outage_start_time_seconds") <= time.time()
+    )
     suspendable_server.start()
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
     assert gateway.metric("ratelimit_gateway_outage_start_time_seconds") == 0
@@ -66,9 +68,9 @@ def test_requests_are_denied_during_an_outage_if_configured(
     assert answer.overall_code == OVER
     headers = {header.key: header.value for header in answer.response_headers_to_add}
     assert headers == {"Retry-After": "1"}
-    checked = gateway.get("/check")
-    assert (checked.status, checked.headers["Retry-After"]) == (503, "1")
-    assert "violated-policies" not in checked.body
+    response = gateway.get("/check")
+    assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    assert "violated-policies" not in response.body
 
 
 def test_local_fallback_grants_a_share_of_each_limit(
@@ -85,10 +87,10 @@ def test_local_fallback_grants_a_share_of_each_limit(
     assert [answer.overall_code for answer in answers] == [OK, OK, OVER]
     assert answers[2].statuses[0].current_limit.requests_per_unit == 2
     assert gateway.metric("ratelimit_gateway_decisions_total", outcome="outage") == 3
-    both = descriptor(user="2"), descriptor(user="1")
-    assert not gateway.passes(*both)
+    descriptors = descriptor(user="2"), descriptor(user="1")
+    assert not gateway.passes(*descriptors)
     assert gateway.passes(descriptor(user="2"), descriptor(user="3"))
-    assert gateway.passes(descriptor(user="2")), "denied requests use nothing"
+    assert gateway.passes(descriptor(user="2")), "denied requests are not charged"
     assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
     assert gateway.passes(descriptor(user="1"), domain="nobody")
     suspendable_server.start()
@@ -105,9 +107,9 @@ def policies_are_known(gateway: Gateway) -> bool:
 @pytest.mark.parametrize("word", ["local", "local=0", "local=1.5", "local=x", "ajar"])
 def test_invalid_on_outage_option_is_refused(word: str) -> None:
     words = [BINARY, "serve", "--on-outage", word]
-    started = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert started.returncode == 2
-    assert "must be open, closed, error, or local=0.25" in started.stderr
+    completed = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert completed.returncode == 2
+    assert "must be open, closed, error, or local=0.25" in completed.stderr
 
 
 @pytest.mark.long
@@ -126,7 +128,8 @@ def test_calls_to_a_hanging_server_time_out(suspendable_server: Server, start: S
     poll.until(
         lambda: gateway.metric("ratelimit_gateway_late_total") >= 1, "late replies are counted"
     )
-    # A call that waits is sent, and is charged when the server continues. None of the 100 was sent.
+    # Calls that were sent to the suspended server are charged when it continues. The 100 calls
+    # were not sent.
     assert gateway.ask(descriptor(user="1")).statuses[0].limit_remaining == 997
 
 
@@ -136,10 +139,12 @@ def test_charge_with_a_late_reply_is_kept(suspendable_server: Server, start: Sta
     assert gateway.passes(descriptor(user="1"))
     with suspendable_server.suspended():
         assert not gateway.passes(descriptor(user="1"), descriptor(user="2"))
-    poll.until(lambda: gateway.metric("ratelimit_gateway_late_total") == 2, "both are counted")
+    poll.until(
+        lambda: gateway.metric("ratelimit_gateway_late_total") == 2, "two late replies are counted"
+    )
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the server answers")
-    peeked = gateway.ask(descriptor(user="1", hits=0), descriptor(user="2", hits=0))
-    assert [status.limit_remaining for status in peeked.statuses] == [1, 2]
+    peek = gateway.ask(descriptor(user="1", hits=0), descriptor(user="2", hits=0))
+    assert [status.limit_remaining for status in peek.statuses] == [1, 2]
 
 
 def test_server_error_is_not_a_decision(gateway: Gateway, server: Server) -> None:
@@ -153,7 +158,7 @@ def test_server_error_is_not_a_decision(gateway: Gateway, server: Server) -> Non
 
 def test_missing_module_is_reported(binary: Binary, clock: Clock, start: Start) -> None:
     with Server(binary, clock=clock, module=None) as server:
-        gateway = start(server.port, wait=False)
+        gateway = start(server.port, wait_until_ready=False)
         poll.until(
             lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported"
         )
@@ -168,7 +173,7 @@ def test_gateway_is_ready_once_the_server_starts(
 ) -> None:
     with Server(binary, clock=clock) as server:
         server.stop()
-        gateway = start(server.port, wait=False)
+        gateway = start(server.port, wait_until_ready=False)
         assert [gateway.get(path).status for path in ("/readyz", "/healthcheck")] == [503, 500]
         assert gateway.health() == "NOT_SERVING"
         assert gateway.passes(descriptor(user="1"))
@@ -184,32 +189,33 @@ def test_killed_server_loses_no_acknowledged_charge(
     suspendable_server.client().execute_command("RL.POLICYSET", "api", "FIXED", 1_000_000, "1d")
     # A long timeout, because calls that time out are charged as well.
     gateway = start(suspendable_server.port, "--timeout", "5s")
-    counted, answered, ended = [0] * 4, [0] * 4, threading.Event()
+    # Responses by caller: all, and those that the server decided.
+    responses, decisions, should_stop = [0] * 4, [0] * 4, threading.Event()
 
     def load(caller: int) -> None:
-        while not ended.is_set():
+        while not should_stop.is_set():
             answer = gateway.ask(descriptor(user="1"))
             assert answer.overall_code == OK
-            answered[caller] += 1
-            counted[caller] += answer.statuses[0].current_limit is not None
+            responses[caller] += 1
+            decisions[caller] += answer.statuses[0].current_limit is not None
 
     threads = [threading.Thread(target=load, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
-    poll.until(lambda: sum(counted) > 500, "calls are counted")
+    poll.until(lambda: sum(decisions) > 500, "the server decides")
     suspendable_server.stop("kill")
-    before = sum(answered)
-    poll.until(lambda: sum(answered) > before + 500, "requests are answered in an outage")
+    before = sum(responses)
+    poll.until(lambda: sum(responses) > before + 500, "requests are answered in an outage")
     suspendable_server.start()
-    at_start = sum(counted)
-    poll.until(lambda: sum(counted) > at_start + 500, "calls are counted again")
-    ended.set()
+    at_start = sum(decisions)
+    poll.until(lambda: sum(decisions) > at_start + 500, "the server decides again")
+    should_stop.set()
     for thread in threads:
         thread.join()
-    peeked = gateway.ask(descriptor(user="1", hits=0)).statuses[0]
-    used = 1_000_000 - peeked.limit_remaining
-    # A charge without a reply is in the file as well: up to one per caller.
-    assert sum(counted) <= used <= sum(counted) + 4
+    peek = gateway.ask(descriptor(user="1", hits=0)).statuses[0]
+    usage = 1_000_000 - peek.limit_remaining
+    # Charges without a reply are in the append-only file, too: at most one for each caller.
+    assert sum(decisions) <= usage <= sum(decisions) + 4
 
 
 def test_sigterm_exits_with_status_zero(gateway: Gateway) -> None:
@@ -219,41 +225,41 @@ def test_sigterm_exits_with_status_zero(gateway: Gateway) -> None:
 
 @contextlib.contextmanager
 def open_stream(gateway: Gateway) -> Iterator[Callable[[], None]]:
-    """Opens a stream. Yields a function that ends it."""
-    ended = threading.Event()
+    """Opens a stream. Yields a function that ends the stream."""
+    should_end = threading.Event()
 
     def requests() -> Iterator[reflection_pb2.ServerReflectionRequest]:
         yield reflection_pb2.ServerReflectionRequest(list_services="")
-        ended.wait(60)
+        should_end.wait(60)
 
     stub = reflection_pb2_grpc.ServerReflectionStub(gateway.channel)
     answers = stub.ServerReflectionInfo(requests(), timeout=60)
     next(answers)
 
     def end() -> None:
-        ended.set()
+        should_end.set()
         assert list(answers) == []
 
     try:
         yield end
     finally:
-        ended.set()
+        should_end.set()
         answers.cancel()
 
 
 def test_shutdown_waits_for_streams_and_reports_not_serving(gateway: Gateway) -> None:
-    watched = health_pb2_grpc.HealthStub(gateway.channel).Watch(
+    health_changes = health_pb2_grpc.HealthStub(gateway.channel).Watch(
         health_pb2.HealthCheckRequest(), timeout=60
     )
-    assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
+    assert next(health_changes).status == health_pb2.HealthCheckResponse.SERVING
     with open_stream(gateway) as end:
         os.kill(gateway.pid, signal.SIGTERM)
-        statuses = [answer.status for answer in watched]
+        statuses = [answer.status for answer in health_changes]
         assert statuses == [health_pb2.HealthCheckResponse.NOT_SERVING]
         assert gateway.get("/readyz").status == 503
         assert gateway.get("/healthz").status == 200
         end()
-        assert gateway.ended() == 0
+        assert gateway.wait_for_end() == 0
     assert "did not end in time" not in gateway.log
 
 
@@ -292,11 +298,11 @@ def test_concurrency_without_an_id_is_logged_once_a_minute(server: Server, start
 
 def test_occupied_port_is_refused_at_start(gateway: Gateway) -> None:
     words = ["--grpc", f"127.0.0.1:{gateway.grpc}", "--http", "127.0.0.1:0"]
-    started = subprocess.run(
+    completed = subprocess.run(
         [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=20
     )
-    assert started.returncode == 1
-    assert f"127.0.0.1:{gateway.grpc}" in started.stderr
+    assert completed.returncode == 1
+    assert f"127.0.0.1:{gateway.grpc}" in completed.stderr
 
 
 def test_draining_gateway_answers_but_is_not_ready(
@@ -324,6 +330,6 @@ def test_second_signal_ends_open_streams(gateway: Gateway) -> None:
 @pytest.mark.parametrize("word", ["-1s", "", "soon"])
 def test_invalid_drain_duration_is_refused(word: str) -> None:
     words = [BINARY, "serve", f"--drain={word}"]
-    started = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert started.returncode == 2
-    assert "must be a duration" in started.stderr
+    completed = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert completed.returncode == 2
+    assert "must be a duration" in completed.stderr

@@ -1,4 +1,4 @@
-"""The name `ratelimit`: the environment of envoyproxy/ratelimit in place of options."""
+"""Program under the name `ratelimit`: the environment of envoyproxy/ratelimit sets its options."""
 
 import os
 import shutil
@@ -37,23 +37,23 @@ descriptors:
 
 
 @pytest.fixture
-def begin(server: Server, tmp_path: Path) -> Iterator[Callable[..., Ratelimit]]:
-    """Start one program that ends with the test. Variables replace those of its environment."""
-    with ExitStack() as running:
+def start_ratelimit(server: Server, tmp_path: Path) -> Iterator[Callable[..., Ratelimit]]:
+    """Start a program that ends with the test. Variables are added to its environment."""
+    with ExitStack() as programs:
 
-        def begin(**environment: str) -> Ratelimit:
+        def start_ratelimit(**environment: str) -> Ratelimit:
             limits = {"limits.yaml": LIMITS}
-            return running.enter_context(Ratelimit(server.port, tmp_path, limits, **environment))
+            return programs.enter_context(Ratelimit(server.port, tmp_path, limits, **environment))
 
-        yield begin
+        yield start_ratelimit
 
 
-def ends_with(tmp_path: Path, *arguments: str, **environment: str) -> str:
+def start_error(tmp_path: Path, *arguments: str, **environment: str) -> str:
     """Return the message with which the start fails."""
     program = tmp_path / "ratelimit"
     program.symlink_to(BINARY)
     variables = {"PATH": os.environ["PATH"], "HOST": "127.0.0.1", "PORT": "1"} | environment
-    started = subprocess.run(
+    completed = subprocess.run(
         [program, *arguments],
         capture_output=True,
         text=True,
@@ -61,26 +61,28 @@ def ends_with(tmp_path: Path, *arguments: str, **environment: str) -> str:
         timeout=60,
         env=variables,
     )
-    assert started.returncode != 0
-    return started.stderr
+    assert completed.returncode != 0
+    return completed.stderr
 
 
-def test_probes_and_the_debug_port_answer(begin: Callable[..., Ratelimit]) -> None:
-    ratelimit = begin()
+def test_probes_and_the_debug_port_answer(start_ratelimit: Callable[..., Ratelimit]) -> None:
+    ratelimit = start_ratelimit()
     assert ratelimit.get("/healthcheck").body == "OK"
     assert ratelimit.health("ratelimit") == "SERVING"
     lines = ratelimit.get("/rlconfig", port=ratelimit.debug).body.splitlines()
     assert "rl.user: unit=DAY requests_per_unit=2, shadow_mode: false, quota_mode: false" in lines
     assert ratelimit.get("/metrics", port=ratelimit.debug).status == 200
     answer = ratelimit.ask(descriptor(user="1"), domain="rl")
-    assert not answer.response_headers_to_add, "headers are off, as there"
+    assert not answer.response_headers_to_add, "headers are off, as in envoyproxy/ratelimit"
     body = {"domain": "rl", "descriptors": [{"entries": [{"key": "user", "value": "1"}]}]}
     statuses = [ratelimit.get("/json", method="POST", data=body).status for _ in range(2)]
     assert statuses == [200, 429]
 
 
-def test_settings_without_effect_are_logged(begin: Callable[..., Ratelimit]) -> None:
-    ratelimit = begin(LOCAL_CACHE_SIZE_IN_BYTES="1000", REDIS_POOL_SIZE="20", LOG_FORMAT="json")
+def test_settings_without_effect_are_logged(start_ratelimit: Callable[..., Ratelimit]) -> None:
+    ratelimit = start_ratelimit(
+        LOCAL_CACHE_SIZE_IN_BYTES="1000", REDIS_POOL_SIZE="20", LOG_FORMAT="json"
+    )
     ratelimit.end(signal.SIGKILL)
     lines = [line for line in ratelimit.log.splitlines() if "has no effect" in line]
     for variable in ("USE_STATSD", "LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_POOL_SIZE"):
@@ -102,7 +104,7 @@ def test_settings_without_effect_are_logged(begin: Callable[..., Ratelimit]) -> 
 def test_impossible_setting_ends_the_start(
     variables: dict[str, str], message: str, tmp_path: Path
 ) -> None:
-    assert message in ends_with(tmp_path, **variables)
+    assert message in start_error(tmp_path, **variables)
 
 
 def test_outage_is_an_error_for_the_proxy(binary: Binary, clock: Clock, tmp_path: Path) -> None:
@@ -124,8 +126,10 @@ def test_outage_is_an_error_for_the_proxy(binary: Binary, clock: Clock, tmp_path
         )
 
 
-def test_headers_have_the_names_of_the_environment(begin: Callable[..., Ratelimit]) -> None:
-    ratelimit = begin(LIMIT_RESPONSE_HEADERS_ENABLED="true", LIMIT_RESET_HEADER="X-Reset")
+def test_headers_have_the_names_of_the_environment(
+    start_ratelimit: Callable[..., Ratelimit],
+) -> None:
+    ratelimit = start_ratelimit(LIMIT_RESPONSE_HEADERS_ENABLED="true", LIMIT_RESET_HEADER="X-Reset")
     answer = ratelimit.ask(descriptor(user="1"), domain="rl")
     headers = {header.key: header.value for header in answer.response_headers_to_add}
     assert headers.keys() == {"RateLimit-Limit", "RateLimit-Remaining", "X-Reset"}
@@ -134,18 +138,18 @@ def test_headers_have_the_names_of_the_environment(begin: Callable[..., Ratelimi
 
 @pytest.mark.parametrize("stops", [False, True], ids=["always", "stop"])
 def test_denied_request_is_charged_as_configured(
-    stops: bool, begin: Callable[..., Ratelimit]
+    stops: bool, start_ratelimit: Callable[..., Ratelimit]
 ) -> None:
-    ratelimit = begin(STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=str(stops).lower())
-    both = descriptor(user="1"), descriptor(path="/")
-    passed = [ratelimit.passes(*both, domain="rl") for _ in range(5)]
+    ratelimit = start_ratelimit(STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=str(stops).lower())
+    descriptors = descriptor(user="1"), descriptor(path="/")
+    passed = [ratelimit.passes(*descriptors, domain="rl") for _ in range(5)]
     assert passed == [True, True, False, False, False]
-    looked = ratelimit.ask(descriptor(path="/", hits=0), domain="rl")
-    assert looked.statuses[0].limit_remaining == (98 if stops else 95)
+    peek = ratelimit.ask(descriptor(path="/", hits=0), domain="rl")
+    assert peek.statuses[0].limit_remaining == (98 if stops else 95)
 
 
 def test_swapped_symlink_of_the_root_is_followed(
-    begin: Callable[..., Ratelimit], tmp_path: Path
+    start_ratelimit: Callable[..., Ratelimit], tmp_path: Path
 ) -> None:
     for number in (1, 2):
         folder = tmp_path / f"version{number}/ratelimit/config"
@@ -154,22 +158,22 @@ def test_swapped_symlink_of_the_root_is_followed(
         (folder / "limits.yaml").write_text(text)
     root = tmp_path / "current"
     root.symlink_to(tmp_path / "version1")
-    ratelimit = begin(RUNTIME_ROOT=str(root), RUNTIME_WATCH_ROOT="true")
+    ratelimit = start_ratelimit(RUNTIME_ROOT=str(root), RUNTIME_WATCH_ROOT="true")
 
-    def shown() -> str:
+    def limits() -> str:
         return ratelimit.get("/rlconfig", port=ratelimit.debug).body
 
-    assert shown().startswith("rl1.")
+    assert limits().startswith("rl1.")
     new = tmp_path / "new"
     new.symlink_to(tmp_path / "version2")
     new.replace(root)
-    poll.until(lambda: shown().startswith("rl2."), "the new files are read")
+    poll.until(lambda: limits().startswith("rl2."), "the new files are read")
 
 
-def test_prometheus_has_an_address_and_a_path(begin: Callable[..., Ratelimit]) -> None:
+def test_prometheus_has_an_address_and_a_path(start_ratelimit: Callable[..., Ratelimit]) -> None:
     with ExitStack() as owned:
         port = reserve_port(owned)
-        ratelimit = begin(
+        ratelimit = start_ratelimit(
             USE_STATSD="false",
             USE_PROMETHEUS="true",
             PROMETHEUS_ADDR=f"127.0.0.1:{port}",
@@ -225,7 +229,7 @@ def test_deployment_of_ai_gateway_serves_its_quotas(server: Server, tmp_path: Pa
     """The arguments and variables are those of the deployment in AI Gateway's tests."""
     with ExitStack() as owned:
         plane = owned.enter_context(ControlPlane(owned))
-        plane.node = "envoy-ai-gateway-ratelimit"
+        plane.node_id = "envoy-ai-gateway-ratelimit"
         plane.push(resource("quota", entry("model", limit=limit(2))))
         ratelimit = owned.enter_context(
             Ratelimit(
@@ -235,7 +239,7 @@ def test_deployment_of_ai_gateway_serves_its_quotas(server: Server, tmp_path: Pa
                 "--quotaRateLimitServiceAddr=envoy-ai-gateway-ratelimit.envoy-gateway-system",
                 USE_STATSD="false",
                 CONFIG_TYPE="GRPC_XDS_SOTW",
-                CONFIG_GRPC_XDS_NODE_ID=plane.node,
+                CONFIG_GRPC_XDS_NODE_ID=plane.node_id,
                 CONFIG_GRPC_XDS_SERVER_URL=plane.address,
             )
         )
@@ -247,14 +251,14 @@ def test_deployment_of_ai_gateway_serves_its_quotas(server: Server, tmp_path: Pa
 
 
 def test_option_without_a_command_ends_the_start(tmp_path: Path) -> None:
-    assert "'--config'" in ends_with(tmp_path, "--config=limits.yaml")
+    assert "'--config'" in start_error(tmp_path, "--config=limits.yaml")
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 def test_environment_of_envoy_gateway_serves_its_limits(
     binary: Binary, certificates: Path, tmp_path: Path
 ) -> None:
-    """The environment and the probe are those of the deployment that Envoy Gateway makes."""
+    """The environment and the probe are those of the deployment that Envoy Gateway creates."""
     files = {"cert": "own.crt", "key": "own.key", "ca": "ca.crt"}
     tls = {name: str(certificates / file) for name, file in files.items()}
     pair = [((certificates / "own.key").read_bytes(), (certificates / "own.crt").read_bytes())]

@@ -35,10 +35,10 @@ def test_most_specific_policy_applies(gateway: Gateway, policy: Policy) -> None:
     assert limit(other="x") == 100
 
 
-def test_first_answers_after_a_policy_is_set_describe_it(
+def test_first_answers_after_a_change_describe_the_new_policy(
     gateway: Gateway, policy: Policy, clock: Clock
 ) -> None:
-    def described(domain: str = "api") -> tuple[str, str]:
+    def unit_and_header(domain: str = "api") -> tuple[str, str]:
         answer = gateway.ask(descriptor(user="1"), domain=domain)
         (header_value,) = (
             header.value
@@ -52,9 +52,9 @@ def test_first_answers_after_a_policy_is_set_describe_it(
     for words, unit, seconds in windows * 3:
         clock.advance("1ms")
         policy("api|user", f"FIXED 100 {words}")
-        assert described() == (unit, f'"default";q=100;w={seconds}')
+        assert unit_and_header() == (unit, f'"default";q=100;w={seconds}')
     policy("n%2Aw[1]?|user", "FIXED 100 1m")
-    assert described("n*w[1]?") == ("MINUTE", '"default";q=100;w=60')
+    assert unit_and_header("n*w[1]?") == ("MINUTE", '"default";q=100;w=60')
 
 
 def test_request_without_a_policy_passes_and_creates_no_key(gateway: Gateway, redis: Redis) -> None:
@@ -92,7 +92,9 @@ def test_changed_policy_applies_to_the_next_request(gateway: Gateway, policy: Po
     assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
 
 
-def test_application_shares_the_key(gateway: Gateway, policy: Policy, redis: Redis) -> None:
+def test_gateway_and_application_share_a_key(
+    gateway: Gateway, policy: Policy, redis: Redis
+) -> None:
     policy("api", "FIXED 3 1m")
     assert gateway.passes(descriptor(plan="gold", user="42"))
     assert redis.execute_command("RL.LIMIT", "rl:api|plan=gold|user=42", "api")[2] == 1
@@ -103,10 +105,10 @@ def test_denied_request_leaves_usage_unchanged(
 ) -> None:
     policy("api|user", "FIXED 100 1d")
     policy("api|tenant", "FIXED 2 1d")
-    both = descriptor(user="1"), descriptor(tenant="a")
-    assert [gateway.passes(*both) for _ in range(5)] == [True, True, False, False, False]
-    peeked = redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")
-    assert peeked[2] == 98, "denied requests are refunded"
+    descriptors = descriptor(user="1"), descriptor(tenant="a")
+    assert [gateway.passes(*descriptors) for _ in range(5)] == [True, True, False, False, False]
+    peek = redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")
+    assert peek[2] == 98, "denied requests are refunded"
     assert gateway.metric("ratelimit_gateway_unsettled_total") == 0
 
 
@@ -116,8 +118,8 @@ def test_independent_charge_keeps_charges_of_denied_requests(
     gateway = start(server.port, "--charge", "independent")
     policy("api|user", "FIXED 100 1d")
     policy("api|tenant", "FIXED 2 1d")
-    both = descriptor(user="1"), descriptor(tenant="a")
-    assert [gateway.passes(*both) for _ in range(5)] == [True, True, False, False, False]
+    descriptors = descriptor(user="1"), descriptor(tenant="a")
+    assert [gateway.passes(*descriptors) for _ in range(5)] == [True, True, False, False, False]
     assert redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")[2] == 95
 
 
@@ -133,8 +135,8 @@ def test_charge_always_charges_denied_requests(
 
     assert codes("1", 0, 12, 0) == [OK, OVER, OVER]
     assert codes("2", 8, 5, 1) == [OK, OVER, OVER]
-    both = descriptor(user="3"), descriptor(tenant="a")
-    assert [gateway.passes(*both) for _ in range(10)] == [True] + [False] * 9
+    descriptors = descriptor(user="3"), descriptor(tenant="a")
+    assert [gateway.passes(*descriptors) for _ in range(10)] == [True] + [False] * 9
     assert codes("3", 0, 1) == [OK, OVER], "each denied request is charged"
 
 
@@ -149,15 +151,15 @@ def test_settlement_without_an_id_is_charged_past_the_limit(
         return answer.statuses[0].limit_remaining
 
     assert [settle(), settle(hits=900), settle(), settle(hits=900)] == [1000, 100, 100, 0]
-    assert not gateway.passes(descriptor(user="1", hits=0), domain="llm"), "800 too much"
+    assert not gateway.passes(descriptor(user="1", hits=0), domain="llm"), "800 above the limit"
 
 
 def test_parallel_requests_use_no_more_than_the_limit(gateway: Gateway, policy: Policy) -> None:
     policy("api|user", "FIXED 1000 1d")
     policy("api|tenant", "FIXED 40 1d")
-    both = descriptor(user="1"), descriptor(tenant="a")
+    descriptors = descriptor(user="1"), descriptor(tenant="a")
     with ThreadPoolExecutor(8) as threads:
-        passed = list(threads.map(lambda _: gateway.passes(*both), range(200)))
+        passed = list(threads.map(lambda _: gateway.passes(*descriptors), range(200)))
     assert passed.count(True) == 40
 
 
@@ -171,14 +173,14 @@ def test_concurrent_calls_with_one_id_count_once(
     with ThreadPoolExecutor(8) as callers:
         passed = list(callers.map(lambda _: gateway.passes(*parts), range(40)))
     assert passed == [True] * 40
-    peeked = gateway.ask(descriptor(user="1", hits=0), descriptor(tenant="b", hits=0))
-    assert [status.limit_remaining for status in peeked.statuses] == [limit - 1] * 2
+    peek = gateway.ask(descriptor(user="1", hits=0), descriptor(tenant="b", hits=0))
+    assert [status.limit_remaining for status in peek.statuses] == [limit - 1] * 2
 
 
 def test_denied_repetition_of_an_id_refunds_its_first_charge(
     gateway: Gateway, policy: Policy
 ) -> None:
-    # docs/gateway.md says so: no reply tells a repeated call from a first one.
+    # As docs/gateway.md documents: a reply does not show whether its call was a repetition.
     policy("api|user", "FIXED 10 1d")
     policy("api|path", "FIXED 1 1d")
     assert gateway.passes(descriptor(path="/"))
@@ -205,10 +207,11 @@ def test_repeated_key_in_a_request_counts_twice(gateway: Gateway, policy: Policy
 def test_hits_peek_charge_and_refund(gateway: Gateway, policy: Policy) -> None:
     policy("api", "FIXED 10 1d")
 
-    def left(**fields: object) -> int:
+    def remaining(**fields: object) -> int:
         return gateway.ask(descriptor(user="1", **fields)).statuses[0].limit_remaining
 
-    assert [left(hits=4), left(hits=0), left(hits=3, negative=True), left()] == [6, 6, 9, 8]
+    assert [remaining(hits=4), remaining(hits=0)] == [6, 6]
+    assert [remaining(hits=3, negative=True), remaining()] == [9, 8]
     assert gateway.ask(descriptor(user="1"), hits=5).statuses[0].limit_remaining == 3
     assert not gateway.passes(descriptor(user="1", hits=10**12 + 1))
 
@@ -243,8 +246,8 @@ def test_tokens_are_reserved_and_settled(gateway: Gateway, policy: Policy) -> No
     settled = descriptor(user="1", rl_id="a", rl_settle="1", hits=1200)
     assert gateway.passes(settled, domain="llm")
     assert gateway.passes(settled, domain="llm"), "a repetition changes nothing"
-    peeked = gateway.ask(descriptor(user="1", hits=0), domain="llm")
-    assert peeked.statuses[0].limit_remaining == 10_000 - 1200 - 4000
+    peek = gateway.ask(descriptor(user="1", hits=0), domain="llm")
+    assert peek.statuses[0].limit_remaining == 10_000 - 1200 - 4000
     unknown = descriptor(user="1", rl_id="z", rl_settle="1", hits=9000)
     assert gateway.passes(unknown, domain="llm")
     assert reserve("c")
@@ -262,16 +265,16 @@ def test_settlement_of_a_denied_request_changes_nothing(gateway: Gateway, policy
     assert [reserve("a"), reserve("b")] == [True, False]
     settled = descriptor(user="1", rl_id="b", rl_settle="1", hits=9000)
     assert gateway.passes(settled, domain="llm")
-    peeked = gateway.ask(descriptor(user="1", hits=0), domain="llm")
-    assert peeked.statuses[0].limit_remaining == 6000
+    peek = gateway.ask(descriptor(user="1", hits=0), domain="llm")
+    assert peek.statuses[0].limit_remaining == 6000
 
 
 def test_denied_peek_or_excessive_cost_charges_nothing(gateway: Gateway, policy: Policy) -> None:
     policy("api|user", "FIXED 10 1d")
     policy("api|banned", "FIXED 1 1d BAN 1 1h 1h")
     assert [gateway.passes(descriptor(banned="1")) for _ in range(2)] == [True, False]
-    for denying in (descriptor(user="2", hits=10**12 + 1), descriptor(banned="1", hits=0)):
-        assert not gateway.passes(descriptor(user="1"), denying)
+    for denied in (descriptor(user="2", hits=10**12 + 1), descriptor(banned="1", hits=0)):
+        assert not gateway.passes(descriptor(user="1"), denied)
     assert gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining == 10
 
 
@@ -283,25 +286,25 @@ def test_key_full_of_ids_is_charged_without_an_id(
         client = server.client()
         client.execute_command("RL.POLICYSET", "api", "FIXED", 10**6, "1d")
         client.execute_command("RL.POLICYSET", "api|tenant", "FIXED", 1, "1d")
-        filling = client.pipeline(transaction=False)
+        pipeline = client.pipeline(transaction=False)
         for number in range(max_ids):
             words = ["RL.LIMIT", "rl:api|user=1", "api", "ONCE", number, "1h"]
-            filling.execute_command(*words)
-        filling.execute()
+            pipeline.execute_command(*words)
+        pipeline.execute()
         gateway = start(server.port)
 
-        def used(**more: object) -> int:
-            answer = gateway.ask(descriptor(user="1", **more)).statuses[0]
+        def usage(**fields: object) -> int:
+            answer = gateway.ask(descriptor(user="1", **fields)).statuses[0]
             return 10**6 - answer.limit_remaining - max_ids
 
-        assert [used(rl_id="new"), used(rl_id="new")] == [1, 2], "the new id is not remembered"
-        assert used(rl_id="0") == 2, "a remembered id still counts once"
+        assert [usage(rl_id="new"), usage(rl_id="new")] == [1, 2], "the new id is not remembered"
+        assert usage(rl_id="0") == 2, "a remembered id still counts once"
         requests = [
             (descriptor(user="1", rl_id=request), descriptor(tenant="a", rl_id=request))
             for request in ("a", "b")
         ]
         assert [gateway.passes(*parts) for parts in requests] == [True, False]
-        assert used(hits=0) == 3, "the denied request is refunded"
+        assert usage(hits=0) == 3, "the denied request is refunded"
         assert gateway.metric("ratelimit_gateway_decisions_total", outcome="error") == 0
         assert gateway.metric("ratelimit_gateway_unsettled_total") == 0
 
@@ -330,17 +333,17 @@ def test_numbers_saturate_at_the_maximum_of_the_response(gateway: Gateway, polic
 def test_domain_becomes_a_label_once_its_policy_decides(gateway: Gateway, policy: Policy) -> None:
     policy("api|user", "FIXED 100 1d")
 
-    def counted(**labels: str) -> float:
+    def decisions(**labels: str) -> float:
         return gateway.metric("ratelimit_gateway_decisions_total", **labels)
 
     for domain in ("made-up", "api"):
         gateway.ask(descriptor(user="1", limit=MINUTE), domain=domain)
         gateway.ask(descriptor(other="1"), domain=domain)
-    assert (counted(domain="other"), counted()) == (4, 4), "a limit of the caller creates no label"
+    assert (decisions(domain="other"), decisions()) == (4, 4), "an override creates no label"
     gateway.ask(descriptor(user="1"))
     gateway.ask(descriptor(other="1"))
-    assert counted(domain="api", policy="api|user", outcome="allowed") == 1
-    assert counted(domain="api", outcome="unmatched") == 1
+    assert decisions(domain="api", policy="api|user", outcome="allowed") == 1
+    assert decisions(domain="api", outcome="unmatched") == 1
     assert "made-up" not in gateway.get("/metrics").body
 
 
@@ -361,8 +364,8 @@ def test_units_are_counted_by_outcome(gateway: Gateway, policy: Policy) -> None:
         name = "ratelimit_gateway_units_total"
         return gateway.metric(name, domain="api", policy="api", outcome=outcome)
 
-    counted = [units(outcome) for outcome in ("allowed", "denied", "settled", "returned")]
-    assert counted == [8, 5, 7, 2]
+    outcomes = ("allowed", "denied", "settled", "returned")
+    assert [units(outcome) for outcome in outcomes] == [8, 5, 7, 2]
 
 
 def test_metrics_have_help_and_durations_by_outcome(gateway: Gateway, policy: Policy) -> None:
@@ -371,11 +374,11 @@ def test_metrics_have_help_and_durations_by_outcome(gateway: Gateway, policy: Po
     count = "ratelimit_gateway_request_seconds_count"
     assert [gateway.metric(count, outcome=outcome) for outcome in ("allowed", "denied")] == [1, 1]
     lines = gateway.get("/metrics").body.splitlines()
-    named = {
+    names = {
         kind: {line.split()[2] for line in lines if line.startswith(f"# {kind} ")}
         for kind in ("HELP", "TYPE")
     }
-    assert named["HELP"] == named["TYPE"] != set()
+    assert names["HELP"] == names["TYPE"] != set()
 
 
 def test_shadow_mode_denies_nothing(

@@ -42,24 +42,24 @@ def port(binary: Binary, certificates: Path) -> Iterator[int]:
 def test_gateway_speaks_tls_to_the_server_and_to_envoy(
     port: int, start: Callable[..., Gateway], certificates: Path
 ) -> None:
-    own = certificates / "own.crt", certificates / "own.key"
-    server = ["--server-ca", certificates / "ca.crt", "--server-cert", own[0], "--server-key"]
-    envoy = ["--grpc-cert", own[0], "--grpc-key", own[1]]
-    gateway = start(f"rediss://localhost:{port}", *server, own[1], *envoy)
+    certificate, key = certificates / "own.crt", certificates / "own.key"
+    server = ["--server-ca", certificates / "ca.crt", "--server-cert", certificate]
+    listener = ["--grpc-cert", certificate, "--grpc-key", key]
+    gateway = start(f"rediss://localhost:{port}", *server, "--server-key", key, *listener)
     assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
     trusted = grpc.ssl_channel_credentials((certificates / "ca.crt").read_bytes())
     with grpc.secure_channel(f"localhost:{gateway.grpc}", trusted) as channel:
         ask = health_pb2_grpc.HealthStub(channel).Check
         serving = health_pb2.HealthCheckResponse.SERVING
         request = health_pb2.HealthCheckRequest()
-        poll.until(lambda: ask(request, timeout=10).status == serving, "it is healthy")
+        poll.until(lambda: ask(request, timeout=10).status == serving, "the gateway is healthy")
 
 
 def test_http_listener_speaks_tls(
     server: Server, start: Callable[..., Gateway], certificates: Path
 ) -> None:
-    own = ["--http-cert", certificates / "own.crt", "--http-key", certificates / "own.key"]
-    gateway = start(server.port, *own, wait=False, scheme="https")
+    words = ["--http-cert", certificates / "own.crt", "--http-key", certificates / "own.key"]
+    gateway = start(server.port, *words, wait_until_ready=False, scheme="https")
     server.client().execute_command("RL.POLICYSET", "http|client", "FIXED", 1, "1h")
     trusted = ssl.create_default_context(cafile=certificates / "ca.crt")
 
@@ -81,7 +81,7 @@ def test_http_listener_speaks_tls(
 @pytest.mark.parametrize(
     "empty",
     [
-        *(f"{at}-{kind}" for at in LISTENERS for kind in ("cert", "key", "client-ca")),
+        *(f"{listener}-{kind}" for listener in LISTENERS for kind in ("cert", "key", "client-ca")),
         *("server-ca", "server-cert", "server-key"),
     ],
 )
@@ -94,32 +94,36 @@ def test_error_names_an_empty_tls_file(
     else:
         file.write_bytes(content)
     files = {
-        f"{at}-{kind}": certificates / f"own.{'crt' if kind == 'cert' else 'key'}"
-        for at in (*LISTENERS, "server")
+        f"{side}-{kind}": certificates / f"own.{'crt' if kind == 'cert' else 'key'}"
+        for side in (*LISTENERS, "server")
         for kind in ("cert", "key")
     }
     files |= {"server-ca": certificates / "ca.crt", empty: file}
     words = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     words += ["--server", "rediss://localhost:1"]
     words += [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    started = subprocess.run(
+    completed = subprocess.run(
         [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=60
     )
-    assert started.returncode == 1
-    assert f"{file}: " in started.stderr
+    assert completed.returncode == 1
+    assert f"{file}: " in completed.stderr
 
 
 def test_listeners_use_renewed_certificates_without_a_restart(
     server: Server, start: Callable[..., Gateway], certificates: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
-    own = {"cert": folder / "own.crt", "key": folder / "own.key"}
-    listeners = ("grpc", "http")
-    words = [word for at in listeners for name in own for word in (f"--{at}-{name}", own[name])]
+    files = {"cert": folder / "own.crt", "key": folder / "own.key"}
+    words = [
+        word
+        for listener in ("grpc", "http")
+        for name, file in files.items()
+        for word in (f"--{listener}-{name}", file)
+    ]
     gateway = start(server.port, *words, scheme="https")
     ports = gateway.grpc, gateway.http
 
-    def shown() -> set[str]:
+    def served_certificates() -> set[str]:
         return {ssl.get_server_certificate(("127.0.0.1", port)).strip() for port in ports}
 
     def reloads(result: str) -> float:
@@ -131,16 +135,18 @@ def test_listeners_use_renewed_certificates_without_a_restart(
         name = f'ratelimit_gateway_reloads_total{{result="{result}"}} '
         return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
-    before = own["cert"].read_text().strip()
-    assert shown() == {before}
+    before = files["cert"].read_text().strip()
+    assert served_certificates() == {before}
     make_certificate(folder, "renewed")
     # The new certificate does not belong to the old key.
-    shutil.copy(folder / "renewed.crt", own["cert"])
+    shutil.copy(folder / "renewed.crt", files["cert"])
     poll.until(lambda: reloads("refused") >= 2, "the certificate without its key is refused")
-    assert shown() == {before}
-    shutil.copy(folder / "renewed.key", own["key"])
-    renewed = own["cert"].read_text().strip()
-    poll.until(lambda: shown() == {renewed}, "all listeners use the renewed certificate")
+    assert served_certificates() == {before}
+    shutil.copy(folder / "renewed.key", files["key"])
+    renewed = files["cert"].read_text().strip()
+    poll.until(
+        lambda: served_certificates() == {renewed}, "all listeners use the renewed certificate"
+    )
     assert reloads("applied") >= 2
     gateway.end()
     assert "the certificate of a listener" in gateway.log
@@ -162,7 +168,7 @@ def test_connections_use_renewed_certificates_without_a_restart(
             make_certificate(folder)
             poll.until(
                 lambda: client.info("stats")["total_connections_received"] > before,
-                "a new connection is made with them",
+                "a new connection uses the renewed certificate",
             )
             assert gateway.get("/check").status == 429, "there was no outage meanwhile"
         make_authority(folder)
@@ -175,13 +181,13 @@ def test_connections_use_renewed_certificates_without_a_restart(
 
 
 def listener_options(folder: Path) -> list[str | Path]:
-    """Certificates of all listeners, and the authority of their clients."""
+    """Return options with the certificates of all listeners and the authority of their clients."""
     files = {"cert": "own.crt", "key": "own.key", "client-ca": "clients.crt"}
     return [
         word
-        for at in LISTENERS
+        for listener in LISTENERS
         for name, file in files.items()
-        for word in (f"--{at}-{name}", folder / file)
+        for word in (f"--{listener}-{name}", folder / file)
     ]
 
 
@@ -194,9 +200,9 @@ def test_listeners_serve_only_clients_with_a_certificate(
         debug = reserve_port(owned)
         words = listener_options(folder)
         gateway = start(server.port, *words, "--debug", f"127.0.0.1:{debug}", scheme="https")
-        trusted = ssl.create_default_context(cafile=folder / "ca.crt")
-        named = ssl.create_default_context(cafile=folder / "ca.crt")
-        named.load_cert_chain(folder / "own.crt", folder / "own.key")
+        anonymous = ssl.create_default_context(cafile=folder / "ca.crt")
+        identified = ssl.create_default_context(cafile=folder / "ca.crt")
+        identified.load_cert_chain(folder / "own.crt", folder / "own.key")
 
         def status(port: int, context: ssl.SSLContext) -> int | None:
             connection = http.client.HTTPSConnection("localhost", port, context=context)
@@ -221,21 +227,21 @@ def test_listeners_serve_only_clients_with_a_certificate(
             "private_key": (folder / "own.key").read_bytes(),
             "certificate_chain": (folder / "own.crt").read_bytes(),
         }
-        assert [status(port, named) for port in (gateway.http, debug)] == [200, 200]
+        assert [status(port, identified) for port in (gateway.http, debug)] == [200, 200]
         assert answers(**client)
-        assert [status(port, trusted) for port in (gateway.http, debug)] == [None, None]
+        assert [status(port, anonymous) for port in (gateway.http, debug)] == [None, None]
         assert not answers()
         # Another authority, which has not signed the certificate of the client.
         other = tmp_path / "other"
         other.mkdir()
         make_authority(other)
         shutil.copy(other / "ca.crt", folder / "clients.crt")
-        poll.until(lambda: status(debug, named) is None, "the new authority applies")
-        poll.until(lambda: not answers(**client), "to the gRPC listener, too")
+        poll.until(lambda: status(debug, identified) is None, "the new authority applies")
+        poll.until(lambda: not answers(**client), "the new authority applies to gRPC, too")
 
 
 def test_untrusted_server_gets_no_calls(port: int, start: Callable[..., Gateway]) -> None:
-    gateway = start(f"rediss://localhost:{port}", "--on-outage", "closed", wait=False)
+    gateway = start(f"rediss://localhost:{port}", "--on-outage", "closed", wait_until_ready=False)
     assert gateway.get("/check").status == 503
     poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is reported")
     gateway.end()

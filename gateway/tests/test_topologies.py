@@ -29,7 +29,7 @@ def test_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -> 
     passed = [gateway.passes(user, descriptor(tenant="a")) for user in users]
     assert passed == [True] * 2 + [False] * 18
     statuses = [gateway.ask(descriptor(user=str(n), hits=0)).statuses[0] for n in range(20)]
-    assert [one.limit_remaining for one in statuses] == [99] * 2 + [100] * 18
+    assert [status.limit_remaining for status in statuses] == [99] * 2 + [100] * 18
 
 
 def test_calls_follow_a_moving_slot(cluster: Cluster, start: Start) -> None:
@@ -39,7 +39,7 @@ def test_calls_follow_a_moving_slot(cluster: Cluster, start: Start) -> None:
 
     def remaining() -> int:
         answer = gateway.ask(descriptor(user="1"))
-        assert answer.statuses[0].current_limit is not None, "it was decided"
+        assert answer.statuses[0].current_limit is not None, "the server decides"
         return answer.statuses[0].limit_remaining
 
     assert remaining() == 99
@@ -62,15 +62,15 @@ def test_each_node_reports_changes_of_denied_keys(cluster: Cluster, start: Start
         """Send requests until one passes or is denied by the gateway. Return the local denials."""
         before = gateway.metric(name, outcome="denied_local")
 
-        def denied() -> float:
+        def count() -> float:
             return gateway.metric(name, outcome="denied_local") - before
 
         def is_done() -> bool:
             passed = gateway.passes(descriptor(user=user))
-            return passed if until_passed else denied() > 0
+            return passed if until_passed else count() > 0
 
         poll.until(is_done, "the key is denied by the gateway, or free again")
-        return denied()
+        return count()
 
     for user in map(str, range(9)):
         assert gateway.passes(descriptor(user=user))
@@ -93,11 +93,11 @@ def test_calls_follow_a_failover_by_sentinels(
             replica.wait_for_sync()
             primary.stop("kill")
 
-            def decided() -> bool:
-                peeked = gateway.ask(descriptor(user="1", hits=0))
-                return peeked.statuses[0].current_limit is not None
+            def is_decided() -> bool:
+                peek = gateway.ask(descriptor(user="1", hits=0))
+                return peek.statuses[0].current_limit is not None
 
-            poll.until(decided, "the replica has taken over", timeout=60)
+            poll.until(is_decided, "the replica has taken over", timeout=60)
             answers = [gateway.ask(descriptor(user="1")).overall_code for _ in range(4)]
             assert answers == [OK, OK, OK, OVER], "what was used before still counts"
 
@@ -124,8 +124,8 @@ def test_hanging_host_is_skipped(
 def test_every_available_server_is_supported(
     server: Path, shared_clock: Clock, start: Start
 ) -> None:
-    """Redis 6.2 is included, whose INFO takes one section per call."""
-    with Server(Binary.at(server), clock=shared_clock) as running:
-        running.client().execute_command("RL.POLICYSET", "api|user", "FIXED", "1", "1d")
-        gateway = start(running.port)
+    """Redis 6.2 is included: its INFO accepts only one section per call."""
+    with Server(Binary.at(server), clock=shared_clock) as running_server:
+        running_server.client().execute_command("RL.POLICYSET", "api|user", "FIXED", "1", "1d")
+        gateway = start(running_server.port)
         assert [gateway.passes(descriptor(user="a")) for _ in range(3)] == [True, False, False]

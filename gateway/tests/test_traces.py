@@ -1,4 +1,4 @@
-"""Traces by OTLP: a span of each request, and of each of its calls to the server."""
+"""Traces by OTLP: a span for each request, and a span for each of its calls to the server."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ Policy = Callable[..., int]
 Start = Callable[..., Gateway]
 METHOD = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-SOON = {"OTEL_BSP_SCHEDULE_DELAY": "20"}
+EXPORT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "20"}
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def collector() -> Iterator[Collector]:
         yield collector
 
 
-def over_grpc(collector: Collector, **more: str) -> dict[str, str]:
+def grpc_environment(collector: Collector, **variables: str) -> dict[str, str]:
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.grpc}"}
-    return SOON | endpoint | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"} | more
+    return EXPORT_SOON | endpoint | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"} | variables
 
 
 def ask_with_headers(gateway: Gateway, user: str, **headers: str) -> int:
@@ -51,14 +51,14 @@ def test_request_of_envoy_has_a_span_with_its_parent(
     server: Server, start: Start, policy: Policy, collector: Collector
 ) -> None:
     policy("api|user", "FIXED 1 1d")
-    more = {"OTEL_SERVICE_NAME": "limits", "OTEL_RESOURCE_ATTRIBUTES": "team=a%20b"}
-    headers = {"OTEL_EXPORTER_OTLP_HEADERS": "x-token=secret"}
-    gateway = start(server.port, environment=over_grpc(collector, **more, **headers))
+    variables = {"OTEL_SERVICE_NAME": "limits", "OTEL_RESOURCE_ATTRIBUTES": "team=a%20b"}
+    variables["OTEL_EXPORTER_OTLP_HEADERS"] = "x-token=secret"
+    gateway = start(server.port, environment=grpc_environment(collector, **variables))
     ask_with_headers(gateway, "1", traceparent=traceparent(), tracestate="a=b")
     assert ask_with_headers(gateway, "1", traceparent=traceparent()) == OVER
     poll.until(lambda: len(collector.spans) == 4, "two requests and their calls have spans")
     first, second = sorted(
-        collector.named(METHOD), key=lambda span: span.attributes["ratelimit.decision"]
+        collector.spans_named(METHOD), key=lambda span: span.attributes["ratelimit.decision"]
     )
     assert (first.kind, first.trace, first.parent) == ("SPAN_KIND_SERVER", TRACE, SPAN)
     assert first.state == "a=b"
@@ -81,7 +81,7 @@ def test_request_of_envoy_has_a_span_with_its_parent(
         "ratelimit.remembered": False,
     }
     assert denial.items() <= second.attributes.items()
-    call = next(span for span in collector.named("RL.LIMIT") if span.parent == first.id)
+    call = next(span for span in collector.spans_named("RL.LIMIT") if span.parent == first.id)
     assert (call.kind, call.trace) == ("SPAN_KIND_CLIENT", TRACE)
     assert call.attributes == {
         "db.system.name": "redis",
@@ -97,25 +97,26 @@ def test_request_of_envoy_has_a_span_with_its_parent(
 def test_requests_over_http_have_spans(
     server: Server, start: Start, policy: Policy, collector: Collector
 ) -> None:
-    """The endpoint alone turns the export on, over HTTP."""
+    """An endpoint alone enables the export, over HTTP."""
     policy("http|client", "FIXED 1 1d")
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.http}/base"}
-    gateway = start(server.port, environment=SOON | endpoint)
+    gateway = start(server.port, environment=EXPORT_SOON | endpoint)
     statuses = [gateway.get("/check", traceparent=traceparent()).status for _ in range(2)]
     assert statuses == [200, 429]
     body = {"domain": "api", "descriptors": [{"entries": [{"key": "user", "value": "1"}]}]}
     assert gateway.get("/json", method="POST", data=body).status == 200
     poll.until(lambda: len(collector.spans) == 6, "three requests and their calls have spans")
     assert collector.headers[0][":path"] == "/base/v1/traces"
-    found = {
-        span.attributes["http.response.status_code"]: span for span in collector.named("GET /check")
+    spans = {
+        span.attributes["http.response.status_code"]: span
+        for span in collector.spans_named("GET /check")
     }
-    assert found.keys() == {200, 429}
-    assert all((span.trace, span.parent) == (TRACE, SPAN) for span in found.values())
-    assert found[429].attributes["ratelimit.decision"] == "denied"
-    assert found[429].attributes["http.route"] == "/check"
-    assert found[429].status.code == 0, "a denial is no error of the service"
-    (json,) = collector.named("POST /json")
+    assert spans.keys() == {200, 429}
+    assert all((span.trace, span.parent) == (TRACE, SPAN) for span in spans.values())
+    assert spans[429].attributes["ratelimit.decision"] == "denied"
+    assert spans[429].attributes["http.route"] == "/check"
+    assert spans[429].status.code == 0, "a denial is no error of the service"
+    (json,) = collector.spans_named("POST /json")
     assert json.trace != TRACE
     assert json.attributes["http.request.method"] == "POST"
     resource = collector.resources[0]
@@ -127,7 +128,7 @@ def test_request_that_its_caller_does_not_sample_has_no_span(
     server: Server, start: Start, policy: Policy, collector: Collector
 ) -> None:
     policy("api|user", "FIXED 10 1d")
-    gateway = start(server.port, environment=over_grpc(collector))
+    gateway = start(server.port, environment=grpc_environment(collector))
     ask_with_headers(gateway, "1", traceparent=traceparent("00"))
     ask_with_headers(gateway, "2", traceparent=traceparent())
     poll.until(lambda: len(collector.spans) == 2, "the second request has spans")
@@ -140,7 +141,7 @@ def test_nothing_is_exported_unless_it_is_configured(
 ) -> None:
     policy("api|user", "FIXED 10 1d")
     for off in ({"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_SDK_DISABLED": "true"}):
-        gateway = start(server.port, environment=over_grpc(collector, **off))
+        gateway = start(server.port, environment=grpc_environment(collector, **off))
         ask_with_headers(gateway, "1", traceparent=traceparent())
         gateway.end()
         assert "traces" not in gateway.log
@@ -152,7 +153,7 @@ def test_spans_are_exported_before_the_end(
 ) -> None:
     policy("api|user", "FIXED 10 1d")
     gateway = start(
-        server.port, environment=over_grpc(collector, OTEL_BSP_SCHEDULE_DELAY="3600000")
+        server.port, environment=grpc_environment(collector, OTEL_BSP_SCHEDULE_DELAY="3600000")
     )
     for number in range(5):
         ask_with_headers(gateway, str(number))
@@ -165,12 +166,14 @@ def test_outage_is_the_outcome_of_a_span(
     binary: Binary, clock: Clock, start: Start, collector: Collector
 ) -> None:
     with Server(binary, clock=clock) as server:
-        gateway = start(server.port, "--on-outage", "error", environment=over_grpc(collector))
+        gateway = start(
+            server.port, "--on-outage", "error", environment=grpc_environment(collector)
+        )
         server.stop("kill")
         with pytest.raises(grpc.RpcError):
             ask_with_headers(gateway, "1", traceparent=traceparent())
         poll.until(lambda: len(collector.spans) == 2, "the request and its call have spans")
-        (request,), (call,) = collector.named(METHOD), collector.named("RL.LIMIT")
+        (request,), (call,) = collector.spans_named(METHOD), collector.spans_named("RL.LIMIT")
         assert request.attributes["ratelimit.outcome"] == "outage"
         assert request.attributes["rpc.response.status_code"] == "UNAVAILABLE"
         assert (request.status.code, call.status.code) == (2, 2)
@@ -187,10 +190,10 @@ def test_collector_without_answers_delays_no_decision(
 ) -> None:
     """More requests than the queue holds are decided while no export ends."""
     policy("api|user", "FIXED 1000 1d")
-    more = {"OTEL_BSP_MAX_QUEUE_SIZE": "16", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4"}
-    environment = over_grpc(collector, OTEL_EXPORTER_OTLP_TIMEOUT="3600000", **more)
+    sizes = {"OTEL_BSP_MAX_QUEUE_SIZE": "16", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4"}
+    environment = grpc_environment(collector, OTEL_EXPORTER_OTLP_TIMEOUT="3600000", **sizes)
     if is_slow:
-        collector.answers.clear()
+        collector.is_answering.clear()
         # A decision that waits for the export would exceed the timeout of the request.
         environment["OTEL_BSP_EXPORT_TIMEOUT"] = "3600000"
     else:
@@ -199,9 +202,9 @@ def test_collector_without_answers_delays_no_decision(
     for number in range(200):
         assert ask_with_headers(gateway, str(number)) != OVER
     assert collector.spans == []
-    collector.answers.set()
+    collector.is_answering.set()
     assert gateway.end() == 0
-    # The queue, and two batches: one in flight, and one that is collected.
+    # At most the queue and two batches: a batch in flight, and the next batch.
     assert len(collector.spans) <= 16 + 2 * 4
     assert bool(collector.spans) == is_slow
     lines = [line for line in gateway.log.splitlines() if "could not be exported" in line]
@@ -218,11 +221,11 @@ def test_collector_is_reached_by_tls_with_a_client_certificate(
     tls = {f"OTEL_EXPORTER_OTLP_{name}": str(certificates / file) for name, file in files.items()}
     with Collector(certificates) as collector:
         port = collector.grpc if protocol == "grpc" else collector.http
-        own = {
+        variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"https://localhost:{port}",
             "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
         }
-        gateway = start(server.port, environment=SOON | tls | own)
+        gateway = start(server.port, environment=EXPORT_SOON | tls | variables)
         ask_with_headers(gateway, "1")
         poll.until(lambda: len(collector.spans) == 2, "the spans arrive")
 
@@ -240,10 +243,10 @@ def test_environment_of_envoyproxy_ratelimit_exports_traces(
         "RATELIMIT_GATEWAY_DRAIN": "0s",
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.grpc}",
     }
-    with Ratelimit(server.port, tmp_path, limits, **SOON, **variables) as ratelimit:
+    with Ratelimit(server.port, tmp_path, limits, **EXPORT_SOON, **variables) as ratelimit:
         ask_with_headers(ratelimit, "1")
         ask_with_headers(ratelimit, "1", b3=f"{TRACE}-{SPAN}-1")
-        poll.until(lambda: collector.named(METHOD) != [], "the second request has a span")
+        poll.until(lambda: collector.spans_named(METHOD) != [], "the second request has a span")
         assert ratelimit.end() == 0
     (span,) = collector.spans
     assert (span.trace, span.parent) == (TRACE, SPAN)
@@ -267,8 +270,8 @@ def test_environment_of_envoyproxy_ratelimit_exports_traces(
 def test_unsupported_setting_ends_the_start(variable: str, value: str) -> None:
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://localhost:1", variable: value}
     words = ["serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    started = subprocess.run(
+    completed = subprocess.run(
         [BINARY, *words], capture_output=True, text=True, check=False, timeout=60, env=environment
     )
-    assert started.returncode == 1
-    assert (value if value.startswith("/") else variable) in started.stderr
+    assert completed.returncode == 1
+    assert (value if value.startswith("/") else variable) in completed.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from control_plane import NODE, TYPE_URL, ControlPlane, entry, limit, resource
+from control_plane import NODE_ID, TYPE_URL, ControlPlane, entry, limit, resource
 from envoy_data_plane.envoy.extensions.common.ratelimit import v3 as common
 from envoy_data_plane.envoy.type import v3 as types
 from google.protobuf import any_pb2
@@ -27,7 +27,7 @@ __all__ = ["certificates"]
 
 Start = Callable[..., Gateway]
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
-AWAY = "the control plane is away"
+AWAY_MESSAGE = "the control plane is away"
 ROUTE = "httproute/default/shop/rule/0/match/0/*"
 
 
@@ -43,20 +43,23 @@ def gateway(server: Server, start: Start, plane: ControlPlane) -> Gateway:
     return start(server.port, "--xds", plane.address)
 
 
-def described(*entries: tuple[str, str], **more: object) -> common.RateLimitDescriptor:
+def descriptor(*entries: tuple[str, str], **fields: object) -> common.RateLimitDescriptor:
     pairs = [common.RateLimitDescriptorEntry(key=key, value=value) for key, value in entries]
-    return common.RateLimitDescriptor(entries=pairs, **more)
+    return common.RateLimitDescriptor(entries=pairs, **fields)
 
 
 def user(value: str) -> common.RateLimitDescriptor:
-    return described(("user", value))
+    return descriptor(("user", value))
 
 
-def users(requests: int, domain: str = "api", **more: object) -> any_pb2.Any:
-    return resource(domain, entry("user", limit=limit(requests, **more)))
+def users(requests: int, domain: str = "api", **fields: object) -> any_pb2.Any:
+    """Create a resource that limits each user of a domain."""
+    return resource(domain, entry("user", limit=limit(requests, **fields)))
 
 
-def passed(gateway: Gateway, descriptor: common.RateLimitDescriptor, domain: str = "api") -> int:
+def count_passes(
+    gateway: Gateway, descriptor: common.RateLimitDescriptor, domain: str = "api"
+) -> int:
     """Return how many of 8 requests pass."""
     return sum(gateway.passes(descriptor, domain=domain) for _ in range(8))
 
@@ -65,28 +68,28 @@ def test_push_applies_and_unchanged_limits_keep_their_usage(
     gateway: Gateway, plane: ControlPlane
 ) -> None:
     plane.apply(users(2), users(3, "other"))
-    assert [passed(gateway, user("1")), passed(gateway, user("1"), "other")] == [2, 3]
+    assert [count_passes(gateway, user("1")), count_passes(gateway, user("1"), "other")] == [2, 3]
     plane.apply(users(5), users(3, "other"))
-    assert [passed(gateway, user("2")), passed(gateway, user("1"), "other")] == [5, 0]
+    assert [count_passes(gateway, user("2")), count_passes(gateway, user("1"), "other")] == [5, 0]
 
 
 def test_calls_during_pushes_see_one_configuration(gateway: Gateway, plane: ControlPlane) -> None:
-    def rules(requests: int) -> any_pb2.Any:
+    def two_rules(requests: int) -> any_pb2.Any:
         return resource("api", *(entry(key, limit=limit(requests, "YEAR")) for key in "ab"))
 
-    plane.apply(rules(0))
-    both = described(("a", "1")), described(("b", "1"))
+    plane.apply(two_rules(0))
+    descriptors = descriptor(("a", "1")), descriptor(("b", "1"))
     limits, is_done = set(), threading.Event()
 
     def call() -> None:
         while not is_done.is_set():
-            statuses = gateway.ask(*both).statuses
+            statuses = gateway.ask(*descriptors).statuses
             limits.add(tuple(status.current_limit.requests_per_unit for status in statuses))
 
     with ThreadPoolExecutor(4) as pool:
         callers = [pool.submit(call) for _ in range(4)]
         for round_ in range(20):
-            plane.apply(rules(round_))
+            plane.apply(two_rules(round_))
         is_done.set()
         for caller in callers:
             caller.result()
@@ -101,14 +104,14 @@ def test_first_request_has_the_node_and_every_push_is_acknowledged(
     gateway = start(server.port, "--xds", plane.address)
     versions.append(plane.apply(users(2)))
     first, *others = plane.requests
-    assert (first.node.id, first.node.user_agent_name) == (NODE, "ratelimit-gateway")
+    assert (first.node.id, first.node.user_agent_name) == (NODE_ID, "ratelimit-gateway")
     assert (first.type_url, list(first.resource_names)) == (TYPE_URL, [])
     assert (first.version_info, first.response_nonce) == ("", "")
-    assert [(one.version_info, one.response_nonce) for one in others] == [
+    assert [(request.version_info, request.response_nonce) for request in others] == [
         (versions[0], "1"),
         (versions[1], "2"),
     ]
-    assert not any(one.HasField("error_detail") for one in others)
+    assert not any(request.HasField("error_detail") for request in others)
     assert gateway.metric("ratelimit_gateway_xds_pushes_total", result="applied") == 2
 
 
@@ -121,7 +124,7 @@ def test_node_and_headers_are_options(server: Server, start: Start, plane: Contr
     assert (node.id, dict(node.metadata)) == ("mine", {"a": "b", "c": "d=e"})
     assert plane.headers["x-tenant"] == "shop"
     assert plane.headers["authorization"] == "Bearer x:y"
-    assert passed(gateway, user("1")) == 8, "the control plane sends nothing to this node"
+    assert count_passes(gateway, user("1")) == 8, "the control plane sends nothing to this node"
 
 
 def test_domain_that_is_not_pushed_has_the_policies_of_the_server(
@@ -130,21 +133,21 @@ def test_domain_that_is_not_pushed_has_the_policies_of_the_server(
     policy("api|user", "FIXED 1 1d")
     policy("other|user", "FIXED 3 1d")
     plane.apply(users(2))
-    assert [passed(gateway, user("1")), passed(gateway, user("1"), "other")] == [2, 3]
+    assert [count_passes(gateway, user("1")), count_passes(gateway, user("1"), "other")] == [2, 3]
 
 
 def test_removal_of_all_resources_removes_all_limits(
     gateway: Gateway, plane: ControlPlane, redis: Redis
 ) -> None:
     plane.apply(users(2))
-    assert passed(gateway, user("1")) == 2
+    assert count_passes(gateway, user("1")) == 2
     plane.apply()
     before = redis.keys("*")
     override = common.RateLimitDescriptorRateLimitOverride(
         requests_per_unit=0, unit=types.RateLimitUnit.DAY
     )
-    assert passed(gateway, user("1")) == 8
-    assert passed(gateway, described(("user", "1"), limit=override)) == 8
+    assert count_passes(gateway, user("1")) == 8
+    assert count_passes(gateway, descriptor(("user", "1"), limit=override)) == 8
     assert redis.keys("*") == before
 
 
@@ -153,7 +156,7 @@ def test_override_of_a_pushed_limit_applies(gateway: Gateway, plane: ControlPlan
     override = common.RateLimitDescriptorRateLimitOverride(
         requests_per_unit=4, unit=types.RateLimitUnit.DAY
     )
-    assert passed(gateway, described(("user", "1"), limit=override)) == 4
+    assert count_passes(gateway, descriptor(("user", "1"), limit=override)) == 4
 
 
 def test_rules_of_envoy_gateway_are_served(gateway: Gateway, plane: ControlPlane) -> None:
@@ -192,26 +195,28 @@ def test_rules_of_envoy_gateway_are_served(gateway: Gateway, plane: ControlPlane
     )
 
     def count(*entries: tuple[str, str]) -> int:
-        return passed(gateway, described((ROUTE, ROUTE), *entries), "default/eg/http")
+        return count_passes(gateway, descriptor((ROUTE, ROUTE), *entries), "default/eg/http")
 
-    def same(*names: str) -> list[tuple[str, str]]:
+    def entries_named(*names: str) -> list[tuple[str, str]]:
         return [(name, name) for name in names]
 
     assert [count(("rule-0-match-0", value)) for value in ("a", "b")] == [1, 1], "distinct"
-    assert count(*same("rule-1-match-0")) == 2, "exact"
-    assert count(*same("rule-2-match-0", "rule-2-method"), ("rule-2-path", "/")) == 3, "nested"
-    assert count(*same("rule-2-match-0", "rule-2-method")) == 8, "no limit at this depth"
+    assert count(*entries_named("rule-1-match-0")) == 2, "exact"
+    assert count(*entries_named("rule-2-match-0", "rule-2-method"), ("rule-2-path", "/")) == 3, (
+        "nested"
+    )
+    assert count(*entries_named("rule-2-match-0", "rule-2-method")) == 8, "no limit at this depth"
     masked = "masked_remote_address"
     for address in ("192.168.0.1", "192.168.0.2"):
         assert count((masked, cidr), ("remote_address", address)) == 4, "distinct addresses"
     assert count((masked, "10.0.0.0/8")) == 5, "one limit for a network"
     assert count((masked, inverted)) == 6, "one limit for all others"
-    assert count(*same("rule-6-match--1")) == 7, "every request"
-    assert count(*same("rule-7-match-0")) == 8, "shadow"
+    assert count(*entries_named("rule-6-match--1")) == 7, "every request"
+    assert count(*entries_named("rule-7-match-0")) == 8, "shadow"
     assert gateway.metric("ratelimit_gateway_decisions_total", outcome="shadow") == 7
-    assert count(*same("rule-8-match-0")) == 8, "unlimited"
-    shared = (*same("default/policy/rule/0"), ("rule-0-match-0", "a"))
-    assert passed(gateway, described(*shared), "default/policy") == 2, "shared by routes"
+    assert count(*entries_named("rule-8-match-0")) == 8, "unlimited"
+    shared = (*entries_named("default/policy/rule/0"), ("rule-0-match-0", "a"))
+    assert count_passes(gateway, descriptor(*shared), "default/policy") == 2, "shared by routes"
 
 
 def test_limits_of_a_control_plane_apply_behind_envoy(
@@ -250,35 +255,37 @@ def test_rules_on_one_network_are_merged(gateway: Gateway, plane: ControlPlane, 
     plane.apply(resource("api", entry(ROUTE, ROUTE, *rules[::order])))
     network = (ROUTE, ROUTE), (masked, cidr)
     addresses = [("remote_address", f"192.168.0.{number}") for number in (1, 2)]
-    assert [passed(gateway, described(*network, one)) for one in addresses] == [2, 2]
-    assert passed(gateway, described(*network)) == 5
-    assert passed(gateway, described(*network, (query, query))) == 3
+    assert [count_passes(gateway, descriptor(*network, address)) for address in addresses] == [2, 2]
+    assert count_passes(gateway, descriptor(*network)) == 5
+    assert count_passes(gateway, descriptor(*network, (query, query))) == 3
 
 
-def test_networks_of_ipv6_are_counted_for_themselves(gateway: Gateway, plane: ControlPlane) -> None:
+def test_each_ipv6_network_has_its_own_limit(gateway: Gateway, plane: ControlPlane) -> None:
     masked = "masked_remote_address"
     sizes = {"2001:db8::1:0:0:0/80": 1, "2001:db8::2:0:0:0/80": 2, "2001:db8::3/128": 3}
     networks = [entry(masked, network, limit=limit(size)) for network, size in sizes.items()]
     plane.apply(resource("api", *networks))
     for network, size in sizes.items():
-        assert passed(gateway, described((masked, network))) == size
+        assert count_passes(gateway, descriptor((masked, network))) == size
 
 
 def test_request_may_have_as_many_rules_as_a_route(gateway: Gateway, plane: ControlPlane) -> None:
     names = [f"rule-{number}-match-0" for number in range(256)]
     rules = [entry(name, name, limit=limit(1)) for name in names]
     plane.apply(resource("api", entry(ROUTE, ROUTE, *rules)))
-    descriptors = [described((ROUTE, ROUTE), (name, name)) for name in names]
+    descriptors = [descriptor((ROUTE, ROUTE), (name, name)) for name in names]
     answers = [gateway.ask(*descriptors) for _ in range(2)]
     assert [answer.overall_code for answer in answers] == [OK, OVER]
     assert [{status.code for status in answer.statuses} for answer in answers] == [{OK}, {OVER}]
 
 
 @pytest.mark.parametrize("unit", ["SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"])
-def test_unit_is_answered(gateway: Gateway, plane: ControlPlane, unit: str) -> None:
+def test_response_has_the_unit_of_the_limit(
+    gateway: Gateway, plane: ControlPlane, unit: str
+) -> None:
     plane.apply(users(9, unit=unit))
-    answered = gateway.ask(user("1")).statuses[0].current_limit
-    assert (answered.requests_per_unit, answered.unit.name) == (9, unit)
+    answer = gateway.ask(user("1")).statuses[0].current_limit
+    assert (answer.requests_per_unit, answer.unit.name) == (9, unit)
 
 
 def test_limit_replaces_another(gateway: Gateway, plane: ControlPlane) -> None:
@@ -289,12 +296,12 @@ def test_limit_replaces_another(gateway: Gateway, plane: ControlPlane) -> None:
             entry("plan", "gold", limit=limit(3, replaces=[{"name": "usual"}])),
         )
     )
-    both = user("1"), described(("plan", "gold"))
-    assert sum(gateway.passes(*both) for _ in range(5)) == 3
-    assert passed(gateway, user("1")) == 1, "it was not charged"
+    descriptors = user("1"), descriptor(("plan", "gold"))
+    assert sum(gateway.passes(*descriptors) for _ in range(5)) == 3
+    assert count_passes(gateway, user("1")) == 1, "the replaced limit was not charged"
 
 
-def test_metrics_and_metadata_of_rules(server: Server, start: Start, plane: ControlPlane) -> None:
+def test_rules_have_metrics_and_metadata(server: Server, start: Start, plane: ControlPlane) -> None:
     plane.push(
         resource(
             "api",
@@ -309,15 +316,15 @@ def test_metrics_and_metadata_of_rules(server: Server, start: Start, plane: Cont
     gateway = start(server.port, "--xds", plane.address, "--response-metadata")
     metadata = gateway.ask(user("1")).dynamic_metadata.to_dict()["metadata"]
     assert metadata == {"team": "first", "size": 3, "nested": {"list": [True, None]}}
-    counted = {"domain": "api", "policy": "user", "values": "user_1", "outcome": "allowed"}
-    assert gateway.metric("ratelimit_gateway_decisions_total", **counted) == 1
+    labels = {"domain": "api", "policy": "user", "values": "user_1", "outcome": "allowed"}
+    assert gateway.metric("ratelimit_gateway_decisions_total", **labels) == 1
 
 
 def test_quota_denies_only_with_all_others(gateway: Gateway, plane: ControlPlane) -> None:
     quota = [entry(key, limit=limit(size), quota_mode=True) for key, size in (("a", 1), ("b", 2))]
     plane.apply(resource("api", *quota))
-    both = described(("a", "1")), described(("b", "1"))
-    assert sum(gateway.passes(*both) for _ in range(5)) == 2
+    descriptors = descriptor(("a", "1")), descriptor(("b", "1"))
+    assert sum(gateway.passes(*descriptors) for _ in range(5)) == 2
 
 
 def test_denied_requests_are_charged(
@@ -326,15 +333,15 @@ def test_denied_requests_are_charged(
     plane.apply(users(10))
 
     def codes(gateway: Gateway, value: str) -> list[object]:
-        descriptors = [described(("user", value), hits_addend=hits) for hits in (12, 0)]
-        return [gateway.ask(one).overall_code for one in descriptors]
+        descriptors = [descriptor(("user", value), hits_addend=hits) for hits in (12, 0)]
+        return [gateway.ask(each).overall_code for each in descriptors]
 
     assert codes(gateway, "1") == [OVER, OVER]
     other = start(server.port, "--xds", plane.address, "--charge", "all-or-none")
     assert codes(other, "2") == [OVER, OK]
 
 
-WRONG = {
+MALFORMED = {
     "eon": entry("a", limit={"unit": 9, "requests_per_unit": 1}),
     "unknown": entry("a", limit={"unit": 0, "requests_per_unit": 1}),
     "twice": entry("a", "", entry("b", limit=limit(1)), entry("b", limit=limit(1))),
@@ -355,55 +362,61 @@ def as_yaml(descriptor: dict) -> str:
         words += ["unlimited: true"] if rate_limit.get("unlimited") else []
         words += [f"name: {rate_limit['name']}"] if "name" in rate_limit else []
         if "replaces" in rate_limit:
-            names = [f"{{name: {one['name']}}}" if one else "{}" for one in rate_limit["replaces"]]
+            replaces = rate_limit["replaces"]
+            names = [f"{{name: {each['name']}}}" if each else "{}" for each in replaces]
             words.append(f"replaces: [{', '.join(names)}]")
         fields.append(f"rate_limit: {{{', '.join(words)}}}")
     children = ", ".join(as_yaml(child) for child in descriptor["descriptors"])
     return f"{{{', '.join(fields)}, descriptors: [{children}]}}"
 
 
-def test_wrong_rule_is_refused_with_the_words_of_check(
+def test_malformed_rule_is_refused_with_the_error_of_check(
     gateway: Gateway, plane: ControlPlane, file: Path
 ) -> None:
     version = plane.apply(users(2))
-    for descriptor in WRONG.values():
-        file.write_text(f"{{domain: wrong, descriptors: [{as_yaml(descriptor)}]}}")
-        checked = subprocess.run(
+    for descriptor in MALFORMED.values():
+        file.write_text(f"{{domain: malformed, descriptors: [{as_yaml(descriptor)}]}}")
+        completed = subprocess.run(
             [BINARY, "check", file], capture_output=True, text=True, check=False
         )
-        words = checked.stderr.strip().removeprefix(f"{file}: line 1: ")
-        assert words != checked.stderr.strip()
-        right = users(5)
-        assert plane.refusal(right, resource("wrong", descriptor)) == f"wrong: {words}"
+        error = completed.stderr.strip().removeprefix(f"{file}: line 1: ")
+        assert error != completed.stderr.strip()
+        refusal = plane.refusal(users(5), resource("malformed", descriptor))
+        assert refusal == f"malformed: {error}"
         assert plane.accepted() == version
-    assert passed(gateway, user("1")) == 2, "the right resource beside it is not applied either"
-    assert gateway.metric("ratelimit_gateway_xds_pushes_total", result="refused") >= len(WRONG)
+    assert count_passes(gateway, user("1")) == 2, (
+        "a valid resource in a refused response is not applied"
+    )
+    assert gateway.metric("ratelimit_gateway_xds_pushes_total", result="refused") >= len(MALFORMED)
     assert gateway.metric("ratelimit_gateway_configuration_refused") == 1
     plane.apply(users(5))
-    assert passed(gateway, user("2")) == 5
+    assert count_passes(gateway, user("2")) == 5
     assert gateway.metric("ratelimit_gateway_configuration_refused") == 0
     gateway.end()
     refusals = [line for line in gateway.log.splitlines() if "is refused" in line]
-    assert len(refusals) == len(WRONG), "a response that is sent again is logged once"
+    assert len(refusals) == len(MALFORMED), "a response that is sent again is logged once"
 
 
 def test_domain_of_two_resources_needs_merge_domains(
     server: Server, start: Start, gateway: Gateway, plane: ControlPlane
 ) -> None:
-    both = users(2), resource("api", entry("plan", limit=limit(3)), name="second")
+    resources = users(2), resource("api", entry("plan", limit=limit(3)), name="second")
     conflict = "second: the domain is there twice: api is in api (--merge-domains allows it)"
-    assert plane.refusal(*both) == conflict
+    assert plane.refusal(*resources) == conflict
     assert plane.refusal(resource("", name="x")) == "x: the domain must have a name"
     gateway.end()
-    plane.push(*both)
+    plane.push(*resources)
     merging = start(server.port, "--xds", plane.address, "--merge-domains")
-    assert [passed(merging, user("1")), passed(merging, described(("plan", "a")))] == [2, 3]
+    assert [count_passes(merging, user("1")), count_passes(merging, descriptor(("plan", "a")))] == [
+        2,
+        3,
+    ]
 
 
 def test_resource_that_cannot_be_decoded_is_refused(gateway: Gateway, plane: ControlPlane) -> None:
     plane.apply(users(2))
-    cut = any_pb2.Any(type_url=TYPE_URL, value=users(5).value[:-1])
-    assert plane.refusal(users(5), cut).startswith("resource 1: failed to decode")
+    truncated = any_pb2.Any(type_url=TYPE_URL, value=users(5).value[:-1])
+    assert plane.refusal(users(5), truncated).startswith("resource 1: failed to decode")
     other = any_pb2.Any(type_url="type.googleapis.com/other", value=b"")
     words = f"the type must be {TYPE_URL}, not 'type.googleapis.com/other'"
     assert plane.refusal(other) == f"resource 0: {words}"
@@ -413,27 +426,29 @@ def test_resource_that_cannot_be_decoded_is_refused(gateway: Gateway, plane: Con
     assert "recursion" in plane.refusal(resource("deep", deep))
     plane.type_url = "type.googleapis.com/other"
     assert plane.refusal(users(5)) == words
-    assert passed(gateway, user("1")) == 2
+    assert count_passes(gateway, user("1")) == 2
 
 
-def test_outage_keeps_the_limits_and_the_connection_is_made_again(
+def test_limits_stay_in_an_outage_and_the_gateway_reconnects(
     gateway: Gateway, plane: ControlPlane
 ) -> None:
     plane.apply(users(2))
     assert gateway.metric("ratelimit_gateway_xds_connected") == 1
     plane.stop()
-    poll.until(lambda: gateway.metric("ratelimit_gateway_xds_connected") == 0, "it is noticed")
-    assert passed(gateway, user("1")) == 2
+    poll.until(
+        lambda: gateway.metric("ratelimit_gateway_xds_connected") == 0, "the outage is noticed"
+    )
+    assert count_passes(gateway, user("1")) == 2
     assert gateway.get("/readyz").status == 200
     before = len(plane.requests)
     plane.start()
     plane.apply(users(3))
-    assert passed(gateway, user("2")) == 3
+    assert count_passes(gateway, user("2")) == 3
     first = plane.requests[before]
     assert (first.version_info, first.response_nonce) == ("", ""), "versions may begin anew"
     assert gateway.metric("ratelimit_gateway_xds_connected") == 1
     gateway.end()
-    for words in ("connected to the control plane", AWAY):
+    for words in ("connected to the control plane", AWAY_MESSAGE):
         assert words in gateway.log
 
 
@@ -446,26 +461,27 @@ def test_restart_with_the_same_version_brings_other_limits(
     plane.restart_versions()
     assert plane.push(users(4)) == version
     plane.start()
-    poll.until(lambda: gateway.metric("ratelimit_gateway_xds_pushes_total") == 2, "it is sent")
-    assert passed(gateway, user("1")) == 4
+    pushes = "ratelimit_gateway_xds_pushes_total"
+    poll.until(lambda: gateway.metric(pushes) == 2, "the configuration is sent again")
+    assert count_passes(gateway, user("1")) == 4
 
 
 def test_gateway_that_starts_first_becomes_ready_with_the_first_push(
     server: Server, start: Start, plane: ControlPlane
 ) -> None:
     plane.stop()
-    gateway = start(server.port, "--xds", plane.address, wait=False)
+    gateway = start(server.port, "--xds", plane.address, wait_until_ready=False)
     poll.until(lambda: gateway.get("/check").status == 200, "the server answers")
     assert gateway.get("/readyz").status == 503
     plane.start()
     poll.until(lambda: plane.requests, "the gateway subscribes")
     assert (gateway.get("/readyz").status, gateway.health()) == (503, "NOT_SERVING")
-    plane.refusal(resource("wrong", WRONG["eon"]))
+    plane.refusal(resource("malformed", MALFORMED["eon"]))
     assert (gateway.get("/readyz").status, gateway.health()) == (503, "NOT_SERVING")
     plane.push(users(2))
-    poll.until(lambda: gateway.get("/readyz").status == 200, "it is ready")
+    poll.until(lambda: gateway.get("/readyz").status == 200, "the gateway is ready")
     assert gateway.health() == "SERVING"
-    assert passed(gateway, user("1")) == 2
+    assert count_passes(gateway, user("1")) == 2
 
 
 def test_empty_first_push_makes_ready(server: Server, start: Start, plane: ControlPlane) -> None:
@@ -478,9 +494,9 @@ def test_force_start_is_ready_without_a_push(
 ) -> None:
     policy("api|user", "FIXED 1 1d")
     gateway = start(server.port, "--xds", plane.address, "--force-start")
-    assert (gateway.health(), passed(gateway, user("1"))) == ("SERVING", 1)
+    assert (gateway.health(), count_passes(gateway, user("1"))) == ("SERVING", 1)
     plane.apply(users(2))
-    assert passed(gateway, user("2")) == 2
+    assert count_passes(gateway, user("2")) == 2
 
 
 def test_version_of_the_last_push_is_a_metric(gateway: Gateway, plane: ControlPlane) -> None:
@@ -506,7 +522,7 @@ def test_tls_with_a_client_certificate(
         plane.push(users(2))
         address = f"127.0.0.1:{plane.port}" if name else plane.address
         gateway = start(server.port, "--xds", address, *tls(certificates), *name)
-        assert passed(gateway, user("1")) == 2
+        assert count_passes(gateway, user("1")) == 2
 
 
 @needs_openssl
@@ -521,8 +537,11 @@ def test_control_plane_is_not_trusted_with_another_name_or_without_its_authority
             ["--xds-ca", certificates / "ca.crt"],
         ]
         for options in words:
-            gateway = start(server.port, "--xds", plane.address, *options, wait=False)
-            poll.until(lambda gateway=gateway: AWAY in gateway.log_so_far(), "it is refused")
+            gateway = start(server.port, "--xds", plane.address, *options, wait_until_ready=False)
+            poll.until(
+                lambda gateway=gateway: AWAY_MESSAGE in gateway.log_so_far(),
+                "the certificate is refused",
+            )
             assert gateway.get("/readyz").status == 503
         assert plane.requests == []
 
@@ -539,30 +558,33 @@ def test_renewed_certificates_are_used_for_the_next_connection(
         make_certificate(folder)
         (folder / "own.key").write_bytes((certificates / "own.key").read_bytes())
         plane.start()
-        poll.until(lambda: gateway.metric("ratelimit_gateway_xds_connected") == 0, "it is away")
+        poll.until(
+            lambda: gateway.metric("ratelimit_gateway_xds_connected") == 0,
+            "the gateway is disconnected",
+        )
         make_certificate(folder)
         plane.apply(users(3))
-        assert passed(gateway, user("1")) == 3
+        assert count_passes(gateway, user("1")) == 3
 
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:x", ":1", "http://a:1", "a:1/b", ""])
 def test_malformed_address_ends_the_start(address: str) -> None:
-    started = run_serve("--xds", address)
-    assert started.returncode == 1
-    assert "--xds must be such as localhost:18000" in started.stderr
+    completed = run_serve("--xds", address)
+    assert completed.returncode == 1
+    assert "--xds must be such as localhost:18000" in completed.stderr
 
 
 def test_malformed_header_ends_the_start_and_stays_secret() -> None:
-    started = run_serve("--xds", "localhost:1", "--xds-headers", "x:y,authorization s3cret")
-    assert started.returncode == 1
-    assert "--xds-headers must be such as name:value" in started.stderr
-    assert "s3cret" not in started.stderr
+    completed = run_serve("--xds", "localhost:1", "--xds-headers", "x:y,authorization s3cret")
+    assert completed.returncode == 1
+    assert "--xds-headers must be such as name:value" in completed.stderr
+    assert "s3cret" not in completed.stderr
 
 
 def test_files_and_a_control_plane_exclude_each_other(file: Path) -> None:
-    started = run_serve("--xds", "localhost:1", "--config", file)
-    assert started.returncode == 2
-    assert "cannot be used with" in started.stderr
+    completed = run_serve("--xds", "localhost:1", "--config", file)
+    assert completed.returncode == 2
+    assert "cannot be used with" in completed.stderr
 
 
 @needs_openssl
@@ -571,9 +593,9 @@ def test_error_names_an_empty_tls_file(empty: str, certificates: Path, tmp_path:
     (tmp_path / "empty").touch()
     words = tls(certificates)
     words[words.index(f"--xds-{empty}") + 1] = tmp_path / "empty"
-    started = run_serve("--xds", "localhost:1", *words)
-    assert started.returncode == 1
-    assert f"{tmp_path / 'empty'}: " in started.stderr
+    completed = run_serve("--xds", "localhost:1", *words)
+    assert completed.returncode == 1
+    assert f"{tmp_path / 'empty'}: " in completed.stderr
 
 
 def run_serve(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -594,6 +616,6 @@ def tls(folder: Path) -> list[str | Path]:
 
 def credentials(folder: Path) -> grpc.ServerCredentials:
     """Return the credentials of a control plane that requires a client certificate."""
-    own = [(folder / name).read_bytes() for name in ("own.key", "own.crt")]
+    key, chain = ((folder / name).read_bytes() for name in ("own.key", "own.crt"))
     authority = (folder / "ca.crt").read_bytes()
-    return grpc.ssl_server_credentials([tuple(own)], authority, require_client_auth=True)
+    return grpc.ssl_server_credentials([(key, chain)], authority, require_client_auth=True)
