@@ -1,4 +1,4 @@
--- Sends each request to the gateway and denies it if the gateway does. Requests pass while the gateway does not respond.
+-- Asks the gateway about each request. Requests pass while the gateway does not respond.
 local gateway = "http://127.0.0.1:8080/check"
 -- Timeout in milliseconds, longer than the gateway's own --timeout.
 local timeout = 250
@@ -27,7 +27,7 @@ core.register_action("ratelimit", { "http-req" }, function(txn)
         end
         return
     end
-    -- Without a response of the gateway, HAProxy makes one of its own, which has no Retry-After.
+    -- Without a response of the gateway, HAProxy creates a response itself, which has no Retry-After.
     local unanswered = status == 0 or status >= 502 and status <= 504 and not first("retry-after")
     if unanswered then return end
     local reply = txn:reply({ status = status, body = answer.body })
