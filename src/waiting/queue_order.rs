@@ -49,6 +49,6 @@ fn put_specs_behind_waiters(redis: &Redis, index: KeyIndex, request: &mut KeyReq
         } else {
             queues.waiter_count(db, key) > 0
         };
-        *concurrency = concurrency.behind(has_waiters_ahead);
+        *concurrency = concurrency.with_waiters_ahead(has_waiters_ahead);
     }
 }

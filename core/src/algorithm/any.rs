@@ -8,7 +8,7 @@ use crate::usage_kind::UsageKind;
 use std::borrow::{Borrow, BorrowMut};
 use std::fmt;
 
-/// Storage of a usage in [`AnyUsage`], by the word in the list of algorithms.
+/// Types that store a usage in [`AnyUsage`], named by the words in the list of algorithms.
 #[allow(non_camel_case_types, reason = "words of the list of algorithms")]
 mod storage {
     /// Stored inline.
@@ -17,7 +17,7 @@ mod storage {
     pub type boxed<Usage> = Box<Usage>;
 }
 
-/// Returns the size of the heap block of a usage type with a kind of [storage], or 0 for an inline one.
+/// Returns the size of the heap block of a usage type, or 0 if its [storage] is inline.
 macro_rules! boxed_size {
     (inline $usage:ty) => {
         0
@@ -27,8 +27,8 @@ macro_rules! boxed_size {
     };
 }
 
-/// Takes a usage out of its heap block, if it has one.
-macro_rules! unboxed {
+/// Takes a boxed usage out of its heap block; returns an inline usage unchanged.
+macro_rules! unbox {
     (inline $usage:ident) => {
         $usage
     };
@@ -46,7 +46,7 @@ macro_rules! any {
             $($(#[doc = $doc])+ $kind($limit),)+
         }
 
-        /// Usage of any algorithm, with a label of its holder. Use [`with_usage!`](crate::with_usage) to call its
+        /// Usage of any algorithm, with a label of any type. Use [`with_usage!`](crate::with_usage) to call its
         /// methods. A label of up to seven bytes with an alignment of one takes no extra memory.
         #[derive(Clone, Debug)]
         pub enum AnyUsage<Label = ()> {
@@ -84,7 +84,7 @@ macro_rules! any {
                 }
             }
 
-            /// Returns the identity of the limit without a name, among limits of its kind.
+            /// Returns the identity that stands for the limit if it has no name.
             #[must_use]
             pub fn identity(&self) -> Identity {
                 match self {
@@ -113,7 +113,7 @@ macro_rules! any {
 
             /// Adds a label to the usage.
             #[must_use]
-            pub fn with<Label>(self, label: Label) -> AnyUsage<Label> {
+            pub fn with_label<Label>(self, label: Label) -> AnyUsage<Label> {
                 match self {
                     $(AnyUsage::$kind(usage, ()) => AnyUsage::$kind(usage, label),)+
                 }
@@ -167,7 +167,7 @@ macro_rules! any {
 
                 #[inline(always)]
                 fn from_any(any: AnyUsage) -> Option<$usage> {
-                    if let AnyUsage::$kind(usage, ()) = any { Some(unboxed!($storage usage)) } else { None }
+                    if let AnyUsage::$kind(usage, ()) = any { Some(unbox!($storage usage)) } else { None }
                 }
 
                 #[inline(always)]
@@ -258,7 +258,7 @@ macro_rules! with_limit {
         $body
     }};
     (@holder $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
-        let $limit = &$any.for_holder($spec.holder_or_item).nx($spec.nx).with_token($spec.fence);
+        let $limit = &$any.for_holder($spec.holder_or_item).with_nx($spec.nx).with_token($spec.fence);
         $body
     }};
     (@item $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
@@ -270,8 +270,8 @@ macro_rules! with_limit {
     };
 }
 
-/// Runs `$body` with `$usage` bound to the usage in the [`AnyUsage`] `$any`, as a reference to its concrete type, which is
-/// mutable if `mut` precedes it.
+/// Runs `$body` with `$usage` bound to the usage in the [`AnyUsage`] `$any`, as a reference to its concrete type:
+/// a mutable one for `mut $usage`.
 #[macro_export]
 macro_rules! with_usage {
     (
@@ -279,8 +279,8 @@ macro_rules! with_usage {
         $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
         match $any {
-            $($crate::AnyUsage::$kind(held, _) => {
-                let $bound = ::std::borrow::$trait::<$usage>::$borrow(held);
+            $($crate::AnyUsage::$kind(storage, _) => {
+                let $bound = ::std::borrow::$trait::<$usage>::$borrow(storage);
                 $body
             })+
         }
@@ -293,14 +293,15 @@ macro_rules! with_usage {
     };
 }
 
-/// Runs `$body` with `$plain` as the usage type of the [`UsageKind`] `$kind`, or `$composite` for composite keys.
+/// Runs `$body` with `$plain` as the usage type of the [`UsageKind`] `$kind`, or runs `$composite` for the kind of
+/// composite keys.
 #[macro_export]
 macro_rules! with_usage_type {
     (
-        {@of $of:expr, $plain:ident => $body:expr, $composite:expr}
+        {@of $usage_kind:expr, $plain:ident => $body:expr, $composite:expr}
         $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
-        match $of {
+        match $usage_kind {
             $($crate::UsageKind::$kind => {
                 type $plain = $usage;
                 $body

@@ -1,10 +1,10 @@
-//! Concurrency limit: at most `limit` units are leased at once, each for at most `ttl` unless the lease is released or
+//! Concurrency limit: at most `limit` units are leased at once. A lease ends after `ttl`, unless it is released or
 //! renewed before.
 //!
 //! **When to use it:** workers, connections, requests in flight to an upstream. **Known flaw:** a holder that continues
-//! after its `ttl` without renewing its lease is not stopped. **Cost:** up to 32 leases, about 15 bytes each plus
-//! the holder's name, and each call scans them all. Above that, about 40 bytes each plus the name, and time logarithmic
-//! in their number, amortized (a full index doubles, and each lease is visited once when it expires). Only the wait of
+//! after its `ttl` without renewing its lease is not stopped. **Cost:** up to 32 leases: about 15 bytes for each, plus
+//! the holder's name, and each call scans all of them. Above that: about 40 bytes for each, plus the name, and time
+//! logarithmic in their number, amortized (a full index doubles, and each lease is visited once when it expires). Only
 //! a denied call for several units takes longer: it visits each lease that has to expire first.
 
 mod few_leases;
@@ -69,16 +69,16 @@ impl Concurrency {
         Concurrency { limit, ..self }
     }
 
-    /// Returns this limiter for a call that other callers wait ahead of if `has_waiters_ahead` is `true`. Then only a
-    /// renewal of at most the held units is granted. A call that would fit otherwise is denied with a wait of a
-    /// millisecond.
+    /// Returns this limiter for a call. If `has_waiters_ahead` is `true`, other callers have waited for longer. Then
+    /// only a cost of zero or a renewal of at most the held units is granted. Another call that would fit is denied
+    /// with a wait of a millisecond.
     #[must_use]
-    pub fn behind(self, has_waiters_ahead: bool) -> Concurrency {
+    pub fn with_waiters_ahead(self, has_waiters_ahead: bool) -> Concurrency {
         Concurrency { has_waiters_ahead, ..self }
     }
 
-    /// Returns the identity of the limit without a name, which is constant because a key has at most one table of
-    /// leases.
+    /// Returns the identity that stands for the limit if it has no name. It is constant, because a key has at most one
+    /// table of leases.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity { micros: 0, words: 0 }
@@ -108,17 +108,17 @@ impl fmt::Display for Concurrency {
 pub struct LeaseLimit<'a> {
     concurrency: Concurrency,
     holder: &'a [u8],
-    /// `true`: a holder with a lease is denied, as by `NX`.
+    /// `true`: a holder with a lease is denied (option NX).
     nx: bool,
     /// Fencing token for a lease that has none.
     fence: Option<Token>,
 }
 
 impl LeaseLimit<'_> {
-    /// Returns this limiter with or without the option `NX`. If `nx` is `true`, a holder with a lease is denied until the
-    /// lease expires. Meant for locks, where two callers of the same name must not both hold a lease.
+    /// Returns this limiter with or without the option `NX`. If `nx` is `true`, a holder with a lease is denied until
+    /// the lease expires. Meant for locks, where two callers of the same name must not both hold a lease.
     #[must_use]
-    pub fn nx(self, nx: bool) -> Self {
+    pub fn with_nx(self, nx: bool) -> Self {
         LeaseLimit { nx, ..self }
     }
 
@@ -137,29 +137,28 @@ impl Limit for LeaseLimit<'_> {
     }
 
     fn verdict(&self, usage: &ConcurrencyUsage, now: Timestamp, cost: Amount) -> Verdict {
-        let own = usage.held_by(self.holder, now);
-        let others = usage.present(now).units.minus(own.unwrap_or_default());
-        let mut is_blocked_by_own = self.nx && own.is_some();
+        let own_units = usage.held_by(self.holder, now);
+        let mut other_units = usage.live_sum(now).units.minus(own_units.unwrap_or_default());
+        let mut is_blocked_by_nx = self.nx && own_units.is_some();
         // A renewal takes no units from other holders, so it is granted under any limit.
-        let renews = own.is_some_and(|held| cost <= held);
-        let fits = renews || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
-        if fits && !is_blocked_by_own {
+        let renews = own_units.is_some_and(|held| cost <= held);
+        let fits = renews || other_units.excess(cost, self.concurrency.limit) == Amount::ZERO;
+        if fits && !is_blocked_by_nx {
             let overtakes = self.concurrency.has_waiters_ahead && !renews && cost != Amount::ZERO;
             return if overtakes { Verdict::After(Span::MILLISECOND) } else { Verdict::Allowed(Span::ZERO) };
         }
         if cost > self.concurrency.limit {
             return Verdict::Never;
         }
-        let mut left = others;
         for (holder, lease) in usage.live(now) {
             #[cfg(test)]
             step_counter::step();
             if *holder == *self.holder {
-                is_blocked_by_own = false;
+                is_blocked_by_nx = false;
             } else {
-                left = left.minus(lease.units);
+                other_units = other_units.minus(lease.units);
             }
-            if !is_blocked_by_own && left.excess(cost, self.concurrency.limit) == Amount::ZERO {
+            if !is_blocked_by_nx && other_units.excess(cost, self.concurrency.limit) == Amount::ZERO {
                 return Verdict::After(lease.expires_at.since(usage.effective_time(now)));
             }
         }
@@ -167,7 +166,7 @@ impl Limit for LeaseLimit<'_> {
     }
 
     fn remaining(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Amount {
-        self.concurrency.limit.minus(usage.present(now).units)
+        self.concurrency.limit.minus(usage.live_sum(now).units)
     }
 
     fn reset(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Span {
@@ -178,7 +177,7 @@ impl Limit for LeaseLimit<'_> {
         let token = usage.lease_token(self.holder, now).or(self.fence);
         usage.tidy(Span::ZERO, now);
         let expires_at = self.concurrency.expires_at(now);
-        usage.lease(self.holder, Lease { expires_at, units: cost, token });
+        usage.store_lease(self.holder, Lease { expires_at, units: cost, token });
     }
 
     fn refund(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {
@@ -187,7 +186,7 @@ impl Limit for LeaseLimit<'_> {
 
     fn entries_after_charge(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Option<usize> {
         let grows = usage.held_by(self.holder, now).is_none();
-        grows.then(|| usage.present(now).leases.saturating_add(1))
+        grows.then(|| usage.live_sum(now).leases.saturating_add(1))
     }
 }
 

@@ -1,16 +1,16 @@
 //! Sliding log: limits the usage in any trailing window by the timestamp of each granted call.
 //!
-//! **When to use it:** where both the guarantee and the last unit of the limit matter, and calls are few. **Cost:**
-//! memory grows with the number of calls in the window: 16 bytes per timestamp. Calls in the same microsecond share an
-//! entry. **Exactness:** exact. The usage is the sum of the costs in `(now - window, now]`.
+//! **When to use it:** if no trailing window may exceed the limit, each unit of the limit must be usable, and calls are
+//! few. **Cost:** memory grows with the number of calls in the window: 16 bytes per timestamp. Calls in the same
+//! microsecond share an entry. **Exactness:** exact. The usage is the sum of the costs in `(now - window, now]`.
 //!
-//! An entry holds its timestamp and the running total up to and including it, not its own cost. The sum of any range is
-//! the difference of two totals, so a decision is a binary search, independent of the length of the log and of the
-//! number of expired entries. (A denied call must not change the state, so it cannot remove expired entries.) Totals
-//! wrap. Their differences do not, because the sum of a log is at most 2^63-1.
+//! An entry holds its timestamp and the running total: the sum of all costs up to and including its own. The sum of any
+//! range is the difference of two totals, so a decision is a binary search, however many entries have expired. (A
+//! denied call must not change the state, so it cannot remove expired entries.) Totals wrap. Their differences do not,
+//! because the sum of a log is at most 2^63-1.
 //!
 //! When the clock has moved backwards, all entries are shifted by one number (`Shift`), and a peek with a time before
-//! the newest entry computes that shift without storing it. Neither depends on the length of the log.
+//! the newest entry computes that shift without storing it. Neither visits all entries.
 //!
 //! The effect of a call holds the change of the log (`LogDelta`), not the log.
 
@@ -58,7 +58,7 @@ impl SlidingLog {
         SlidingLog { limit, ..self }
     }
 
-    /// Returns the identity of the limit without a name.
+    /// Returns the identity that stands for the limit if it has no name.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::by(self.window)
@@ -71,11 +71,11 @@ impl SlidingLog {
 
     /// Returns the time at which an entry expires.
     fn expires_at(&self, entry: &LogEntry, shift: Shift) -> Timestamp {
-        shift.instant(entry.at).plus(self.window.span())
+        shift.timestamp(entry.at).plus(self.window.span())
     }
 
     /// Returns the sum of the entries that have not expired.
-    fn current(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
+    fn used_at(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
         usage.sum_from(self.expired_entries(usage, now))
     }
 }
@@ -94,20 +94,20 @@ impl Limit for SlidingLog {
     }
 
     fn verdict(&self, usage: &SlidingLogUsage, now: Timestamp, cost: Amount) -> Verdict {
-        if self.current(usage, now).excess(cost, self.limit) == Amount::ZERO {
+        if self.used_at(usage, now).excess(cost, self.limit) == Amount::ZERO {
             return Verdict::Allowed(Span::ZERO);
         }
         let Some(room) = self.limit.checked_minus(cost) else { return Verdict::Never };
-        // Finds the last entry that has to expire: the first one for which the entries after it leave enough room.
-        let end = usage.total();
-        let last_to_expire = usage.entries.partition_point(|entry| end.wrapping_sub(entry.total) > room.millionths());
+        // Finds the last entry that has to expire: the first entry for which all later entries leave enough room.
+        let total = usage.total();
+        let last_to_expire = usage.entries.partition_point(|entry| total.wrapping_sub(entry.total) > room.millionths());
         let shift = usage.shift_at(now);
         let expiry = usage.entries.get(last_to_expire).map_or(now, |entry| self.expires_at(entry, shift));
         Verdict::After(expiry.since(now))
     }
 
     fn remaining(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
-        self.limit.minus(self.current(usage, now))
+        self.limit.minus(self.used_at(usage, now))
     }
 
     fn reset(&self, usage: &SlidingLogUsage, now: Timestamp) -> Span {
@@ -116,25 +116,25 @@ impl Limit for SlidingLog {
     }
 
     fn debt_after_charge(&self, usage: &SlidingLogUsage, now: Timestamp, cost: Amount) -> Span {
-        // Only the part below saturation counts: `add` drops the rest.
-        let cost = cost.min(Amount::MAX.minus(self.current(usage, now)));
+        // Only the part of the cost below saturation counts: a charge drops the rest.
+        let cost = cost.min(Amount::MAX.minus(self.used_at(usage, now)));
         match self.verdict(usage, now, cost) {
             Verdict::Allowed(_) => Span::ZERO,
-            // Older entries have to expire until the cost fits,
+            // Older entries have to expire until the cost fits.
             Verdict::After(wait) => wait,
-            // or the charge itself has to expire.
+            // The charge itself has to expire.
             Verdict::Never => self.window.span(),
         }
     }
 
     fn charge(&self, usage: &mut SlidingLogUsage, now: Timestamp, cost: Amount) {
-        let forgotten = self.expired_entries(usage, now);
-        usage.change(LogDelta { forgotten, added: Some((now, cost)), ..usage.delta });
+        let removed = self.expired_entries(usage, now);
+        usage.change(LogDelta { removed, added: Some((now, cost)), ..usage.delta });
     }
 
     fn refund(&self, usage: &mut SlidingLogUsage, now: Timestamp, amount: Amount) {
-        let forgotten = self.expired_entries(usage, now);
-        usage.change(LogDelta { forgotten, refunded: amount, ..usage.delta });
+        let removed = self.expired_entries(usage, now);
+        usage.change(LogDelta { removed, refunded: amount, ..usage.delta });
     }
 
     fn low_water_mark(&self, usage: &SlidingLogUsage, _now: Timestamp) -> Option<Amount> {
@@ -142,9 +142,9 @@ impl Limit for SlidingLog {
     }
 
     fn entries_after_charge(&self, usage: &SlidingLogUsage, now: Timestamp) -> Option<usize> {
-        let shared = usage.newest().is_some_and(|newest| newest >= now);
-        let kept = usage.entries.len().saturating_sub(self.expired_entries(usage, now));
-        (!shared).then(|| kept.saturating_add(1))
+        let shares_entry = usage.newest_timestamp().is_some_and(|newest| newest >= now);
+        let remaining_entries = usage.entries.len().saturating_sub(self.expired_entries(usage, now));
+        (!shares_entry).then(|| remaining_entries.saturating_add(1))
     }
 }
 

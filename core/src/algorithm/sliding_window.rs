@@ -2,7 +2,7 @@
 //!
 //! Windows follow each other from the first admitted call after a full recovery. The usage is estimated as `previous *
 //! (window - elapsed) / window + current`: the count of the previous window, weighted by its overlap with a trailing
-//! window, plus the count of the current one. (Described by Cloudflare in 2017 for its rate limiting.)
+//! window, plus the count of the current window. (Described by Cloudflare in 2017 for its rate limiting.)
 //!
 //! **When to use it:** the default choice for a limit per window on an API. **Known flaw:** the estimate assumes that
 //! the previous window's calls were evenly distributed. In the worst case a trailing window holds nearly twice the
@@ -53,7 +53,7 @@ impl SlidingWindow {
         SlidingWindow { limit, ..self }
     }
 
-    /// Returns the identity of the limit without a name.
+    /// Returns the identity that stands for the limit if it has no name.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::by(self.window)
@@ -61,14 +61,18 @@ impl SlidingWindow {
 
     /// Advances the usage to `now`, ready to be charged under this limit's window.
     fn advance(&self, usage: &mut SlidingWindowUsage, now: Timestamp) {
-        let rolled = usage.rolled(now);
+        let rolled = usage.rolled_to(now);
         *usage = if rolled.window == self.window.span() && !rolled.is_unused() {
             rolled
         } else {
-            // A window opens now, for a new usage or for one that was counted in windows of another length. The part of
-            // that usage that still counts becomes the current count.
-            let present = rolled.present(now);
-            SlidingWindowUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
+            // A window opens now, because the usage is new or was counted in windows of another length. The part of the
+            // usage that still counts becomes the current count.
+            SlidingWindowUsage {
+                start: now,
+                window: self.window.span(),
+                previous: Amount::ZERO,
+                current: rolled.estimate(now),
+            }
         };
     }
 }
@@ -90,14 +94,14 @@ impl Limit for SlidingWindow {
     // the stored window. A time before `start` is evaluated like `start`, as if the usage had been moved back.
 
     fn verdict(&self, usage: &SlidingWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
-        let rolled = usage.rolled(now);
-        if rolled.present(now).excess(cost, self.limit) == Amount::ZERO {
+        let rolled = usage.rolled_to(now);
+        if rolled.estimate(now).excess(cost, self.limit) == Amount::ZERO {
             return Verdict::Allowed(Span::ZERO);
         }
         let (Some(window), Some(room)) = (Period::new(rolled.window), self.limit.checked_minus(cost)) else {
             return Verdict::Never;
         };
-        // In the current window the previous count fades. If the current count alone is too large, it has to fade in
+        // The previous count fades in the current window. If the current count alone is too large, it has to fade in
         // the next window.
         let wait = match room.checked_minus(rolled.current) {
             Some(room) => time_to_fade(rolled.previous, room, window),
@@ -107,11 +111,11 @@ impl Limit for SlidingWindow {
     }
 
     fn remaining(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Amount {
-        self.limit.minus(usage.rolled(now).present(now))
+        self.limit.minus(usage.rolled_to(now).estimate(now))
     }
 
     fn reset(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Span {
-        let rolled = usage.rolled(now);
+        let rolled = usage.rolled_to(now);
         let lifetime = if rolled.current != Amount::ZERO {
             rolled.window.plus(rolled.window)
         } else if rolled.previous != Amount::ZERO {
@@ -140,7 +144,7 @@ impl Limit for SlidingWindow {
     }
 
     fn low_water_mark(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Option<Amount> {
-        let reopens = usage.window != self.window.span() || usage.rolled(now).is_unused();
+        let reopens = usage.window != self.window.span() || usage.rolled_to(now).is_unused();
         (reopens || usage.is_saturated()).then_some(Amount::ZERO)
     }
 }
@@ -150,7 +154,7 @@ impl Limit for SlidingWindow {
 pub struct SlidingWindowUsage {
     /// Start of the current window.
     start: Timestamp,
-    /// Length of the windows in which the usage was counted; 0 for an unused one.
+    /// Length of the windows in which the usage was counted; 0 for unused usage.
     window: Span,
     /// Count of the previous window.
     previous: Amount,
@@ -159,10 +163,10 @@ pub struct SlidingWindowUsage {
 }
 
 impl SlidingWindowUsage {
-    /// Returns this usage with the window that contains `now` as the current one. Unused if two windows have passed.
-    fn rolled(&self, now: Timestamp) -> SlidingWindowUsage {
+    /// Returns this usage with the window that contains `now` as the current window. Unused if two windows have passed.
+    fn rolled_to(&self, now: Timestamp) -> SlidingWindowUsage {
         let Some(window) = Period::new(self.window) else { return SlidingWindowUsage::default() };
-        match now.since(self.start).whole(window) {
+        match now.since(self.start).whole_periods(window) {
             0 => *self,
             1 => SlidingWindowUsage {
                 start: self.start.plus(self.window),
@@ -174,22 +178,22 @@ impl SlidingWindowUsage {
         }
     }
 
-    /// Returns `true` if a count may be lower than the sum of its charges. Then no charge can be taken back, because it
-    /// may not be contained in its count in full.
+    /// Returns `true` if a count may be lower than the sum of its charges. Then no charge can be taken back, because
+    /// its count may contain only a part of it.
     fn is_saturated(&self) -> bool {
         self.previous == Amount::MAX || self.current == Amount::MAX
     }
 
-    /// Returns the estimate, rounded up to a millionth. The usage must be rolled to `now`.
-    fn present(&self, now: Timestamp) -> Amount {
+    /// Returns the estimate, rounded up to a millionth. The usage must have been rolled to `now`.
+    fn estimate(&self, now: Timestamp) -> Amount {
         let Some(window) = Period::new(self.window) else { return Amount::ZERO };
         let overlap = self.window.minus(now.since(self.start));
         self.previous.share_up(overlap, window).plus(self.current)
     }
 }
 
-/// Returns the time from the start of a window until the previous `count` has faded to `room`, which is below `count`: the
-/// first microsecond at which `count * (window - elapsed) / window <= room`.
+/// Returns the time from the start of a window until the previous `count` has faded to `room`, which is below `count`:
+/// the first microsecond at which `count * (window - elapsed) / window <= room`.
 fn time_to_fade(count: Amount, room: Amount, window: Period) -> Span {
     let Some(count) = NonZeroU64::new(count.millionths()) else { return Span::ZERO };
     let overlap = ratio::floor(room.millionths(), window.micros().get(), count);
@@ -225,9 +229,9 @@ impl Usage for SlidingWindowUsage {
         } else {
             return Amount::ZERO;
         };
-        let taken = amount.min(*count);
-        *count = count.minus(taken);
-        taken
+        let reduction = amount.min(*count);
+        *count = count.minus(reduction);
+        reduction
     }
 
     fn encode(&self, to: &mut impl Encoder) {
@@ -250,7 +254,7 @@ impl Usage for SlidingWindowUsage {
     fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
         let now = now.max(self.start);
         vec![
-            ("used", InfoField::Amount(self.rolled(now).present(now))),
+            ("used", InfoField::Amount(self.rolled_to(now).estimate(now))),
             ("previous", InfoField::Amount(self.previous)),
             ("current", InfoField::Amount(self.current)),
             ("start", InfoField::Instant(self.start)),

@@ -47,7 +47,7 @@ impl Component {
     /// Creates a component with an unused serial number and without an identity.
     pub(super) fn new(serial: u8, usage: AnyUsage, recovers_at: Timestamp) -> Component {
         let label = ComponentLabel { serial, identity: ShortIdentity::Nothing, change: ComponentChange::Nothing };
-        Component { usage: usage.with(label), recovers_at }
+        Component { usage: usage.with_label(label), recovers_at }
     }
 
     /// Returns the serial number, by which idempotency records and effects refer to the component: the smallest unused

@@ -71,12 +71,12 @@ impl Amount {
         decimal::parse_short_integer(text).map(|units| Amount(units.saturating_mul(MILLIONTHS)))
     }
 
-    /// Parses a percentage and returns that share of `self`, rounded up.
+    /// Parses a percentage and returns that share of `self`, rounded up to a millionth.
     ///
     /// Returns `None` unless `text` is a decimal from 0 to 100 followed by a percent sign.
     #[must_use]
     pub fn percent_up(self, text: &[u8]) -> Option<Amount> {
-        decimal::percent(text, self.min(Amount::MAX_ARGUMENT).0).map(|scaled| Amount(scaled.ceil()))
+        decimal::parse_percent(text, self.min(Amount::MAX_ARGUMENT).0).map(|scaled| Amount(scaled.ceil()))
     }
 
     /// Returns the amount in millionths.
@@ -114,31 +114,31 @@ impl Amount {
         self.0.checked_sub(other.0).map(Amount)
     }
 
-    /// Returns the amount by which `self` plus `cost` exceeds `limit`. Unlike [`Amount::plus`] the sum does not
-    /// saturate, because a usage and an argument fit 64 bits together. So the comparison is exact even near the
-    /// maximum.
+    /// Returns the amount by which `self` plus `cost` exceeds `limit`. Unlike in [`Amount::plus`], the sum does not
+    /// saturate, because the sum of a usage and an argument fits 64 bits. So the result is exact even near the maximum.
     #[must_use]
     pub fn excess(self, cost: Amount, limit: Amount) -> Amount {
         Amount(self.0.saturating_add(cost.0).saturating_sub(limit.0))
     }
 
-    /// Returns `self * factor`, rounded down to a millionth and capped at [`Amount::MAX_ARGUMENT`].
+    /// Returns `self * factor`, where [`Amount::ONE`] is the factor 1. Rounds down to a millionth and caps the product
+    /// at [`Amount::MAX_ARGUMENT`].
     #[must_use]
     pub fn times(self, factor: Amount) -> Amount {
-        const ONE: NonZeroU64 = match NonZeroU64::new(MILLIONTHS) {
+        const DIVISOR: NonZeroU64 = match NonZeroU64::new(MILLIONTHS) {
             Some(millionths) => millionths,
             None => NonZeroU64::MIN,
         };
-        Amount::saturating(ratio::floor(self.0, factor.0, ONE)).min(Amount::MAX_ARGUMENT)
+        Amount::saturating(ratio::floor(self.0, factor.0, DIVISOR)).min(Amount::MAX_ARGUMENT)
     }
 
-    /// Returns `self * part / whole`, rounded down.
+    /// Returns `self * part / whole`, rounded down to a millionth.
     #[must_use]
     pub fn share_down(self, part: Span, whole: Period) -> Amount {
         Amount(ratio::floor(self.0, part.micros(), whole.micros()))
     }
 
-    /// Returns `self * part / whole`, rounded up.
+    /// Returns `self * part / whole`, rounded up to a millionth.
     #[must_use]
     pub fn share_up(self, part: Span, whole: Period) -> Amount {
         Amount(ratio::ceil(self.0, part.micros(), whole.micros()))
@@ -163,7 +163,7 @@ impl fmt::Display for Amount {
 
 #[cold]
 fn parse(text: &[u8]) -> Option<Scaled> {
-    let scaled = decimal::scaled(text, |rest| rest.is_empty().then_some(MILLIONTHS))?;
+    let scaled = decimal::parse_scaled(text, |rest| rest.is_empty().then_some(MILLIONTHS))?;
     (!scaled.exceeds(Amount::MAX_ARGUMENT.0)).then_some(scaled)
 }
 

@@ -4,27 +4,28 @@
 //! float: its digits are scaled to whole units (millionths, microseconds) at once. A remainder below one unit is
 //! reported, so that the caller decides the direction of rounding.
 
-/// Maximum length of a number, in characters. Parsing a longer one would cost the server more than its sender.
+/// Maximum length of a number with its unit, in characters. Longer text would cost the server more time to parse than
+/// its sender to send.
 pub const MAX_NUMBER: usize = 64;
 
-/// Parses `text`, a number with an optional unit suffix, and scales it to whole units.
+/// Parses `text`, a number with an optional unit, and scales it to whole units.
 ///
-/// `unit` receives the text after the number and returns the factor of that suffix. Returns `None` if `text` is not a
-/// number, the suffix is unknown, or the whole units do not fit in 64 bits.
-pub fn scaled(text: &[u8], unit: impl FnOnce(&[u8]) -> Option<u64>) -> Option<Scaled> {
+/// `parse_unit` receives the text after the number and returns the factor of that unit. Returns `None` if `text` is not
+/// a number, the unit is unknown, or the whole units do not fit in 64 bits.
+pub fn parse_scaled(text: &[u8], parse_unit: impl FnOnce(&[u8]) -> Option<u64>) -> Option<Scaled> {
     let (decimal, rest) = Decimal::split(text)?;
-    decimal.scaled(unit(rest)?, 0)
+    decimal.scale(parse_unit(rest)?, 0)
 }
 
 /// Parses `text`, a number followed by a percent sign, and returns that share of `whole`, which is at most 10^18. The
 /// result is exact for any number of digits.
 ///
 /// Returns `None` if `text` is malformed or above 100 %.
-pub fn percent(text: &[u8], whole: u64) -> Option<Scaled> {
+pub fn parse_percent(text: &[u8], whole: u64) -> Option<Scaled> {
     let (decimal, b"%") = Decimal::split(text)? else { return None };
-    let percent = decimal.scaled(1, 0)?;
+    let percent = decimal.scale(1, 0)?;
     // The bound is checked on the percentage, because any percentage of zero gives a share of zero.
-    (!percent.exceeds(100)).then(|| decimal.scaled(whole, -2))?
+    (!percent.exceeds(100)).then(|| decimal.scale(whole, -2))?
 }
 
 /// Returns the text after the leading number of `text`, or `None` if there is no leading number.
@@ -62,12 +63,12 @@ pub fn split_short_integer(text: &[u8]) -> Option<(u64, &[u8])> {
 #[inline]
 pub fn parse_short_integer(text: &[u8]) -> Option<u64> {
     if let (Some(head), Some(tail), 4..=8) = (text.first_chunk(), text.last_chunk(), text.len()) {
-        // Both halves overlap. They are placed after as many zeros as are needed for eight digits.
+        // The halves overlap if there are fewer than eight digits. Zeros before them fill up to eight.
         let bits = text.len().wrapping_mul(8);
         let halves =
             u64::from(u32::from_le_bytes(*head)) | u64::from(u32::from_le_bytes(*tail)) << bits.wrapping_sub(32);
-        let room = 64_usize.wrapping_sub(bits);
-        return eight_digits((halves << room).wrapping_add(ZEROS & !(u64::MAX << room)));
+        let padding_bits = 64_usize.wrapping_sub(bits);
+        return parse_eight_digits((halves << padding_bits).wrapping_add(ZEROS & !(u64::MAX << padding_bits)));
     }
     match split_short_integer(text) {
         Some((value, [])) => Some(value),
@@ -78,12 +79,12 @@ pub fn parse_short_integer(text: &[u8]) -> Option<u64> {
 /// ASCII `00000000`.
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
-/// Converts eight ASCII digits, the first of them in the lowest byte, to their number.
+/// Parses eight ASCII digits, the first of them in the lowest byte. Returns `None` if a byte is not a digit.
 ///
 /// All digits are converted in parallel, in pairs and then in pairs of pairs (Johnny Lee, "Fast numeric string to int",
 /// 2016).
 #[inline]
-fn eight_digits(text: u64) -> Option<u64> {
+fn parse_eight_digits(text: u64) -> Option<u64> {
     const HIGH_HALVES: u64 = 0xf0f0_f0f0_f0f0_f0f0;
     // The high half of a digit's byte is that of `0`, and stays the same after adding six.
     let with_six_more = text.wrapping_add(0x0606_0606_0606_0606);
@@ -117,7 +118,7 @@ impl Scaled {
     }
 }
 
-/// Decimal number before scaling. Never negative: the caller handles a sign.
+/// Digits and exponent of a decimal number, which has no sign.
 #[derive(Clone, Copy, Debug)]
 struct Decimal<'a> {
     whole: &'a [u8],
@@ -136,62 +137,62 @@ impl<'a> Decimal<'a> {
         if text.len() > MAX_NUMBER {
             return None;
         }
-        let (whole, rest) = digits(text);
+        let (whole, rest) = split_digits(text);
         if whole.is_empty() {
             return None;
         }
         let (fraction, rest) = match rest.split_first() {
-            Some((b'.', after)) => match digits(after) {
+            Some((b'.', after)) => match split_digits(after) {
                 ([], _) => return None,
-                found => found,
+                fraction => fraction,
             },
             _ => (Default::default(), rest),
         };
         let (exponent, rest) = match rest.split_first() {
-            Some((b'e', after)) => exponent(after)?,
+            Some((b'e', after)) => parse_exponent(after)?,
             _ => (0, rest),
         };
         Some((Decimal { whole, fraction, exponent }, rest))
     }
 
     /// Returns the value times `factor` times `10^shift`, exactly.
-    fn scaled(self, factor: u64, shift: i64) -> Option<Scaled> {
-        let all = || self.whole.iter().chain(self.fraction);
-        let Some(leading_zeros) = all().position(|digit| *digit != b'0') else {
+    fn scale(self, factor: u64, shift: i64) -> Option<Scaled> {
+        let all_digits = || self.whole.iter().chain(self.fraction);
+        let Some(leading_zeros) = all_digits().position(|digit| *digit != b'0') else {
             return Some(Scaled { floor: 0, inexact: false });
         };
-        // Number of digits before the decimal point after the shift. May be negative.
+        // Number of digits before the decimal point of the shifted number. May be negative.
         let point = length(self.whole).saturating_add(self.exponent).saturating_add(shift);
-        let significant = length(self.whole).saturating_add(length(self.fraction));
-        // More than 20 digits never fit in 64 bits. Returning early avoids multiplying powers of ten.
+        let digit_count = length(self.whole).saturating_add(length(self.fraction));
+        // More than 20 digits never fit in 64 bits.
         if point.saturating_sub(i64::try_from(leading_zeros).ok()?) > 20 {
             return None;
         }
-        let before = usize::try_from(point.clamp(0, significant)).ok()?;
-        let fractional = usize::try_from(significant.saturating_sub(point.max(0)).max(0)).ok()?;
+        let whole_digits = usize::try_from(point.clamp(0, digit_count)).ok()?;
+        let fraction_digits = usize::try_from(digit_count.saturating_sub(point.max(0)).max(0)).ok()?;
 
-        let mut whole = all()
-            .take(before)
+        let mut whole = all_digits()
+            .take(whole_digits)
             .try_fold(0, |value: u64, digit| value.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0'))))?;
         if whole != 0 {
-            let zeros = u32::try_from(point.saturating_sub(significant).max(0)).ok()?;
+            let zeros = u32::try_from(point.saturating_sub(digit_count).max(0)).ok()?;
             whole = whole.checked_mul(10_u64.checked_pow(zeros)?)?;
         }
 
         // Long multiplication of the fraction by the factor, from the right digit to the left: exact for any length.
         let (mut carry, mut inexact) = (0_u64, false);
-        let mut step = |digit: u64| {
+        let mut multiply_digit = |digit: u64| {
             let product = digit.saturating_mul(factor).saturating_add(carry);
             inexact |= product % 10 != 0;
             carry = product / 10;
             carry != 0
         };
-        for digit in all().rev().take(fractional) {
-            step(u64::from(digit.wrapping_sub(b'0')));
+        for digit in all_digits().rev().take(fraction_digits) {
+            multiply_digit(u64::from(digit.wrapping_sub(b'0')));
         }
-        // Zeros between the decimal point and the first digit only divide the carry by ten.
+        // Zeros between the decimal point and the first digit only divide the carry by ten, until it is zero.
         let mut zeros = point.saturating_neg().max(0);
-        while zeros > 0 && step(0) {
+        while zeros > 0 && multiply_digit(0) {
             zeros = zeros.saturating_sub(1);
         }
         Some(Scaled { floor: whole.checked_mul(factor)?.checked_add(carry)?, inexact })
@@ -199,24 +200,24 @@ impl<'a> Decimal<'a> {
 }
 
 /// Splits `text` after its leading digits.
-fn digits(text: &[u8]) -> (&[u8], &[u8]) {
+fn split_digits(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, &[]))
 }
 
 /// Parses an exponent, an optional sign and digits, and returns it with the remaining text. The value is clamped to
 /// [`EXPONENT_BOUND`].
-fn exponent(text: &[u8]) -> Option<(i64, &[u8])> {
+fn parse_exponent(text: &[u8]) -> Option<(i64, &[u8])> {
     let (negative, unsigned) = match text.split_first() {
         Some((b'-', rest)) => (true, rest),
         Some((b'+', rest)) => (false, rest),
         _ => (false, text),
     };
-    let (found, rest) = digits(unsigned);
-    if found.is_empty() {
+    let (digits, rest) = split_digits(unsigned);
+    if digits.is_empty() {
         return None;
     }
-    let value = found.iter().fold(0, |value: i64, digit| {
+    let value = digits.iter().fold(0, |value: i64, digit| {
         value.saturating_mul(10).saturating_add(i64::from(digit.wrapping_sub(b'0'))).min(EXPONENT_BOUND)
     });
     Some((if negative { value.saturating_neg() } else { value }, rest))

@@ -1,7 +1,8 @@
 //! Timestamps that can all be moved back at once in constant time.
 //!
 //! A log and a lease table hold many timestamps. When the clock moves backwards, all of them move back by the same
-//! span. So each is stored as a [`Mark`], and one [`Shift`] records the distance that the marks have moved since.
+//! span. So each timestamp is stored as a [`Mark`], and one [`Shift`] records the distance that the marks have moved
+//! since.
 
 use crate::number::{Span, Timestamp};
 
@@ -26,20 +27,20 @@ impl Mark {
 pub struct Shift(Span);
 
 impl Shift {
-    /// No shift: marks are their instants.
+    /// No shift: a mark equals its timestamp.
     pub const NONE: Shift = Shift(Span::ZERO);
 
     /// Shift above which marks are recomputed. Far below overflow, and out of reach unless a clock goes back and forth
     /// through its whole range many times.
     const FAR: Span = Span::MAX.times(32);
 
-    /// Returns the stored form of `instant`.
-    pub fn mark(self, instant: Timestamp) -> Mark {
-        Mark(instant.plus(self.0))
+    /// Returns the stored form of `timestamp`.
+    pub fn mark(self, timestamp: Timestamp) -> Mark {
+        Mark(timestamp.plus(self.0))
     }
 
     /// Returns the timestamp stored as `mark`, or the epoch if it has moved to before the epoch.
-    pub fn instant(self, mark: Mark) -> Timestamp {
+    pub fn timestamp(self, mark: Mark) -> Timestamp {
         mark.0.minus(self.0)
     }
 

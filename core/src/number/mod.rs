@@ -1,5 +1,5 @@
-//! Amounts, timestamps and durations: the only raw arithmetic of this crate. No operation overflows, and rounding
-//! happens only where a name says so.
+//! Amounts, timestamps and durations, and their arithmetic. No operation overflows, and each operation that rounds
+//! documents the direction.
 
 pub mod amount;
 pub mod decimal;

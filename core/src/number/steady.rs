@@ -13,7 +13,7 @@ use std::cell::Cell;
 pub struct Steady(Timestamp);
 
 impl Steady {
-    /// Returns the instant `span` later. The result may lie after the last timestamp, because steady time keeps
+    /// Returns the instant `span` later. The result may lie after [`Timestamp::MAX`], because steady time keeps
     /// advancing however often a clock is set ahead and back.
     #[must_use]
     pub fn plus(self, span: Span) -> Steady {
@@ -63,28 +63,28 @@ impl SteadyClock {
         self.at(now)
     }
 
-    /// Returns the steady time at `now`, without recording the reading. The clock must not have been set back since the
-    /// last recorded one.
+    /// Returns the steady time at `now`, without recording the reading. While `now` is earlier than the last recorded
+    /// reading, returns the steady time of that reading.
     #[must_use]
     #[inline(always)]
     pub fn at(&self, now: Timestamp) -> Steady {
         Steady(now.max(self.last)).plus(self.back)
     }
 
-    /// Returns the timestamp that corresponds to `at`, provided that the clock is not set back before then.
+    /// Returns the timestamp that corresponds to `deadline`, provided that the clock is not set back before then.
     #[must_use]
-    pub fn shows(&self, at: Steady) -> Timestamp {
-        at.0.minus(self.back)
+    pub fn shows(&self, deadline: Steady) -> Timestamp {
+        deadline.0.minus(self.back)
     }
 
-    /// Returns the number of recorded readings that were earlier than the one before.
+    /// Returns the number of recorded readings that were earlier than the previous recorded reading.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
     }
 }
 
-/// Steady clock for several readers.
+/// Steady clock that is read through a shared reference.
 #[derive(Debug, Default)]
 pub struct SharedSteadyClock(Cell<SteadyClock>);
 
@@ -113,14 +113,14 @@ mod tests {
             let mut clock = SteadyClock::default();
             let (mut last, mut steady) = (us(readings[0]), clock.read(us(readings[0])));
             for now in readings.into_iter().map(us) {
-                let (at, steps) = (clock.read(now), clock.steps());
-                prop_assert_eq!(at.since(steady), now.since(last));
-                prop_assert!(at >= steady);
-                prop_assert_eq!(clock.at(now), at);
-                prop_assert_eq!(clock.shows(at), now);
-                prop_assert_eq!(clock.read(now), at);
+                let (steady_now, steps) = (clock.read(now), clock.steps());
+                prop_assert_eq!(steady_now.since(steady), now.since(last));
+                prop_assert!(steady_now >= steady);
+                prop_assert_eq!(clock.at(now), steady_now);
+                prop_assert_eq!(clock.shows(steady_now), now);
+                prop_assert_eq!(clock.read(now), steady_now);
                 prop_assert_eq!(clock.steps(), steps);
-                (last, steady) = (now, at);
+                (last, steady) = (now, steady_now);
             }
         }
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn deadline_is_ahead_after_readings_at_the_last_timestamp() {
+    fn deadline_after_the_last_timestamp_is_reached_on_time() {
         let mut clock = SteadyClock::default();
         for _ in 0..100 {
             let deadline = clock.read(Timestamp::MAX).plus(Span::SECOND);

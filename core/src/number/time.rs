@@ -91,7 +91,7 @@ impl Timestamp {
     }
 }
 
-/// Returns the microseconds in a unit of time.
+/// Returns the microseconds in a unit of time. Without a unit, a number counts seconds.
 #[inline]
 fn micros_in(unit: &[u8]) -> Option<u64> {
     match unit {
@@ -153,7 +153,7 @@ impl Span {
     pub const MILLISECOND: Span = Span(1_000);
     /// Span of 1 second.
     pub const SECOND: Span = Span(1_000_000);
-    /// Longest duration of a reply, at which it saturates: 365000 days.
+    /// Upper bound of durations in replies: 365000 days.
     pub const MAX: Span = Span(365_000 * DAY);
     /// Longest full recovery of a limit: 36500 days.
     pub const MAX_RECOVERY: Span = Span(36_500 * DAY);
@@ -183,7 +183,7 @@ impl Span {
 
     #[cold]
     fn parse_any(text: &[u8]) -> Option<Span> {
-        let scaled = decimal::scaled(text, micros_in)?;
+        let scaled = decimal::parse_scaled(text, micros_in)?;
         let below_a_microsecond = matches!(scaled, Scaled { floor: 0, inexact: true });
         (!below_a_microsecond && !scaled.exceeds(Span::MAX_ARGUMENT.0)).then(|| Span(scaled.ceil()))
     }
@@ -226,12 +226,12 @@ impl Span {
 
     /// Returns the number of whole `period`s in the duration.
     #[must_use]
-    pub fn whole(self, period: Period) -> u64 {
+    pub fn whole_periods(self, period: Period) -> u64 {
         self.0 / period.0
     }
 }
 
-/// Duration that is never 0, so that it can be a divisor.
+/// Duration from 1us to 3650d: never 0, so that it can be a divisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(NonZeroU64);
 

@@ -76,7 +76,7 @@ impl Claim {
     /// it.
     #[must_use]
     pub fn request(&self, limit: Amount, has_waiters_ahead: bool) -> KeyRequest<'_> {
-        let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(has_waiters_ahead));
+        let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).with_waiters_ahead(has_waiters_ahead));
         let (holder, name) = (&*self.holder, self.name.as_deref());
         let spec = Spec { holder_or_item: holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }
             .with_keep(self.keep);

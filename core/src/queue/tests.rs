@@ -43,7 +43,7 @@ fn claim(words: &str) -> Claim {
 /// Returns the spec as evaluated while other callers wait, or do not.
 fn with_queue<'a>(spec: &Spec<'a>, has_waiters_ahead: bool) -> Spec<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
-    Spec { limit: AnyLimit::Concurrency(concurrency.behind(has_waiters_ahead)), ..*spec }
+    Spec { limit: AnyLimit::Concurrency(concurrency.with_waiters_ahead(has_waiters_ahead)), ..*spec }
 }
 
 /// Returns the limit of a spec for its holder.

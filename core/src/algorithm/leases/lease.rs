@@ -20,9 +20,9 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Encodes a holder's lease as a record of a table with a shift. Returns the expiry and the bytes. The lowest bit of
-    /// the units is set if a token follows.
-    pub(super) fn record(self, holder: &[u8], shift: Shift) -> (Mark, RecordBytes) {
+    /// Encodes a holder's lease as a record of a table with this shift. Returns the mark of the expiry and the bytes.
+    /// The lowest bit of the units is set if a token follows.
+    pub(super) fn to_record(self, holder: &[u8], shift: Shift) -> (Mark, RecordBytes) {
         let at = shift.mark(self.expires_at);
         let mut bytes = RecordBytes::new(at, holder);
         bytes.integer(self.units.millionths() << 1 | u64::from(self.token.is_some()));
@@ -30,25 +30,25 @@ impl Lease {
         (at, bytes)
     }
 
-    /// Decodes a record encoded by [`record`](Lease::record).
+    /// Decodes a record encoded by [`to_record`](Lease::to_record).
     #[inline]
-    pub(super) fn read(record: &Record, shift: Shift) -> Option<Lease> {
+    pub(super) fn from_record(record: &Record, shift: Shift) -> Option<Lease> {
         let mut fields = RecordDecoder(record.fields);
-        let flagged = fields.integer()?;
-        let units = Amount::from_millionths(flagged >> 1)?;
-        let token = if flagged & 1 == 0 { None } else { Token::new(fields.integer()?) };
-        Some(Lease { expires_at: shift.instant(record.at), units, token })
+        let flagged_units = fields.integer()?;
+        let units = Amount::from_millionths(flagged_units >> 1)?;
+        let token = if flagged_units & 1 == 0 { None } else { Token::new(fields.integer()?) };
+        Some(Lease { expires_at: shift.timestamp(record.at), units, token })
     }
 
-    /// Returns `true` if a call can have stored the lease in a table that was last changed at `written` and in which
-    /// other holders have leased `others` units: a call stores no expired lease and does not exceed the limit.
-    pub(super) fn is_sound(self, written: Timestamp, others: Amount) -> bool {
+    /// Returns `true` if a call can have stored the lease in a table that was last changed at `changed_at` and in which
+    /// other holders have leased `other_units`: a call stores no expired lease and does not exceed the limit.
+    pub(super) fn is_sound(self, changed_at: Timestamp, other_units: Amount) -> bool {
         let Lease { expires_at, units, .. } = self;
-        let lives = expires_at > written || expires_at == Timestamp::MAX;
-        lives
-            && expires_at.since(written) <= Span::MAX_ARGUMENT
+        let is_live = expires_at > changed_at || expires_at == Timestamp::MAX;
+        is_live
+            && expires_at.since(changed_at) <= Span::MAX_ARGUMENT
             && units != Amount::ZERO
-            && others.excess(units, Amount::MAX_ARGUMENT) == Amount::ZERO
+            && other_units.excess(units, Amount::MAX_ARGUMENT) == Amount::ZERO
     }
 }
 
@@ -62,8 +62,8 @@ pub(super) struct LeaseSum {
 }
 
 impl LeaseSum {
-    /// Returns the sum that consists of one lease of `units`.
-    pub(super) fn of(units: Amount) -> LeaseSum {
+    /// Returns the sum of a single lease of `units`.
+    pub(super) fn single(units: Amount) -> LeaseSum {
         LeaseSum { units, leases: 1 }
     }
 

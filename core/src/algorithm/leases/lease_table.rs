@@ -1,5 +1,5 @@
-//! Leases of a key. Few leases are stored in sequence ([`FewLeases`]), many in an indexed table ([`ManyLeases`]). The
-//! saved and propagated encoding is the same for both.
+//! Leases of a key. Few leases are stored one after another ([`FewLeases`]), many in an indexed table ([`ManyLeases`]).
+//! The saved and propagated encoding is the same for both.
 
 use super::few_leases::{self, FewLeases};
 use super::lease::{Lease, LeaseSum};
@@ -11,10 +11,10 @@ use crate::number::{Amount, Span, Timestamp};
 #[derive(Clone, Debug, Default)]
 pub struct ConcurrencyUsage {
     pub(super) leases: Leases,
-    /// Further changes by the current call. Most calls have none.
-    rest: Option<Box<FurtherChanges>>,
+    /// Further changes by the current call. Most calls make no further changes.
+    further_changes: Option<Box<FurtherChanges>>,
     /// Position of the lease that the current call has taken, in the form of few.
-    leased: Option<u16>,
+    leased_position: Option<u16>,
     /// Largest fencing token of all leases that this key has had; 0 if none had a token.
     pub(super) latest_token: u64,
 }
@@ -33,7 +33,7 @@ impl Default for Leases {
 }
 
 /// Runs `$body` with `$leases` bound to the leases in either form.
-macro_rules! of_either {
+macro_rules! with_either_form {
     ($either:expr, $leases:ident => $body:expr) => {
         match $either {
             Leases::Few($leases) => $body,
@@ -41,9 +41,9 @@ macro_rules! of_either {
         }
     };
 }
-pub(super) use of_either;
+pub(super) use with_either_form;
 
-/// Changes by a call to a lease table, apart from a new lease, in this order.
+/// Changes by a call to a lease table, apart from a new lease. They are applied in the order of the fields.
 #[derive(Clone, Debug, Default)]
 struct FurtherChanges {
     /// Span by which all expiries are shifted, because the clock moved backwards.
@@ -52,13 +52,13 @@ struct FurtherChanges {
     released: Vec<Box<[u8]>>,
 }
 
-/// Changes by a call to a lease table, in this order.
+/// Changes by a call to a lease table. They are applied in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseDelta<H> {
     /// Span by which all expiries are shifted, because the clock moved backwards.
     pub(super) moved_back: Span,
-    /// Instant of the change. Leases that have expired by then are removed.
-    pub(super) written: Timestamp,
+    /// Time of the change. Leases that have expired by then are removed.
+    pub(super) changed_at: Timestamp,
     /// Holders whose leases are removed.
     pub(super) released: Vec<Box<[u8]>>,
     /// New lease, which replaces a lease of the same holder.
@@ -77,7 +77,7 @@ impl ConcurrencyUsage {
         let count = released.len();
         if count > 0 {
             self.tidy(Span::ZERO, now);
-            self.rest.get_or_insert_default().released = released;
+            self.further_changes.get_or_insert_default().released = released;
         }
         count
     }
@@ -96,12 +96,12 @@ impl ConcurrencyUsage {
 
     /// Returns the time at which to evaluate the leases at `now`: not before the last change.
     pub(super) fn effective_time(&self, now: Timestamp) -> Timestamp {
-        of_either!(&self.leases, leases => leases.effective_time(now))
+        with_either_form!(&self.leases, leases => leases.effective_time(now))
     }
 
     /// Returns the time of the last change.
-    pub(super) fn written(&self) -> Timestamp {
-        of_either!(&self.leases, leases => leases.written)
+    pub(super) fn changed_at(&self) -> Timestamp {
+        with_either_form!(&self.leases, leases => leases.changed_at)
     }
 
     /// Returns the units of a holder's unexpired lease.
@@ -115,12 +115,12 @@ impl ConcurrencyUsage {
 
     /// Returns the lease of a holder, which may have expired.
     pub(super) fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
-        of_either!(&self.leases, leases => leases.lease_of(holder))
+        with_either_form!(&self.leases, leases => leases.lease_of(holder))
     }
 
     /// Returns the sum of the leases that have not expired.
-    pub(super) fn present(&self, now: Timestamp) -> LeaseSum {
-        of_either!(&self.leases, leases => leases.present(now))
+    pub(super) fn live_sum(&self, now: Timestamp) -> LeaseSum {
+        with_either_form!(&self.leases, leases => leases.live_sum(now))
     }
 
     /// Returns the leases that have not expired, in the order of expiry.
@@ -129,13 +129,14 @@ impl ConcurrencyUsage {
         few.into_iter().flat_map(move |few| few.live(now)).chain(many.into_iter().flat_map(move |many| many.live(now)))
     }
 
-    /// Returns the leases that count, in the order of expiry: those that had not expired when the table was last changed.
+    /// Returns the leases that count, in the order of expiry: those that had not expired when the table was last
+    /// changed.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
         let (few, many) = self.by_form();
         few.into_iter().flat_map(FewLeases::iter).chain(many.into_iter().flat_map(ManyLeases::counted))
     }
 
-    /// Returns the leases in their form, and `None` in position of the other form.
+    /// Returns the leases in the form that they have, and `None` for the other form.
     pub(super) fn by_form(&self) -> (Option<&FewLeases>, Option<&ManyLeases>) {
         match &self.leases {
             Leases::Few(leases) => (Some(leases), None),
@@ -145,8 +146,8 @@ impl ConcurrencyUsage {
 
     /// Shifts all leases back by `span`, because the clock moved backwards to `now`.
     pub(super) fn move_back_by(&mut self, span: Span, now: Timestamp) {
-        of_either!(&mut self.leases, leases => leases.advance(span, now));
-        self.rest.get_or_insert_default().moved_back = span;
+        with_either_form!(&mut self.leases, leases => leases.advance(span, now));
+        self.further_changes.get_or_insert_default().moved_back = span;
     }
 
     /// Advances to `now`, and shifts all leases back by `span`, the distance by which the clock has moved backwards.
@@ -158,7 +159,7 @@ impl ConcurrencyUsage {
                 leases.tidy(span, now);
                 // A quarter of the maximum, so that a key near the maximum does not alternate between the forms.
                 if leases.len() <= few_leases::MAX_FEW / 4 {
-                    self.leases = Leases::Few(FewLeases::of(leases.written, leases.counted()));
+                    self.leases = Leases::Few(FewLeases::from_ordered(leases.changed_at, leases.counted()));
                 }
             }
         }
@@ -166,18 +167,18 @@ impl ConcurrencyUsage {
 
     /// Removes the lease of a holder. Returns `false` if there is none.
     fn remove(&mut self, holder: &[u8]) -> bool {
-        of_either!(&mut self.leases, leases => leases.remove(holder))
+        with_either_form!(&mut self.leases, leases => leases.remove(holder))
     }
 
     /// Stores a lease of a holder, which replaces the holder's previous lease.
-    pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
+    pub(super) fn store_lease(&mut self, holder: &[u8], lease: Lease) {
         self.observe_token(lease);
         if self.lease_of(holder).is_none() {
             self.make_room();
         }
         match &mut self.leases {
-            Leases::Few(leases) => self.leased = u16::try_from(leases.lease(holder, lease)).ok(),
-            Leases::Many(leases) => leases.lease(holder, lease),
+            Leases::Few(leases) => self.leased_position = u16::try_from(leases.store_lease(holder, lease)).ok(),
+            Leases::Many(leases) => leases.store_lease(holder, lease),
         }
     }
 
@@ -206,59 +207,60 @@ impl ConcurrencyUsage {
         if let Leases::Few(few) = &self.leases
             && few.len() >= few_leases::MAX_FEW
         {
-            self.leases = Leases::Many(Box::new(ManyLeases::of(few.written, few.iter())));
+            self.leases = Leases::Many(Box::new(ManyLeases::from_ordered(few.changed_at, few.iter())));
         }
     }
 
-    /// Creates an empty table, to be filled with the decoded leases of a table that was last changed at `written`.
-    pub(super) fn of(written: Timestamp) -> ConcurrencyUsage {
-        let leases = Leases::Few(FewLeases::of(written, std::iter::empty()));
+    /// Creates an empty table, to be filled with the decoded leases of a table that was last changed at `changed_at`.
+    pub(super) fn empty_at(changed_at: Timestamp) -> ConcurrencyUsage {
+        let leases = Leases::Few(FewLeases::from_ordered(changed_at, std::iter::empty()));
         ConcurrencyUsage { leases, ..ConcurrencyUsage::default() }
     }
 
     /// Discards the changes recorded for the current call.
     pub(super) fn discard_delta(&mut self) {
-        (self.rest, self.leased) = (None, None);
+        (self.further_changes, self.leased_position) = (None, None);
         if let Leases::Many(leases) = &mut self.leases {
-            leases.leased = None;
+            leases.leased_position = None;
         }
     }
 
     /// Takes the changes recorded for the current call.
-    pub(super) fn delta(&mut self) -> LeaseDelta<&[u8]> {
-        let FurtherChanges { moved_back, released } = self.rest.take().map(|rest| *rest).unwrap_or_default();
-        let written = self.written();
+    pub(super) fn take_delta(&mut self) -> LeaseDelta<&[u8]> {
+        let FurtherChanges { moved_back, released } =
+            self.further_changes.take().map(|changes| *changes).unwrap_or_default();
+        let changed_at = self.changed_at();
         let leased = match &mut self.leases {
-            Leases::Few(leases) => self.leased.take().and_then(|position| leases.get(usize::from(position))),
+            Leases::Few(leases) => self.leased_position.take().and_then(|position| leases.get(usize::from(position))),
             Leases::Many(leases) => leases.take_leased(),
         };
-        LeaseDelta { moved_back, written, released, leased }
+        LeaseDelta { moved_back, changed_at, released, leased }
     }
 
     /// Returns `true` if `delta` can have been caused by a call on this table.
     pub(super) fn accepts(&self, delta: &LeaseDelta<Box<[u8]>>) -> bool {
         // Time shown by the clock before a move backwards.
-        let at = delta.written.plus(delta.moved_back);
-        let in_order = at >= self.written();
-        let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
-            let present = match &self.leases {
-                Leases::Few(leases) => leases.present(at),
-                Leases::Many(leases) => leases.present_at_change(at),
+        let at = delta.changed_at.plus(delta.moved_back);
+        let in_order = at >= self.changed_at();
+        let is_sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
+            let live_sum = match &self.leases {
+                Leases::Few(leases) => leases.live_sum(at),
+                Leases::Many(leases) => leases.live_sum_at_change(at),
             };
-            let others = present.units.minus(self.held_by(holder, at).unwrap_or_default());
-            delta.released.is_empty() && lease.is_sound(delta.written, others)
+            let other_units = live_sum.units.minus(self.held_by(holder, at).unwrap_or_default());
+            delta.released.is_empty() && lease.is_sound(delta.changed_at, other_units)
         });
-        in_order && sound
+        in_order && is_sound
     }
 
     /// Applies the changes of a call on another server.
-    pub(super) fn change(&mut self, delta: LeaseDelta<Box<[u8]>>) {
-        self.tidy(delta.moved_back, delta.written);
+    pub(super) fn apply_delta(&mut self, delta: LeaseDelta<Box<[u8]>>) {
+        self.tidy(delta.moved_back, delta.changed_at);
         for holder in &delta.released {
             self.remove(holder);
         }
         if let Some((holder, lease)) = delta.leased {
-            self.lease(&holder, lease);
+            self.store_lease(&holder, lease);
         }
         self.discard_delta();
     }

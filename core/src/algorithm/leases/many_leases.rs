@@ -1,7 +1,7 @@
-//! Leases of a key that has many, indexed by holder and ordered by expiry.
+//! Leases of a key with many leases, indexed by holder and ordered by expiry.
 //!
 //! The state consists of the leases that *count*: those that had not expired at the last change. Denied calls and peeks
-//! cannot change the state, so they have to subtract the leases that have expired since. The cost of a call is
+//! cannot change the state, so they have to subtract the leases that have expired since then. The cost of a call is
 //! independent of the number of leases that expire at the same time, and of changes of the clock:
 //!
 //! * the sum of the expired leases is cached with the time that it refers to. A later evaluation adds only the leases
@@ -17,32 +17,32 @@ use crate::number::{Span, Timestamp};
 use crate::record_table::{Record, RecordPosition, RecordTable};
 use std::cell::Cell;
 
-/// Maximum number of expired leases that a change removes: more than a change can add, and few enough that their removal
-/// takes no longer than the call itself.
+/// Maximum number of expired leases that a change removes: more than a change can add, and few enough that their
+/// removal takes no longer than the call itself.
 pub(super) const MAX_SWEPT: usize = 16;
 
 /// Many leases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManyLeases {
-    /// Leases by expiry, and then by holder. Leases at the front that expired by `written` no longer count.
+    /// Leases by expiry, and then by holder. Leases at the front that expired by `changed_at` no longer count.
     leases: RecordTable,
     /// Distance by which all expiries are shifted.
     shift: Shift,
     /// Time of the last change.
-    pub(super) written: Timestamp,
+    pub(super) changed_at: Timestamp,
     /// Sum of the leases that count.
     pub(super) counted: LeaseSum,
-    /// Cached sum of the counted leases that have expired since. Not part of the state.
+    /// Cached sum of the counted leases that have expired since the last change. Not part of the state.
     expired: Cell<Expired>,
     /// Position of the lease that the current call has taken.
-    pub(super) leased: Option<RecordPosition>,
+    pub(super) leased_position: Option<RecordPosition>,
 }
 
 /// Cached sum of expired leases.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expired {
     /// Time that the sum refers to, not before the last change.
-    by: Timestamp,
+    until: Timestamp,
     /// Sum of the counted leases that have expired by that time.
     sum: LeaseSum,
 }
@@ -50,72 +50,72 @@ struct Expired {
 impl ManyLeases {
     /// Returns the time until the last lease expires.
     pub(super) fn time_to_last_expiry(&self, now: Timestamp) -> Span {
-        self.leases.latest().map_or(Span::ZERO, |last| self.shift.instant(last).since(self.effective_time(now)))
+        self.leases.latest().map_or(Span::ZERO, |last| self.shift.timestamp(last).since(self.effective_time(now)))
     }
 
-    /// Returns the time at which to evaluate the leases at `now`: not before the last change. If the clock moved
-    /// backwards, they are evaluated as of the last change, because all expiries would be shifted by the same distance.
+    /// Returns the time at which to evaluate the leases at `now`: `now`, but not before the last change. If the clock
+    /// moved backwards, all expiries would be shifted by the same distance, so the result is that at the last change.
     pub(super) fn effective_time(&self, now: Timestamp) -> Timestamp {
-        now.max(self.written)
+        now.max(self.changed_at)
     }
 
-    /// Returns the time after which a lease has to expire to count. At the latest timestamp, a lease expires at the time
-    /// at which it is taken.
-    fn horizon(&self) -> Timestamp {
-        self.written.min(Timestamp::MAX.minus(Span::MICROSECOND))
+    /// Returns the time after which a lease has to expire to count: the last change. At the latest timestamp, a lease
+    /// expires at the time at which it is taken, and counts nevertheless.
+    fn counted_after(&self) -> Timestamp {
+        self.changed_at.min(Timestamp::MAX.minus(Span::MICROSECOND))
     }
 
     /// Returns the lease of a holder, which may have expired.
     pub(super) fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
-        self.leases.get(holder).and_then(|record| Lease::read(&record, self.shift))
+        self.leases.get(holder).and_then(|record| Lease::from_record(&record, self.shift))
     }
 
     /// Returns the sum of the leases that count and have not expired.
-    pub(super) fn present(&self, now: Timestamp) -> LeaseSum {
+    pub(super) fn live_sum(&self, now: Timestamp) -> LeaseSum {
         self.counted.minus(self.expired(now))
     }
 
-    /// Returns the sum of the leases that count and have not expired, as of a change at `now`.
-    pub(super) fn present_at_change(&self, now: Timestamp) -> LeaseSum {
+    /// Returns the sum of the leases that count and have not expired, for a change at `now`.
+    pub(super) fn live_sum_at_change(&self, now: Timestamp) -> LeaseSum {
         self.counted.minus(self.expired_by_change(now))
     }
 
     /// Returns the sum of the counted leases that have expired by `now`. Updates the cached sum.
     fn expired(&self, now: Timestamp) -> LeaseSum {
         let now = self.effective_time(now).min(Timestamp::MAX);
-        let Expired { by, sum } = self.expired.get();
-        if now == by {
+        let Expired { until, sum } = self.expired.get();
+        if now == until {
             return sum;
         }
-        if now == self.written {
-            // Also the result for a clock that moved backwards. The cached sum stays valid.
+        if now == self.changed_at {
+            // Also the result after the clock moved backwards. The cached sum stays valid.
             return LeaseSum::default();
         }
-        let sum = if by < now { sum.plus(self.expiring(by, now)) } else { sum.minus(self.expiring(now, by)) };
-        self.expired.set(Expired { by: now, sum });
+        let sum = if until < now { sum.plus(self.expiring(until, now)) } else { sum.minus(self.expiring(now, until)) };
+        self.expired.set(Expired { until: now, sum });
         sum
     }
 
-    /// Returns the sum of the counted leases that have expired by `now`, the time of a change. If the cached sum refers to
-    /// a later time (on a replica whose clock is ahead of that of its primary), leaves the cache unchanged, and computes
-    /// the sum from the last change on.
+    /// Returns the sum of the counted leases that have expired by `now`, the time of a change. If the cached sum refers
+    /// to a later time (on a replica whose clock is ahead of that of its primary), leaves the cache unchanged, and
+    /// computes the sum from the last change on.
     fn expired_by_change(&self, now: Timestamp) -> LeaseSum {
         let now = self.effective_time(now);
-        if now < self.expired.get().by { self.expiring(self.written, now) } else { self.expired(now) }
+        if now < self.expired.get().until { self.expiring(self.changed_at, now) } else { self.expired(now) }
     }
 
     /// Returns the sum of the leases that expire after `from` and until `to`, which is not before `from`.
     fn expiring(&self, from: Timestamp, to: Timestamp) -> LeaseSum {
-        let end = self.after(to);
+        let end = self.first_mark_after(to);
         // Usually no lease expires, which the first lease shows without a search.
         if self.leases.first().is_none_or(|first| first.at >= end) {
             return LeaseSum::default();
         }
-        let expiring = self.leases.iter_from(self.after(from)).take_while(|record| record.at < end);
-        expiring.filter_map(|record| Lease::read(&record, self.shift)).fold(LeaseSum::default(), |sum, lease| {
+        let expiring = self.leases.iter_from(self.first_mark_after(from)).take_while(|record| record.at < end);
+        expiring.filter_map(|record| Lease::from_record(&record, self.shift)).fold(LeaseSum::default(), |sum, lease| {
             #[cfg(test)]
             step_counter::step();
-            sum.plus(LeaseSum::of(lease.units))
+            sum.plus(LeaseSum::single(lease.units))
         })
     }
 
@@ -126,16 +126,16 @@ impl ManyLeases {
 
     /// Returns the leases that count, with their holders, in the order of expiry.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
-        self.expiring_after(self.horizon())
+        self.expiring_after(self.counted_after())
     }
 
     fn expiring_after(&self, instant: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
-        let leases = self.leases.iter_from(self.after(instant));
-        leases.filter_map(|record| Some((record.name, Lease::read(&record, self.shift)?)))
+        let leases = self.leases.iter_from(self.first_mark_after(instant));
+        leases.filter_map(|record| Some((record.name, Lease::from_record(&record, self.shift)?)))
     }
 
     /// Returns the smallest mark after `instant`.
-    fn after(&self, instant: Timestamp) -> Mark {
+    fn first_mark_after(&self, instant: Timestamp) -> Mark {
         self.shift.mark(instant.plus(Span::MICROSECOND))
     }
 
@@ -145,11 +145,11 @@ impl ManyLeases {
         // Time shown by the clock before a move backwards.
         let at = now.plus(span);
         let expired = self.expired_by_change(at);
-        let Expired { by, sum } = self.expired.get();
-        self.expired.set(Expired { by: by.minus(span).max(now), sum: sum.minus(expired) });
+        let Expired { until, sum } = self.expired.get();
+        self.expired.set(Expired { until: until.minus(span).max(now), sum: sum.minus(expired) });
         self.counted = self.counted.minus(expired);
         self.shift_back(span);
-        self.written = now;
+        self.changed_at = now;
     }
 
     /// Advances to `now` and removes some leases that no longer count.
@@ -172,38 +172,37 @@ impl ManyLeases {
     /// Removes the lease of a holder. Returns `false` if there is none.
     pub(super) fn remove(&mut self, holder: &[u8]) -> bool {
         let shift = self.shift;
-        let Some(lease) = self.leases.take(holder, |record| Lease::read(&record, shift)) else { return false };
+        let Some(lease) = self.leases.take(holder, |record| Lease::from_record(&record, shift)) else { return false };
         if let Some(lease) = lease {
             self.change_sums(lease, LeaseSum::minus);
         }
         true
     }
 
-    /// Adds a lease to the sums that contain the lease, or subtracts it: `change` is [`LeaseSum::plus`] or
-    /// [`LeaseSum::minus`].
+    /// Applies `change`, which is [`LeaseSum::plus`] or [`LeaseSum::minus`], to the sums that contain the lease.
     fn change_sums(&mut self, lease: Lease, change: impl Fn(LeaseSum, LeaseSum) -> LeaseSum) {
-        if lease.expires_at <= self.horizon() {
+        if lease.expires_at <= self.counted_after() {
             return;
         }
-        let of_lease = LeaseSum::of(lease.units);
-        self.counted = change(self.counted, of_lease);
+        let lease_sum = LeaseSum::single(lease.units);
+        self.counted = change(self.counted, lease_sum);
         let expired = self.expired.get_mut();
-        if lease.expires_at <= expired.by {
-            expired.sum = change(expired.sum, of_lease);
+        if lease.expires_at <= expired.until {
+            expired.sum = change(expired.sum, lease_sum);
         }
     }
 
     /// Stores a lease of a holder, which replaces the holder's previous lease.
-    pub(super) fn lease(&mut self, holder: &[u8], lease: Lease) {
+    pub(super) fn store_lease(&mut self, holder: &[u8], lease: Lease) {
         self.remove(holder);
-        let (at, bytes) = lease.record(holder, self.shift);
-        self.leased = Some(self.leases.insert(at, holder, bytes));
+        let (at, bytes) = lease.to_record(holder, self.shift);
+        self.leased_position = Some(self.leases.insert(at, holder, bytes));
         self.change_sums(lease, LeaseSum::plus);
     }
 
     /// Appends a lease that expires after all others. Returns `false` if the holder already has a lease.
     pub(super) fn append(&mut self, holder: &[u8], lease: Lease) -> bool {
-        let (at, bytes) = lease.record(holder, self.shift);
+        let (at, bytes) = lease.to_record(holder, self.shift);
         self.change_sums(lease, LeaseSum::plus);
         self.leases.append_if_new(at, holder, bytes)
     }
@@ -217,7 +216,7 @@ impl ManyLeases {
         self.leases.rewrite(|record| {
             #[cfg(test)]
             step_counter::step();
-            let at = Shift::NONE.mark(far.instant(record.at));
+            let at = Shift::NONE.mark(far.timestamp(record.at));
             (at, Record { at, ..record }.copy())
         });
     }
@@ -237,20 +236,23 @@ impl ManyLeases {
         self.leases.free_effort()
     }
 
-    /// Creates the form of many of `leases`, which must be in the order of expiry and were last changed at `written`. All
-    /// of them count.
-    pub(super) fn of<'a>(written: Timestamp, leases: impl Iterator<Item = (&'a [u8], Lease)>) -> ManyLeases {
-        let mut many = ManyLeases { written, ..ManyLeases::default() };
-        many.expired.get_mut().by = written;
+    /// Creates the form of many from `leases`, which must be in the order of expiry, were last changed at `changed_at`,
+    /// and all count.
+    pub(super) fn from_ordered<'a>(
+        changed_at: Timestamp,
+        leases: impl Iterator<Item = (&'a [u8], Lease)>,
+    ) -> ManyLeases {
+        let mut many = ManyLeases { changed_at, ..ManyLeases::default() };
+        many.expired.get_mut().until = changed_at;
         leases.for_each(|(holder, lease)| {
             many.append(holder, lease);
         });
         many
     }
 
-    /// Takes the record of the lease that the current call has taken, and returns the holder and the lease.
+    /// Returns the holder and the lease that the current call has taken, and forgets the lease's position.
     pub(super) fn take_leased(&mut self) -> Option<(&[u8], Lease)> {
-        let record = self.leases.record_at(self.leased.take()?)?;
-        Some((record.name, Lease::read(&record, self.shift)?))
+        let record = self.leases.record_at(self.leased_position.take()?)?;
+        Some((record.name, Lease::from_record(&record, self.shift)?))
     }
 }

@@ -1,3 +1,5 @@
+//! Replies are `[allowed, limit, remaining, wait_ms, reset_ms]`.
+
 mod fence;
 mod lease_times;
 mod many_leases_tests;
@@ -19,8 +21,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 impl ConcurrencyUsage {
-    /// Returns the number of leases that are there, counted or not.
-    fn kept(&self) -> usize {
+    /// Returns the number of stored leases, including those that no longer count.
+    fn stored_leases(&self) -> usize {
         match self.by_form() {
             (Some(few), _) => few.len(),
             (_, many) => many.map_or(0, ManyLeases::len),
@@ -28,13 +30,14 @@ impl ConcurrencyUsage {
     }
 }
 
-const LONGEST: u64 = 3650 * 86_400_000_000;
+/// Maximum TTL in microseconds.
+const MAX_TTL: u64 = 3650 * 86_400_000_000;
 
 fn held<'a>(holder: &'a str, limit: u64, ttl: &str) -> LeaseLimit<'a> {
     Concurrency::new(units(limit), period(ttl)).for_holder(holder.as_bytes())
 }
 
-fn cost(cost: u64) -> Request {
+fn take(cost: u64) -> Request {
     Take(units(cost))
 }
 
@@ -42,23 +45,23 @@ fn cost(cost: u64) -> Request {
 fn table(leases: &[(&str, u64, &str)]) -> Key<ConcurrencyUsage> {
     let mut key = Key::default();
     for (holder, units, ttl) in leases {
-        assert_eq!(key.call(&held(holder, 1000, ttl), 0, cost(*units))[0], 1);
+        assert_eq!(key.call(&lease_limit(holder, 1000, ttl), 0, take(*units))[0], 1);
     }
     key
 }
 
-/// Holder, expiry and units.
-type Lease<'a> = (&'a [u8], u64, u64);
+/// Holder, expiry in microseconds, and units in millionths.
+type LeaseFields<'a> = (&'a [u8], u64, u64);
 
-/// Encodes a table.
-fn written(at: u64, leases: &[Lease]) -> EncodedFields {
-    let fields = EncodedFields::integers([at, leases.len().try_into().unwrap()]);
+/// Encodes a table that was last changed at `changed_at`.
+fn encoded_table(changed_at: u64, leases: &[LeaseFields]) -> EncodedFields {
+    let fields = EncodedFields::integers([changed_at, leases.len().try_into().unwrap()]);
     leases.iter().fold(fields, |fields, (holder, expires_at, units)| fields.then(holder, [*expires_at, *units]))
 }
 
-/// Encodes the change of a call.
-fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -> EncodedFields {
-    let fields = EncodedFields::integers([CHANGE, moved_back, at, released.len().try_into().unwrap()]);
+/// Encodes the change of a call at `changed_at`.
+fn encoded_change(moved_back: u64, changed_at: u64, released: &[&[u8]], leased: Option<LeaseFields>) -> EncodedFields {
+    let fields = EncodedFields::integers([CHANGE, moved_back, changed_at, released.len().try_into().unwrap()]);
     let fields = released.iter().fold(fields, |fields, holder| fields.then(holder, []));
     match leased {
         None => fields.and([0]),
@@ -66,44 +69,45 @@ fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -
     }
 }
 
-/// Returns a table with a lease of 10 s for each of 10,000 holders, a microsecond apart, and the time of the last one.
-fn many_leases() -> (ConcurrencyUsage, Timestamp) {
+/// Returns a table with a lease of 10 s for each of 10,000 holders, a microsecond apart, and the time of the last
+/// charge.
+fn ten_thousand_leases() -> (ConcurrencyUsage, Timestamp) {
     let mut usage = ConcurrencyUsage::default();
     for number in 0..10_000 {
         let holder = format!("{number}");
-        call_and_encode_effect(&held(&holder, 1_000_000, "10s"), &mut usage, us(1_000_000 + number), cost(1));
+        call_and_encode_effect(&lease_limit(&holder, 1_000_000, "10s"), &mut usage, us(1_000_000 + number), take(1));
     }
     (usage, us(1_009_999))
 }
 
 #[test]
 fn malformed_table_is_rejected() {
-    let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
+    let (last, max, long_name) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
     for fields in [
-        written(0, &[(b"a", 1, 1)]),
-        written(last - 1, &[(b"\0\xff", last, most)]),
-        written(last, &[(b"where times saturate", last, 1)]),
-        written(5, &[(b"b", 6, 1), (b"a", 7, most - 3), (b"c", 7, 1), (&long[1..], 5 + LONGEST, 1)]),
+        encoded_table(0, &[(b"a", 1, 1)]),
+        encoded_table(last - 1, &[(b"\0\xff", last, max)]),
+        encoded_table(last, &[(b"a", last, 1)]),
+        encoded_table(5, &[(b"b", 6, 1), (b"a", 7, max - 3), (b"c", 7, 1), (&long_name[1..], 5 + MAX_TTL, 1)]),
     ] {
         assert_eq!(decoded::<ConcurrencyUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
         assert!(fields.cut_short().all(|fields| decoded::<ConcurrencyUsage>(&fields).is_none()));
     }
-    for (what, fields) in [
-        ("no lease", written(5, &[])),
-        ("a holder without a name", written(5, &[(b"", 6, 1)])),
-        ("a holder of 257 bytes", written(5, &[(&long, 6, 1)])),
-        ("a holder twice", written(5, &[(b"a", 6, 1), (b"a", 7, 1)])),
-        ("no units", written(5, &[(b"a", 6, 0)])),
-        ("units past any limit", written(5, &[(b"a", 6, most + 1)])),
-        ("a sum past any limit", written(5, &[(b"a", 6, most), (b"b", 7, 1)])),
-        ("units past saturation", written(5, &[(b"a", 6, 1 << 63)])),
-        ("too late an expiry", written(last, &[(b"a", last + 1, 1)])),
-        ("too late an instant", written(last + 1, &[(b"a", last, 1)])),
-        ("a lease for too long", written(5, &[(b"a", 6 + LONGEST, 1)])),
-        ("a lease that had expired", written(6, &[(b"a", 6, 1)])),
-        ("an expiry at the epoch", written(0, &[(b"a", 0, 1)])),
+    for (case, fields) in [
+        ("no lease", encoded_table(5, &[])),
+        ("a holder without a name", encoded_table(5, &[(b"", 6, 1)])),
+        ("a holder of 257 bytes", encoded_table(5, &[(&long_name, 6, 1)])),
+        ("a holder twice", encoded_table(5, &[(b"a", 6, 1), (b"a", 7, 1)])),
+        ("no units", encoded_table(5, &[(b"a", 6, 0)])),
+        ("units past any limit", encoded_table(5, &[(b"a", 6, max + 1)])),
+        ("a sum past any limit", encoded_table(5, &[(b"a", 6, max), (b"b", 7, 1)])),
+        ("units past saturation", encoded_table(5, &[(b"a", 6, 1 << 63)])),
+        ("an expiry after the last timestamp", encoded_table(last, &[(b"a", last + 1, 1)])),
+        ("a change after the last timestamp", encoded_table(last + 1, &[(b"a", last, 1)])),
+        ("a lease for too long", encoded_table(5, &[(b"a", 6 + MAX_TTL, 1)])),
+        ("a lease that had expired", encoded_table(6, &[(b"a", 6, 1)])),
+        ("an expiry at the epoch", encoded_table(0, &[(b"a", 0, 1)])),
     ] {
-        assert!(decoded::<ConcurrencyUsage>(&fields).is_none(), "{what}");
+        assert!(decoded::<ConcurrencyUsage>(&fields).is_none(), "{case}");
     }
 }
 
@@ -111,96 +115,105 @@ fn malformed_table_is_rejected() {
 fn effect_holds_the_change_of_a_call() {
     let mut usage = ConcurrencyUsage::default();
     let acquires = [
-        ("a", 1000, 2, change(0, 1000, &[], Some((b"a", 2000, 2_000_000)))),
-        ("b", 1500, 3, change(0, 1500, &[], Some((b"b", 2500, 3_000_000)))),
-        ("b", 1600, 1, change(0, 1600, &[], Some((b"b", 2600, 1_000_000)))),
-        ("c", 2000, 1, change(0, 2000, &[], Some((b"c", 3000, 1_000_000)))),
-        // The clock moves backwards before a denied call and a granted one.
-        ("d", 1900, 6, change(100, 1900, &[], None)),
-        ("d", 1800, 1, change(100, 1800, &[], Some((b"d", 2800, 1_000_000)))),
+        ("a", 1000, 2, encoded_change(0, 1000, &[], Some((b"a", 2000, 2_000_000)))),
+        ("b", 1500, 3, encoded_change(0, 1500, &[], Some((b"b", 2500, 3_000_000)))),
+        ("b", 1600, 1, encoded_change(0, 1600, &[], Some((b"b", 2600, 1_000_000)))),
+        ("c", 2000, 1, encoded_change(0, 2000, &[], Some((b"c", 3000, 1_000_000)))),
+        // The clock moves backwards before a denied call, and before a granted call.
+        ("d", 1900, 6, encoded_change(100, 1900, &[], None)),
+        ("d", 1800, 1, encoded_change(100, 1800, &[], Some((b"d", 2800, 1_000_000)))),
     ];
-    let check = |before: &ConcurrencyUsage, after: &ConcurrencyUsage, sent: &EncodedFields, effect: &EncodedFields| {
-        assert_eq!(sent, effect);
-        assert_eq!(encoded(&applied(before, sent).unwrap()), encoded(after));
-        assert!(sent.cut_short().all(|sent| applied(before, &sent).is_none()));
-        let whole = whole_effect(after);
-        assert_eq!(whole, encoded(after).behind(WHOLE));
-        for elsewhere in [&ConcurrencyUsage::default(), before].into_iter().filter(|_| !after.is_unused()) {
-            assert_eq!(encoded(&applied(elsewhere, &whole).unwrap()), encoded(after));
-        }
-    };
-    for (holder, micros, requested, effect) in &acquires {
+    let check =
+        |before: &ConcurrencyUsage, after: &ConcurrencyUsage, effect: &EncodedFields, expected: &EncodedFields| {
+            assert_eq!(effect, expected);
+            assert_eq!(encoded(&applied(before, effect).unwrap()), encoded(after));
+            assert!(effect.cut_short().all(|effect| applied(before, &effect).is_none()));
+            let whole = whole_effect(after);
+            assert_eq!(whole, encoded(after).behind(WHOLE));
+            for elsewhere in [&ConcurrencyUsage::default(), before].into_iter().filter(|_| !after.is_unused()) {
+                assert_eq!(encoded(&applied(elsewhere, &whole).unwrap()), encoded(after));
+            }
+        };
+    for (holder, micros, cost, expected) in &acquires {
         let before = usage.clone();
-        let (_, sent) = call_and_encode_effect(&held(holder, 6, "1ms"), &mut usage, us(*micros), cost(*requested));
-        check(&before, &usage, &sent, effect);
+        let (_, effect) = call_and_encode_effect(&lease_limit(holder, 6, "1ms"), &mut usage, us(*micros), take(*cost));
+        check(&before, &usage, &effect, expected);
     }
     let releases = [
-        (1800, &["x", "b", "c", "b"][..], change(0, 1800, &[b"b", b"c"], None)),
-        (1700, &["x"], change(100, 1700, &[], None)),
-        (1600, &["x", "d"], change(100, 1600, &[b"d"], None)),
+        (1800, &["x", "b", "c", "b"][..], encoded_change(0, 1800, &[b"b", b"c"], None)),
+        (1700, &["x"], encoded_change(100, 1700, &[], None)),
+        (1600, &["x", "d"], encoded_change(100, 1600, &[b"d"], None)),
     ];
-    for (micros, holders, effect) in &releases {
+    for (micros, holders, expected) in &releases {
         let before = usage.clone();
         if usage.is_after(us(*micros)) {
             usage.move_back(us(*micros));
         }
         let names: Vec<&[u8]> = holders.iter().map(|holder| holder.as_bytes()).collect();
         usage.release(&names, us(*micros));
-        let mut sent = EncodedFields::default();
-        usage.encode_effect(&mut sent);
-        check(&before, &usage, &sent, effect);
+        let mut effect = EncodedFields::default();
+        usage.encode_effect(&mut effect);
+        check(&before, &usage, &effect, expected);
     }
     assert!(usage.is_unused());
 }
 
 #[test]
-fn impossible_effect_is_rejected() {
-    let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
-    let (a, b): (Lease, Lease) = ((b"a", 10, most - 5), (b"b", 20, 3));
-    let usage = decoded::<ConcurrencyUsage>(&written(5, &[a, b])).unwrap();
-    for (what, effect, becomes) in [
-        ("nothing", change(0, 5, &[], None), Some(written(5, &[a, b]))),
-        ("a clock gone back", change(5, 0, &[], None), Some(written(0, &[(b"a", 5, most - 5), (b"b", 15, 3)]))),
-        ("a clock gone far back", change(u64::MAX, 0, &[], None), Some(written(0, &[]))),
-        ("an expiry", change(0, 10, &[], None), Some(written(10, &[b]))),
-        ("a release", change(0, 9, &[b"b", b"x", b"b"], None), Some(written(9, &[a]))),
-        ("a lease", change(0, 9, &[], Some((b"c", 15, 2))), Some(written(9, &[a, (b"c", 15, 2), b]))),
-        ("a renewal", change(0, 9, &[], Some((b"b", 9 + LONGEST, 5))), Some(written(9, &[a, (b"b", 9 + LONGEST, 5)]))),
+fn possible_effect_is_applied_and_impossible_effect_is_rejected() {
+    let (last, max, long_name) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
+    let (a, b): (LeaseFields, LeaseFields) = ((b"a", 10, max - 5), (b"b", 20, 3));
+    let usage = decoded::<ConcurrencyUsage>(&encoded_table(5, &[a, b])).unwrap();
+    for (case, effect, expected) in [
+        ("no change", encoded_change(0, 5, &[], None), Some(encoded_table(5, &[a, b]))),
         (
-            "what an expired lease has left",
-            change(0, 10, &[], Some((b"c", 15, most - 3))),
-            Some(written(10, &[(b"c", 15, most - 3), b])),
+            "a clock moved back",
+            encoded_change(5, 0, &[], None),
+            Some(encoded_table(0, &[(b"a", 5, max - 5), (b"b", 15, 3)])),
         ),
-        ("a whole table", written(9, &[b]).behind(WHOLE), Some(written(9, &[b]))),
+        ("a clock moved far back", encoded_change(u64::MAX, 0, &[], None), Some(encoded_table(0, &[]))),
+        ("an expiry", encoded_change(0, 10, &[], None), Some(encoded_table(10, &[b]))),
+        ("a release", encoded_change(0, 9, &[b"b", b"x", b"b"], None), Some(encoded_table(9, &[a]))),
+        ("a lease", encoded_change(0, 9, &[], Some((b"c", 15, 2))), Some(encoded_table(9, &[a, (b"c", 15, 2), b]))),
+        (
+            "a renewal",
+            encoded_change(0, 9, &[], Some((b"b", 9 + MAX_TTL, 5))),
+            Some(encoded_table(9, &[a, (b"b", 9 + MAX_TTL, 5)])),
+        ),
+        (
+            "a lease of the units of an expired lease",
+            encoded_change(0, 10, &[], Some((b"c", 15, max - 3))),
+            Some(encoded_table(10, &[(b"c", 15, max - 3), b])),
+        ),
+        ("a whole table", encoded_table(9, &[b]).behind(WHOLE), Some(encoded_table(9, &[b]))),
         ("no effect", EncodedFields::default(), None),
-        ("an empty table", written(9, &[]).behind(WHOLE), None),
-        ("a table that is none", written(9, &[b, b]).behind(WHOLE), None),
-        ("another tag", written(9, &[b]).behind(2), None),
-        ("a clock gone back untold", change(0, 4, &[], None), None),
-        ("a lease by a clock gone back untold", change(0, 4, &[], Some((b"c", 15, 1))), None),
-        ("a clock gone back further than told", change(2, 2, &[], None), None),
-        ("a release of nobody", change(0, 9, &[b""], None), None),
-        ("a release of 257 bytes", change(0, 9, &[&long], None), None),
-        ("a release and a lease", change(0, 9, &[b"b"], Some((b"c", 15, 1))), None),
-        ("a lease of nobody", change(0, 9, &[], Some((b"", 15, 1))), None),
-        ("a lease of 257 bytes", change(0, 9, &[], Some((&long, 15, 1))), None),
-        ("a lease of nothing", change(0, 9, &[], Some((b"c", 15, 0))), None),
-        ("a lease that has expired", change(0, 9, &[], Some((b"c", 9, 1))), None),
-        ("a lease for too long", change(0, 9, &[], Some((b"c", 10 + LONGEST, 1))), None),
-        ("a sum past any limit", change(0, 9, &[], Some((b"c", 15, 3))), None),
-        ("a renewal past any limit", change(0, 9, &[], Some((b"b", 15, 6))), None),
-        ("too late an expiry", change(0, last, &[], Some((b"c", last + 1, 1))), None),
-        ("too late an instant", change(0, last + 1, &[], None), None),
+        ("an empty table", encoded_table(9, &[]).behind(WHOLE), None),
+        ("a table with a repeated holder", encoded_table(9, &[b, b]).behind(WHOLE), None),
+        ("another tag", encoded_table(9, &[b]).behind(2), None),
+        ("an earlier time without a shift", encoded_change(0, 4, &[], None), None),
+        ("a lease at an earlier time without a shift", encoded_change(0, 4, &[], Some((b"c", 15, 1))), None),
+        ("an earlier time with too small a shift", encoded_change(2, 2, &[], None), None),
+        ("a release without a name", encoded_change(0, 9, &[b""], None), None),
+        ("a release of a name of 257 bytes", encoded_change(0, 9, &[&long_name], None), None),
+        ("a release and a lease", encoded_change(0, 9, &[b"b"], Some((b"c", 15, 1))), None),
+        ("a lease without a name", encoded_change(0, 9, &[], Some((b"", 15, 1))), None),
+        ("a lease with a name of 257 bytes", encoded_change(0, 9, &[], Some((&long_name, 15, 1))), None),
+        ("a lease of zero units", encoded_change(0, 9, &[], Some((b"c", 15, 0))), None),
+        ("a lease that has expired", encoded_change(0, 9, &[], Some((b"c", 9, 1))), None),
+        ("a lease for too long", encoded_change(0, 9, &[], Some((b"c", 10 + MAX_TTL, 1))), None),
+        ("a sum past any limit", encoded_change(0, 9, &[], Some((b"c", 15, 3))), None),
+        ("a renewal past any limit", encoded_change(0, 9, &[], Some((b"b", 15, 6))), None),
+        ("an expiry after the last timestamp", encoded_change(0, last, &[], Some((b"c", last + 1, 1))), None),
+        ("a change after the last timestamp", encoded_change(0, last + 1, &[], None), None),
         ("two leases", EncodedFields::integers([CHANGE, 0, 9, 0, 2]), None),
     ] {
-        assert_eq!(applied(&usage, &effect).map(|usage| encoded(&usage)), becomes, "{what}");
+        assert_eq!(applied(&usage, &effect).map(|usage| encoded(&usage)), expected, "{case}");
     }
 }
 
 #[test]
 fn described_facts_hold_active_leases() {
-    let mut key = table(&[("b", 2, "60s"), ("a", 3, "30s"), ("gone", 5, "1s")]);
-    key.call(&held("c", 1000, "60s"), 2000, cost(1));
+    let mut key = table(&[("b", 2, "60s"), ("a", 3, "30s"), ("expired", 5, "1s")]);
+    key.call(&lease_limit("c", 1000, "60s"), 2000, take(1));
     assert_eq!(key.0.entries(), 3);
     let lease = |holder: &str, cost, expires_at| (Box::from(holder.as_bytes()), units(cost), us(expires_at), None);
     let leases = vec![lease("a", 3, 30_000_000), lease("b", 2, 60_000_000), lease("c", 1, 62_000_000)];
@@ -241,7 +254,7 @@ impl Lawful for LeaseLimit<'static> {
         let holder = select(vec![&b"a"[..], b"b", b"c"]);
         (amounts(), lengths(), holder, any::<bool>()).prop_map(|(limit, ttl, holder, nx)| {
             let concurrency = Concurrency::new(Amount::saturating(limit), Period::new(Span::from_micros(ttl)).unwrap());
-            concurrency.for_holder(holder).nx(nx)
+            concurrency.for_holder(holder).with_nx(nx)
         })
     }
 
@@ -282,7 +295,7 @@ mod laws {
     fn usage_that_moves_along_recovers_sooner_by_the_step() {
         laws::in_every_state::<LeaseLimit>(
             1..=1,
-            |what| what,
+            |operation| operation,
             laws::usage_that_moves_along_recovers_sooner_by_the_step,
         );
     }
@@ -306,7 +319,7 @@ mod laws {
     fn remaining_is_the_largest_cost_that_passes() {
         laws::in_every_state::<LeaseLimit>(
             1..=3,
-            |what| what,
+            |operation| operation,
             |limit, usage, now, request| {
                 laws::remaining_is_the_largest_cost_that_passes(&newcomer(limit), usage, now, request);
             },
@@ -317,7 +330,7 @@ mod laws {
     fn recovered_key_equals_a_new_one() {
         laws::in_every_state::<LeaseLimit>(
             1..=3,
-            |what| what,
+            |operation| operation,
             |limit, usage, now, request| {
                 laws::recovered_key_equals_a_new_one(&newcomer(limit), usage, now, request);
             },

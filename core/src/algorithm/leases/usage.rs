@@ -1,12 +1,12 @@
 //! Leases of a key as a usage, with its encoding and effects.
 //!
-//! The words of an effect are: 1 (0: the whole table follows, in a rewritten AOF); the microseconds by which the leases
-//! were shifted back after the clock moved backwards; the time of the change; the number of leases released, with their
-//! holders; 0 or 1 leases taken, with holder, expiry and units. The highest bit of the units is set if a fencing token
-//! follows.
+//! The words of an effect are: the tag (1: the change of a call; 0: the whole table follows, in its stored encoding);
+//! the microseconds by which the leases were shifted back after the clock moved backwards; the time of the change; the
+//! number of leases released, with their holders; the number of leases taken, 0 or 1, with holder, expiry and units.
+//! The highest bit of the units is set if a fencing token follows.
 
 use super::lease::Lease;
-use super::lease_table::{ConcurrencyUsage, LeaseDelta, Leases, of_either};
+use super::lease_table::{ConcurrencyUsage, LeaseDelta, Leases, with_either_form};
 use crate::limit::{InfoField, Token, Usage};
 use crate::number::{Amount, Span, Timestamp};
 use crate::usage_kind::UsageKind;
@@ -32,24 +32,24 @@ fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units,
 fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Lease)> {
     let holder = name::decode_boxed(from)?;
     let expires_at = Timestamp::from_micros(from.integer()?)?;
-    let flagged = from.integer()?;
-    let units = Amount::from_millionths(flagged & !HAS_TOKEN)?;
-    let token = if flagged & HAS_TOKEN == 0 { None } else { Some(Token::new(from.integer()?)?) };
+    let flagged_units = from.integer()?;
+    let units = Amount::from_millionths(flagged_units & !HAS_TOKEN)?;
+    let token = if flagged_units & HAS_TOKEN == 0 { None } else { Some(Token::new(from.integer()?)?) };
     // A token is the time of its lease in microseconds, or slightly more.
-    let possible = token.is_none_or(|token| token.get() <= Timestamp::MAX.micros());
-    possible.then_some((holder, Lease { expires_at, units, token }))
+    let is_possible = token.is_none_or(|token| token.get() <= Timestamp::MAX.micros());
+    is_possible.then_some((holder, Lease { expires_at, units, token }))
 }
 
 impl LeaseDelta<Box<[u8]>> {
     fn decode(from: &mut impl Decoder) -> Option<LeaseDelta<Box<[u8]>>> {
         let moved_back = Span::from_micros(from.integer()?);
-        let written = Timestamp::from_micros(from.integer()?)?;
+        let changed_at = Timestamp::from_micros(from.integer()?)?;
         let mut released = Vec::new();
         for _ in 0..from.integer()? {
             released.push(name::decode_boxed(from)?);
         }
         let leased = if from.flag()? { Some(decode_lease(from)?) } else { None };
-        Some(LeaseDelta { moved_back, written, released, leased })
+        Some(LeaseDelta { moved_back, changed_at, released, leased })
     }
 }
 
@@ -66,7 +66,7 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn ahead(&self, now: Timestamp) -> Span {
-        self.written().since(now)
+        self.changed_at().since(now)
     }
 
     fn move_back(&mut self, now: Timestamp) {
@@ -76,11 +76,11 @@ impl Usage for ConcurrencyUsage {
 
     /// Returns the time until the last lease expires.
     fn time_to_recovery(&self, now: Timestamp) -> Span {
-        of_either!(&self.leases, leases => leases.time_to_last_expiry(now))
+        with_either_form!(&self.leases, leases => leases.time_to_last_expiry(now))
     }
 
     fn encode(&self, to: &mut impl Encoder) {
-        to.integer(self.written().micros());
+        to.integer(self.changed_at().micros());
         to.integer(u64::try_from(self.entries()).unwrap_or(0));
         for (holder, lease) in self.counted() {
             encode_lease(to, holder, lease);
@@ -88,26 +88,27 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<ConcurrencyUsage> {
-        let written = Timestamp::from_micros(from.integer()?)?;
-        let mut usage = ConcurrencyUsage::of(written);
-        let (mut last, mut sum) = (None, Amount::ZERO);
+        let changed_at = Timestamp::from_micros(from.integer()?)?;
+        let mut usage = ConcurrencyUsage::empty_at(changed_at);
+        let (mut previous, mut sum) = (None, Amount::ZERO);
         for _ in 0..from.integer()? {
             let (holder, lease) = decode_lease(from)?;
-            let in_order = last.is_none_or(|(at, last): (_, Box<[u8]>)| (at, &*last) < (lease.expires_at, &*holder));
-            if !in_order || !lease.is_sound(written, sum) || !usage.append(&holder, lease) {
+            let in_order =
+                previous.is_none_or(|(at, name): (_, Box<[u8]>)| (at, &*name) < (lease.expires_at, &*holder));
+            if !in_order || !lease.is_sound(changed_at, sum) || !usage.append(&holder, lease) {
                 return None;
             }
             sum = sum.plus(lease.units);
-            last = Some((lease.expires_at, holder));
+            previous = Some((lease.expires_at, holder));
         }
         (!usage.is_unused()).then_some(usage)
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let LeaseDelta { moved_back, written, released, leased } = self.delta();
+        let LeaseDelta { moved_back, changed_at, released, leased } = self.take_delta();
         to.integer(CHANGE);
         to.integer(moved_back.micros());
-        to.integer(written.micros());
+        to.integer(changed_at.micros());
         to.integer(u64::try_from(released.len()).unwrap_or(0));
         for holder in &released {
             to.bytes(holder);
@@ -127,13 +128,13 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn accepts_change(&self, tag: u64, from: &mut impl Decoder, latest: Timestamp) -> bool {
-        let is_possible = |delta: LeaseDelta<_>| delta.written <= latest && self.accepts(&delta);
+        let is_possible = |delta: LeaseDelta<_>| delta.changed_at <= latest && self.accepts(&delta);
         tag == CHANGE && LeaseDelta::decode(from).is_some_and(is_possible)
     }
 
     fn apply_change(&mut self, _tag: u64, from: &mut impl Decoder) {
         if let Some(delta) = LeaseDelta::decode(from) {
-            self.change(delta);
+            self.apply_delta(delta);
         }
     }
 
@@ -145,7 +146,7 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn heap_size(&self) -> usize {
-        of_either!(&self.leases, leases => leases.heap_size())
+        with_either_form!(&self.leases, leases => leases.heap_size())
     }
 
     fn free_effort(&self) -> usize {
@@ -157,12 +158,12 @@ impl Usage for ConcurrencyUsage {
 
     fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
         const MAX_SHOWN: usize = 100;
-        let present = self.present(now);
+        let live_sum = self.live_sum(now);
         let info = |(holder, lease): (&[u8], Lease)| (holder.into(), lease.units, lease.expires_at, lease.token);
         vec![
-            ("used", InfoField::Amount(present.units)),
-            ("written", InfoField::Instant(self.written())),
-            ("holders", InfoField::Count(u64::try_from(present.leases).unwrap_or(u64::MAX))),
+            ("used", InfoField::Amount(live_sum.units)),
+            ("written", InfoField::Instant(self.changed_at())),
+            ("holders", InfoField::Count(u64::try_from(live_sum.leases).unwrap_or(u64::MAX))),
             ("leases", InfoField::Leases(self.live(now).take(MAX_SHOWN).map(info).collect())),
         ]
     }

@@ -1,3 +1,5 @@
+//! Replies are `[allowed, limit, remaining, wait_ms, reset_ms]`.
+
 mod log_cost;
 mod stored_log;
 
@@ -14,17 +16,18 @@ use crate::testing::step_counter;
 use crate::wire::codec::{CHANGE, WHOLE};
 use proptest::prelude::*;
 
-const LONGEST: u64 = 3650 * 86_400_000_000;
+/// Maximum window in microseconds.
+const MAX_WINDOW: u64 = 3650 * 86_400_000_000;
 
 fn log(limit: u64, window: &str) -> SlidingLog {
     SlidingLog::new(units(limit), period(window))
 }
 
-fn one() -> Request {
+fn take_one() -> Request {
     Take(units(1))
 }
 
-fn peek_request() -> Request {
+fn zero_cost() -> Request {
     Take(Amount::ZERO)
 }
 
@@ -39,10 +42,10 @@ fn check(limit: &SlidingLog, calls: &[(u64, Request, [i64; 5])]) -> Key<SlidingL
 
 #[test]
 fn entry_expires_when_it_is_a_window_old() {
-    for window in [1, 59, 61, 60_000_000, LONGEST] {
+    for window in [1, 59, 61, 60_000_000, MAX_WINDOW] {
         let limit = SlidingLog::new(units(10), Period::new(Span::from_micros(window)).unwrap());
-        for charged in [0, 1, 7, 1_700_000_000_000_000] {
-            assert_leaves(&limit, &limit, charged, charged + window);
+        for charged_at in [0, 1, 7, 1_700_000_000_000_000] {
+            assert_leaves(&limit, &limit, charged_at, charged_at + window);
         }
     }
 }
@@ -68,9 +71,12 @@ fn trailing_window_is_counted_exactly() {
 #[test]
 fn calls_with_equal_timestamps_share_an_entry() {
     let (limit, mut usage) = (log(10, "60s"), SlidingLogUsage::default());
-    for (micros, entries, more) in [(5, 1, None), (5, 1, None), (6, 2, None), (6, 2, None)] {
-        call_and_encode_effect(&limit, &mut usage, us(micros), one());
-        assert_eq!((usage.entries.len(), limit.entries_after_charge(&usage, us(micros))), (entries, more));
+    for (micros, entries, entries_after_charge) in [(5, 1, None), (5, 1, None), (6, 2, None), (6, 2, None)] {
+        call_and_encode_effect(&limit, &mut usage, us(micros), take_one());
+        assert_eq!(
+            (usage.entries.len(), limit.entries_after_charge(&usage, us(micros))),
+            (entries, entries_after_charge)
+        );
     }
     // A charge removes expired entries.
     for (micros, entries) in [(7, 3), (60_000_004, 3), (60_000_005, 2), (60_000_006, 1)] {
@@ -89,16 +95,16 @@ fn window_of_the_call_determines_counted_entries() {
     ] {
         assert_eq!(key.peek(&log(10, window), 30_000, Take(units(cost))), reply, "{window}");
     }
-    // A charge removes the entries before its window.
-    assert_eq!(key.call(&log(10, "10s"), 30_000, one()), [1, 10, 9, 0, 10_000]);
-    assert_eq!(key.peek(&log(10, "60s"), 30_000, peek_request()), [1, 10, 9, 0, 60_000]);
-    for (window, leaves) in [("10s", 10_000_500), ("1h", 3_600_000_500)] {
-        assert_leaves(&log(10, "60s"), &log(10, window), 500, leaves);
+    // A charge removes the entries that are older than its window.
+    assert_eq!(key.call(&log(10, "10s"), 30_000, take_one()), [1, 10, 9, 0, 10_000]);
+    assert_eq!(key.peek(&log(10, "60s"), 30_000, zero_cost()), [1, 10, 9, 0, 60_000]);
+    for (window, expires_at) in [("10s", 10_000_500), ("1h", 3_600_000_500)] {
+        assert_leaves(&log(10, "60s"), &log(10, window), 500, expires_at);
     }
 }
 
 #[test]
-fn refund_takes_the_oldest_first() {
+fn refund_is_subtracted_from_the_oldest_entries() {
     let key = check(
         &log(10, "60s"),
         &[
@@ -108,7 +114,7 @@ fn refund_takes_the_oldest_first() {
             (31_000, Refund(units(4)), [1, 10, 4, 0, 59_000]),
             (32_000, Take(units(4)), [1, 10, 0, 0, 60_000]),
             // Only 1 unit of the first entry is left to expire.
-            (59_999, one(), [0, 10, 0, 1, 32_001]),
+            (59_999, take_one(), [0, 10, 0, 1, 32_001]),
             (60_000, Take(units(2)), [0, 10, 1, 30_000, 32_000]),
             (60_000, Refund(units(5)), [1, 10, 6, 0, 32_000]),
             (60_000, Refund(millionths(3_999_999)), [1, 10, 9, 0, 32_000]),
@@ -131,12 +137,16 @@ fn refund_takes_the_oldest_first() {
 fn forced_debt_expires_with_its_entries() {
     let limit = log(10, "60s");
     let mut key = check(&limit, &[(0, Force(units(8)), [1, 10, 2, 0, 60_000])]);
-    assert_eq!(key.peek(&limit, 30_000, Force(units(25))), [0, 10, 2, 60_000, 30_000], "as if charged");
+    assert_eq!(
+        key.peek(&limit, 30_000, Force(units(25))),
+        [0, 10, 2, 60_000, 30_000],
+        "a peek with FORCE reports the wait after the charge"
+    );
     for (at, request, reply) in [
         (30_000, Force(units(25)), [0, 10, 0, 60_000, 60_000]),
-        (60_000, peek_request(), [0, 10, 0, 30_000, 30_000]),
+        (60_000, zero_cost(), [0, 10, 0, 30_000, 30_000]),
         (89_999, Force(Amount::ZERO), [0, 10, 0, 1, 1]),
-        (90_000, one(), [1, 10, 9, 0, 60_000]),
+        (90_000, take_one(), [1, 10, 9, 0, 60_000]),
     ] {
         assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
     }
@@ -145,16 +155,16 @@ fn forced_debt_expires_with_its_entries() {
 #[test]
 fn upto_grants_the_whole_units_that_are_available() {
     let (limit, mut key) = (SlidingLog::new(millionths(10_500_000), period("60s")), Key::default());
-    for (at, most, granted) in [(0, 4, 4), (1000, 9, 6), (1000, 1, 0), (59_999, 9, 0), (60_000, 9, 4), (61_000, 9, 6)] {
-        assert_eq!(key.granted(&limit, at, most), granted, "{at}");
+    for (at, cost, granted) in [(0, 4, 4), (1000, 9, 6), (1000, 1, 0), (59_999, 9, 0), (60_000, 9, 4), (61_000, 9, 6)] {
+        assert_eq!(key.granted(&limit, at, cost), granted, "{at}");
     }
     assert_eq!(key.call(&limit, 61_000, UpTo(units(9))), [0, 10, 0, 59_000, 60_000]);
     assert_eq!(Key::default().call(&log(0, "60s"), 0, UpTo(units(9))), [0, 0, 0, -1, 0]);
 }
 
 #[test]
-fn zero_limit_grants_only_peeks() {
-    check(&log(0, "60s"), &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, peek_request(), [1, 0, 0, 0, 0])]);
+fn limit_of_zero_admits_only_a_cost_of_zero() {
+    check(&log(0, "60s"), &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, zero_cost(), [1, 0, 0, 0, 0])]);
 }
 
 #[test]
@@ -165,7 +175,7 @@ fn backwards_clock_shifts_entries() {
         &[(990_000, Take(units(4)), [1, 10, 6, 0, 60_000]), (1_000_000, Take(units(6)), [1, 10, 0, 0, 60_000])],
     );
     assert_eq!(key.peek(&limit, 40_000, Take(units(4))), [0, 10, 0, 50_000, 60_000]);
-    assert_eq!(key.peek(&limit, 1_060_000, peek_request()), [1, 10, 10, 0, 0], "a peek changes nothing");
+    assert_eq!(key.peek(&limit, 1_060_000, zero_cost()), [1, 10, 10, 0, 0], "a peek changes nothing");
     assert_eq!(key.call(&limit, 40_000, Take(units(4))), [0, 10, 0, 50_000, 60_000]);
     assert_eq!(key.peek(&limit, 90_000, Take(units(4))), [1, 10, 4, 0, 10_000], "a denied call stores the shift");
     // Entries before the epoch are merged at the epoch.
@@ -176,18 +186,18 @@ fn backwards_clock_shifts_entries() {
 }
 
 #[test]
-fn clock_may_cross_its_whole_range_repeatedly() {
-    let (limit, mut usage, mut moved) = (log(100, "10s"), SlidingLogUsage::default(), 0);
+fn log_is_exact_while_the_clock_crosses_its_whole_range_repeatedly() {
+    let (limit, mut usage, mut visits) = (log(100, "10s"), SlidingLogUsage::default(), 0);
     for _ in 0..1000 {
         for at in [Timestamp::MAX.micros() - 1, Timestamp::MAX.micros(), 0, 5] {
-            moved += step_counter::count(|| call(&limit, &mut usage, us(at), one()));
+            visits += step_counter::count(|| call(&limit, &mut usage, us(at), take_one()));
         }
         assert_eq!(encoded(&usage), EncodedFields::integers([2, 0, 3_000_000, 5, 1_000_000]));
-        usage.forget(2);
+        usage.remove_oldest(2);
         usage.delta = LogDelta::default();
     }
-    // The entries are moved one by one only once in dozens of rounds.
-    assert!((1..100).contains(&moved), "{moved}");
+    // The marks of all entries are recomputed only once in dozens of rounds.
+    assert!((1..100).contains(&visits), "{visits}");
 }
 
 #[test]
@@ -197,24 +207,26 @@ fn usage_saturates() {
         call_and_encode_effect(&limit, &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
     }
     assert_eq!((usage.sum_from(0), usage.entries.len()), (Amount::MAX, 10), "a charge past saturation adds no entry");
-    // The wait ignores the part of a FORCE past saturation: without a refund before it, and after a refund of half a
-    // million million units.
+    // The wait ignores the part of a FORCE past saturation, without a refund before it and with a refund of 5 * 10^11
+    // units. The wait ends when the last of the entries that have to expire does.
     let forced = Force(Amount::MAX_ARGUMENT);
-    for (limit, full, half) in [(9_223_372, 0, 0), (8_223_372, 1, 1), (600_000, 8, 9), (400_000, 8, 20)] {
-        let limit = log(limit * 1_000_000, "60s");
-        for (refunded, last_to_leave) in [(0, full), (500_000_000_000, half)] {
+    for (millions, last_without_refund, last_after_refund) in
+        [(9_223_372, 0, 0), (8_223_372, 1, 1), (600_000, 8, 9), (400_000, 8, 20)]
+    {
+        let limit = log(millions * 1_000_000, "60s");
+        for (refunded, last_to_expire) in [(0, last_without_refund), (500_000_000_000, last_after_refund)] {
             let mut usage = usage.clone();
             call_and_encode_effect(&limit, &mut usage, us(20), Refund(units(refunded)));
-            let wait = Verdict::After(Span::from_micros(60_000_000 - 20 + last_to_leave));
+            let wait = Verdict::After(Span::from_micros(60_000_000 - 20 + last_to_expire));
             assert_eq!(peek(&limit, &usage, us(20), forced).verdict, wait, "{limit:?} {refunded}");
             assert_eq!(call(&limit, &mut usage, us(20), forced).verdict, wait, "{limit:?} {refunded}");
         }
     }
-    for (times, left) in [(8, 0), (1, 776_627_963_145), (1, 1_000_000_000_000)] {
+    for (times, remaining) in [(8, 0), (1, 776_627_963_145), (1, 1_000_000_000_000)] {
         for _ in 0..times {
             call_and_encode_effect(&limit, &mut usage, us(20), Refund(Amount::MAX_ARGUMENT));
         }
-        assert_eq!(limit.remaining(&usage, us(20)).whole_units(), left);
+        assert_eq!(limit.remaining(&usage, us(20)).whole_units(), remaining);
     }
     assert!(usage.is_unused());
 }
@@ -240,7 +252,7 @@ fn take_back_leaves_other_entries_unchanged() {
     for micros in 1..=5 {
         call_and_encode_effect(&limit, &mut usage, us(micros), Take(units(2)));
     }
-    for (place, amount, taken, left) in [
+    for (micros, amount, reduction, expected_costs) in [
         (2, 1, 1, &[2, 1, 2, 2, 2][..]),
         (4, 2, 2, &[2, 1, 2, 2]),
         (4, 1, 0, &[2, 1, 2, 2]),
@@ -249,9 +261,9 @@ fn take_back_leaves_other_entries_unchanged() {
         (6, 1, 0, &[1, 2]),
     ] {
         let before = usage.clone();
-        assert_eq!(usage.take_back(Some(us(place)), units(amount)), units(taken));
+        assert_eq!(usage.take_back(Some(us(micros)), units(amount)), units(reduction));
         let costs: Vec<_> = usage.costs().map(|(_, cost)| cost).collect();
-        assert_eq!(costs, left.iter().copied().map(units).collect::<Vec<_>>());
+        assert_eq!(costs, expected_costs.iter().copied().map(units).collect::<Vec<_>>());
         let mut effect = EncodedFields::default();
         usage.encode_effect(&mut effect);
         assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
@@ -276,7 +288,8 @@ impl Lawful for SlidingLog {
         })
     }
 
-    /// Asserts that the sum in every trailing window is at most the limit. The sum is highest right after a grant.
+    /// Asserts that the sum in every trailing window is at most the limit. The sum is highest just after an admitted
+    /// call.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         for (now, _) in admitted {
             let trailing = admitted.iter().filter(|(at, _)| at <= now && at.plus(self.window.span()) > *now);

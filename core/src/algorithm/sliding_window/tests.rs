@@ -1,3 +1,5 @@
+//! Replies are `[allowed, limit, remaining, wait_ms, reset_ms]`.
+
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, Refund, Take};
@@ -10,7 +12,7 @@ fn sliding(limit: u64, window: &str) -> SlidingWindow {
     SlidingWindow::new(units(limit), period(window))
 }
 
-fn one() -> Request {
+fn take_one() -> Request {
     Take(units(1))
 }
 
@@ -34,9 +36,9 @@ fn previous_window_is_weighted_by_its_overlap() {
         &[
             (0, Take(units(10)), [1, 10, 0, 0, 120_000]),
             (60_000, zero_cost(), [1, 10, 0, 0, 60_000]),
-            (65_999, one(), [0, 10, 0, 1, 54_001]),
-            (66_000, one(), [1, 10, 0, 0, 114_000]),
-            // Half of the 10, and 1.
+            (65_999, take_one(), [0, 10, 0, 1, 54_001]),
+            (66_000, take_one(), [1, 10, 0, 0, 114_000]),
+            // Half of the previous 10 units and 1 current unit are used.
             (90_000, zero_cost(), [1, 10, 4, 0, 90_000]),
             (90_001, Take(units(4)), [1, 10, 0, 0, 89_999]),
             (119_999, zero_cost(), [1, 10, 4, 0, 60_001]),
@@ -52,7 +54,7 @@ fn wait_ends_in_the_current_or_the_next_window() {
         &sliding(10, "60s"),
         &[
             (0, Take(units(4)), [1, 10, 6, 0, 120_000]),
-            // 4 have to fade to 1 after the end of the window.
+            // 4 units have to fade to 1 after the end of the window.
             (30_000, Take(units(9)), [0, 10, 6, 75_000, 90_000]),
             (30_000, Take(units(10)), [0, 10, 6, 90_000, 90_000]),
             // 4 fade to 2 beside 3 in the current window, and 3 fade to 1 in the next.
@@ -67,12 +69,12 @@ fn wait_ends_in_the_current_or_the_next_window() {
 
 #[test]
 fn comparison_of_the_estimate_is_exact() {
-    // A third of 1 fits beside two thirds rounded down, but not beside two thirds rounded up.
+    // Beside a third of a unit, two thirds fit if rounded down to a millionth, but not if rounded up.
     let limit = SlidingWindow::new(units(1), period("3us"));
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     for (cost, allowed) in [(666_666, true), (666_667, false)] {
         let mut usage = SlidingWindowUsage::default();
-        call(&limit, &mut usage, at(0), one());
+        call(&limit, &mut usage, at(0), take_one());
         assert_eq!(call(&limit, &mut usage, at(5), Take(millionths(cost))).verdict.allowed(), allowed);
     }
 }
@@ -84,12 +86,12 @@ fn windows_follow_each_other_until_recovery() {
         &[
             (50_000, Take(units(11)), [0, 10, 10, -1, 0]),
             (50_000, zero_cost(), [1, 10, 10, 0, 0]),
-            (100_000, one(), [1, 10, 9, 0, 120_000]),
+            (100_000, take_one(), [1, 10, 9, 0, 120_000]),
             // The second window opened at 160 s.
-            (219_000, one(), [1, 10, 8, 0, 61_000]),
+            (219_000, take_one(), [1, 10, 8, 0, 61_000]),
             (279_999, zero_cost(), [1, 10, 9, 0, 1]),
             // The key has just recovered, so a new window opens now.
-            (280_000, one(), [1, 10, 9, 0, 120_000]),
+            (280_000, take_one(), [1, 10, 9, 0, 120_000]),
         ],
     );
 }
@@ -99,8 +101,8 @@ fn trailing_window_can_hold_nearly_twice_the_limit() {
     let (limit, mut key) = (sliding(10, "60s"), Key::default());
     assert_eq!(key.admitted(&limit, 0, 1), 1);
     let last = key.admitted(&limit, 59_999, 20);
-    let faded: usize = (60_000..119_999).step_by(100).map(|at| key.admitted(&limit, at, 20)).sum();
-    assert_eq!((last, faded), (9, 9));
+    let in_next_window: usize = (60_000..119_999).step_by(100).map(|at| key.admitted(&limit, at, 20)).sum();
+    assert_eq!((last, in_next_window), (9, 9));
 }
 
 #[test]
@@ -111,13 +113,13 @@ fn charge_under_another_window_length_keeps_the_remaining_usage() {
         // Until the next charge, the usage decays under the stored length, and so do wait and reset.
         assert_eq!(key.call(&limit, 90_000, Take(units(7))), [0, 10, 6, 7500, 30_000]);
         assert_eq!(key.peek(&limit, 97_500, Take(units(7))), [1, 10, 7, 0, 22_500]);
-        // 4 still count.
-        assert_eq!(key.call(&limit, 90_000, one()), [1, 10, 5, 0, reset]);
+        // 4 units still count.
+        assert_eq!(key.call(&limit, 90_000, take_one()), [1, 10, 5, 0, reset]);
         assert_eq!(key.peek(&limit, 90_000, Take(units(6)))[3], reset / 10 * 6);
     }
     // Usage that no longer counts does not affect the new window.
     let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
-    assert_eq!(key.call(&sliding(10, "1h"), 120_000, one()), [1, 10, 9, 0, 7_200_000]);
+    assert_eq!(key.call(&sliding(10, "1h"), 120_000, take_one()), [1, 10, 9, 0, 7_200_000]);
 }
 
 #[test]
@@ -143,7 +145,7 @@ fn refund_lowers_the_current_count_and_then_the_estimate() {
             (105_000, zero_cost(), [1, 10, 9, 0, 15_000]),
             (105_000, Refund(units(1)), [1, 10, 10, 0, 0]),
             // The new window opens now, not where the next one would have followed.
-            (106_000, one(), [1, 10, 9, 0, 120_000]),
+            (106_000, take_one(), [1, 10, 9, 0, 120_000]),
         ],
     );
     assert!(!key.is_deleted());
@@ -155,7 +157,7 @@ fn refund_lowers_the_current_count_and_then_the_estimate() {
 #[test]
 fn refund_is_rounded_against_the_client() {
     // The previous count is weighted by two thirds. To lower the estimate by a millionth, the count would have to
-    // decrease by one and a half, which is rounded down. So three refunds of a millionth lower it by two.
+    // decrease by one and a half, which is rounded down. So three refunds of a millionth lower the estimate by two.
     let (limit, mut key) = (SlidingWindow::new(units(1), period("3s")), Key::default());
     key.call(&limit, 0, Take(millionths(900_000)));
     for _ in 0..3 {
@@ -176,7 +178,11 @@ fn refund_under_another_length_opens_a_window() {
 #[test]
 fn forced_debt_fades_with_its_window() {
     let limit = sliding(10, "60s");
-    assert_eq!(Key::default().peek(&limit, 0, Force(units(40))), [0, 10, 10, 105_000, 0], "as if charged");
+    assert_eq!(
+        Key::default().peek(&limit, 0, Force(units(40))),
+        [0, 10, 10, 105_000, 0],
+        "a peek with FORCE reports the wait after the charge"
+    );
     check(
         &limit,
         &[
@@ -184,7 +190,7 @@ fn forced_debt_fades_with_its_window() {
             (60_000, zero_cost(), [0, 10, 0, 45_000, 60_000]),
             (104_999, zero_cost(), [0, 10, 0, 1, 15_001]),
             (105_000, zero_cost(), [1, 10, 0, 0, 15_000]),
-            (105_000, one(), [0, 10, 0, 1500, 15_000]),
+            (105_000, take_one(), [0, 10, 0, 1500, 15_000]),
             (105_000, Force(units(1)), [0, 10, 0, 1500, 75_000]),
             (119_000, Force(units(1)), [1, 10, 7, 0, 61_000]),
         ],
@@ -194,8 +200,8 @@ fn forced_debt_fades_with_its_window() {
 #[test]
 fn upto_grants_the_remaining_whole_units() {
     let (limit, mut key) = (sliding(10, "60s"), Key::default());
-    for (at, most, granted) in [(0, 8, 8), (0, 8, 2), (0, 1, 0), (65_999, 9, 0), (66_000, 9, 1), (78_001, 9, 2)] {
-        assert_eq!(key.granted(&limit, at, most), granted, "{at}");
+    for (at, cost, granted) in [(0, 8, 8), (0, 8, 2), (0, 1, 0), (65_999, 9, 0), (66_000, 9, 1), (78_001, 9, 2)] {
+        assert_eq!(key.granted(&limit, at, cost), granted, "{at}");
     }
     assert_eq!(key.call(&limit, 78_001, Request::UpTo(units(9))), [0, 10, 0, 5999, 101_999]);
     assert_eq!(key.call(&sliding(0, "60s"), 78_001, Request::UpTo(units(9)))[3], -1);
@@ -212,14 +218,14 @@ fn clock_step_back_reopens_the_window_with_its_counts() {
     let limit = sliding(10, "60s");
     let mut key = check(
         &limit,
-        &[(1_000_000, Take(units(8)), [1, 10, 2, 0, 120_000]), (1_090_000, one(), [1, 10, 5, 0, 90_000])],
+        &[(1_000_000, Take(units(8)), [1, 10, 2, 0, 120_000]), (1_090_000, take_one(), [1, 10, 5, 0, 90_000])],
     );
     // The window opened at 1060 s. At an earlier time both counts have full weight.
     assert_eq!(key.peek(&limit, 1_060_000, zero_cost()), [1, 10, 1, 0, 120_000]);
     assert_eq!(key.peek(&limit, 500_000, Take(units(2))), [0, 10, 1, 7500, 120_000]);
-    assert_eq!(key.peek(&limit, 1_120_000, zero_cost()), [1, 10, 9, 0, 60_000], "a peek has written nothing");
+    assert_eq!(key.peek(&limit, 1_120_000, zero_cost()), [1, 10, 9, 0, 60_000], "a peek changes nothing");
     assert_eq!(key.call(&limit, 500_000, Take(units(2))), [0, 10, 1, 7500, 120_000]);
-    assert_eq!(key.peek(&limit, 620_000, zero_cost()), [1, 10, 10, 0, 0], "a denied call has written that");
+    assert_eq!(key.peek(&limit, 620_000, zero_cost()), [1, 10, 10, 0, 0], "a denied call stores the moved-back time");
 }
 
 #[test]
@@ -230,15 +236,15 @@ fn counts_saturate() {
             key.call(&limit, at, Force(Amount::MAX_ARGUMENT));
         }
     }
-    // Both counts are saturated at 9.22, and the current one has to fade to 1.
+    // Both counts are saturated at 9.22 times the limit, and the current count has to fade to the limit.
     assert_eq!(key.peek(&limit, 60_000, zero_cost()), [0, 1_000_000_000_000, 0, 113_495, 120_000]);
 }
 
 #[test]
 fn usage_is_32_bytes_and_rejects_invalid_encodings() {
     assert_eq!(size_of::<SlidingWindowUsage>(), 32);
-    let (last, longest, most) = (Timestamp::MAX.micros(), 3650 * 86_400_000_000, Amount::MAX.millionths());
-    for fields in [[0, 1, 1, 0], [0, 1, 0, 1], [last, longest, most, most]] {
+    let (last, max_window, max) = (Timestamp::MAX.micros(), 3650 * 86_400_000_000, Amount::MAX.millionths());
+    for fields in [[0, 1, 1, 0], [0, 1, 0, 1], [last, max_window, max, max]] {
         assert_eq!(
             decoded::<SlidingWindowUsage>(&EncodedFields::integers(fields)).map(|usage| encoded(&usage)),
             Some(EncodedFields::integers(fields))
@@ -249,7 +255,7 @@ fn usage_is_32_bytes_and_rejects_invalid_encodings() {
         &[5, 1, 1],
         &[5, 1, 0, 0],
         &[5, 0, 1, 1],
-        &[5, longest + 1, 1, 1],
+        &[5, max_window + 1, 1, 1],
         &[last + 1, 1, 1, 1],
         &[5, 1, 1 << 63, 1],
         &[5, 1, 1, 1 << 63],
@@ -302,7 +308,7 @@ laws!(SlidingWindow);
 fn steady_caller_within_the_limit_is_never_denied() {
     // 100 calls in 10 s, plus one for the call at the start of a window, when the previous count still weighs 100.
     let (limit, mut key) = (sliding(101, "10s"), Key::default());
-    assert!((0..1000).all(|call| key.call(&limit, call * 100, one())[0] == 1));
+    assert!((0..1000).all(|call| key.call(&limit, call * 100, take_one())[0] == 1));
 }
 
 #[test]

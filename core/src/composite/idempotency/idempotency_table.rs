@@ -87,7 +87,7 @@ impl IdempotencyTable {
     /// Returns the earliest expiry of all ids.
     #[must_use]
     pub fn first_expiry(&self) -> Option<Timestamp> {
-        self.calls.first().map(|first| self.shift.instant(first.at))
+        self.calls.first().map(|first| self.shift.timestamp(first.at))
     }
 
     /// Removes some expired ids, and passes their charges, which can no longer be settled, to `forget_charge`. Must come
@@ -198,7 +198,7 @@ impl IdempotencyTable {
     /// Returns the latest expiry of all ids.
     #[must_use]
     pub fn last_expiry(&self) -> Option<Timestamp> {
-        self.calls.latest().map(|last| self.shift.instant(last))
+        self.calls.latest().map(|last| self.shift.timestamp(last))
     }
 
     /// Returns the approximate heap memory in bytes.

@@ -83,7 +83,7 @@ impl RecordedCall<()> {
     pub(super) fn read<'a>(record: &Record<'a>, shift: Shift) -> Option<RecordedCall<Charges<'a>>> {
         let mut fields = RecordDecoder(record.fields);
         let hold_until = Mark::from_bits(varint::at_distance(fields.integer()?, record.at.bits()));
-        let (expires_at, hold_until) = (shift.instant(record.at), shift.instant(hold_until));
+        let (expires_at, hold_until) = (shift.timestamp(record.at), shift.timestamp(hold_until));
         let call = RecordedCall::decode_flags(&mut fields)?;
         let charges = Charges { left: usize::try_from(fields.integer()?).ok()?, fields };
         Some(RecordedCall { expires_at, hold_until, ..call }.with(charges))

@@ -140,7 +140,7 @@ impl IdempotencyRecords {
         let (len, first) = match &self.0 {
             Form::Packed(packed) => {
                 let packed = Packed::of(packed);
-                (packed.call_count, packed.calls().next().map(|first| Shift::NONE.instant(first.at)))
+                (packed.call_count, packed.calls().next().map(|first| Shift::NONE.timestamp(first.at)))
             }
             Form::Open(open) => (open.calls.len(), open.calls.first_expiry()),
         };
@@ -152,7 +152,7 @@ impl IdempotencyRecords {
     #[must_use]
     pub fn last_expiry(&self) -> Option<Timestamp> {
         match &self.0 {
-            Form::Packed(packed) => Packed::of(packed).calls().last().map(|last| Shift::NONE.instant(last.at)),
+            Form::Packed(packed) => Packed::of(packed).calls().last().map(|last| Shift::NONE.timestamp(last.at)),
             Form::Open(open) => open.calls.last_expiry(),
         }
     }

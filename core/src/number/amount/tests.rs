@@ -15,9 +15,10 @@ fn parsed_amount_is_rounded_against_the_client() {
 }
 
 #[test]
-fn amount_above_1e12_is_rejected_before_rounding() {
+fn amount_above_1e12_or_malformed_amount_is_rejected() {
     assert_eq!(Amount::parse_up(b"1000000000000"), Some(Amount::MAX_ARGUMENT));
     assert_eq!(Amount::parse_up(b"1e12"), Some(Amount::MAX_ARGUMENT));
+    // The first amount is rejected although it would be rounded to 10^12.
     for text in ["1000000000000.0000001", "1000000000001", "1e13", "-1", "1x", ""] {
         assert_eq!(Amount::parse_down(text.as_bytes()), None, "{text}");
     }

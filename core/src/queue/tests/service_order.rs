@@ -96,9 +96,9 @@ fn waiter_is_served_before_later_calls() {
 
 #[test]
 fn wait_of_a_denial_behind_others_is_at_least_a_millisecond() {
-    let limit = Concurrency::new(units(2), crate::testing::calls::period("50us")).behind(true);
+    let limit = Concurrency::new(units(2), crate::testing::calls::period("50us")).with_waiters_ahead(true);
     let mut key = Key::default();
-    assert_eq!(key.call(&limit.behind(false).for_holder(b"alice"), 0, Request::Take(units(2)))[0], 1);
+    assert_eq!(key.call(&limit.with_waiters_ahead(false).for_holder(b"alice"), 0, Request::Take(units(2)))[0], 1);
     let wait = |micros, cost| peek(&limit.for_holder(b"bob"), &key.0, us(micros), Request::Take(units(cost))).verdict;
     assert_eq!(wait(20, 1), Verdict::After(Span::from_micros(30)));
     assert_eq!(wait(50, 1), Verdict::After(Span::MILLISECOND));
@@ -152,7 +152,9 @@ fn peek_overtakes_no_waiter_and_sets_no_limit() {
         (99, "go on", &["50 big"]),
     ]);
     // A cost of zero is always allowed.
-    let limit = Concurrency::new(Amount::ONE, crate::testing::calls::period("50ms")).behind(true).for_holder(b"carol");
+    let limit = Concurrency::new(Amount::ONE, crate::testing::calls::period("50ms"))
+        .with_waiters_ahead(true)
+        .for_holder(b"carol");
     let verdict = |cost| peek(&limit, &ConcurrencyUsage::default(), us(0), Request::Take(cost)).verdict;
     assert_eq!(verdict(Amount::ZERO), Verdict::Allowed(Span::ZERO));
     assert_eq!(verdict(Amount::saturating(1)), Verdict::After(Span::MILLISECOND));

@@ -60,7 +60,7 @@ impl Contract for LeaseTerms {
     type Memory = Leases;
 
     fn implementation(&self) -> LeaseLimit<'static> {
-        Concurrency::new(Amount::saturating(self.limit), period(self.ttl)).for_holder(self.holder).nx(self.nx)
+        Concurrency::new(Amount::saturating(self.limit), period(self.ttl)).for_holder(self.holder).with_nx(self.nx)
     }
 
     fn limit(&self) -> u64 {

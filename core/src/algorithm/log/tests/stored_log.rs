@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn malformed_log_is_rejected() {
-    let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
-    for fields in [&[1, 0, 1][..], &[1, last, most], &[2, 5, 1, 6, most - 1], &[3, 0, 7, 1, 8, 2, 9]] {
+    let (last, max) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
+    for fields in [&[1, 0, 1][..], &[1, last, max], &[2, 5, 1, 6, max - 1], &[3, 0, 7, 1, 8, 2, 9]] {
         let fields = EncodedFields::integers(fields.iter().copied());
         assert_eq!(decoded::<SlidingLogUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
         assert!(fields.cut_short().all(|fields| decoded::<SlidingLogUsage>(&fields).is_none()));
@@ -14,8 +14,8 @@ fn malformed_log_is_rejected() {
         ("no entries", &[0][..]),
         ("entry count out of range", &[u64::MAX, 5, 1]),
         ("cost of zero", &[1, 5, 0]),
-        ("cost past saturation", &[1, 5, most + 1]),
-        ("sum past saturation", &[2, 5, most, 6, 1]),
+        ("cost past saturation", &[1, 5, max + 1]),
+        ("sum past saturation", &[2, 5, max, 6, 1]),
         ("timestamp out of range", &[1, last + 1, 1]),
         ("timestamps out of order", &[2, 6, 1, 5, 1]),
         ("duplicate timestamp", &[2, 5, 1, 5, 1]),
@@ -27,24 +27,24 @@ fn malformed_log_is_rejected() {
 #[test]
 fn effect_holds_the_change_of_a_call() {
     let (limit, mut usage) = (log(10, "1ms"), SlidingLogUsage::default());
-    for (micros, request, effect) in [
+    for (micros, request, expected) in [
         (1000, Take(units(2)), &[CHANGE, 0, 0, 0, 1, 1000, 2_000_000][..]),
-        (1000, one(), &[CHANGE, 0, 0, 0, 1, 1000, 1_000_000]),
+        (1000, take_one(), &[CHANGE, 0, 0, 0, 1, 1000, 1_000_000]),
         (1500, Take(units(7)), &[CHANGE, 0, 0, 0, 1, 1500, 7_000_000]),
         (1500, Refund(units(4)), &[CHANGE, 0, 0, 4_000_000, 0]),
-        (1600, one(), &[CHANGE, 0, 0, 0, 1, 1600, 1_000_000]),
-        (2500, one(), &[CHANGE, 0, 1, 0, 1, 2500, 1_000_000]),
+        (1600, take_one(), &[CHANGE, 0, 0, 0, 1, 1600, 1_000_000]),
+        (2500, take_one(), &[CHANGE, 0, 1, 0, 1, 2500, 1_000_000]),
         // The clock moves backwards before a denied call, a granted call and a refund.
         (2400, Take(units(11)), &[CHANGE, 100, 0, 0, 0]),
-        (2300, one(), &[CHANGE, 100, 0, 0, 1, 2300, 1_000_000]),
+        (2300, take_one(), &[CHANGE, 100, 0, 0, 1, 2300, 1_000_000]),
         (2200, Refund(units(1)), &[CHANGE, 100, 0, 1_000_000, 0]),
-        (0, one(), &[CHANGE, 2200, 0, 0, 1, 0, 1_000_000]),
+        (0, take_one(), &[CHANGE, 2200, 0, 0, 1, 0, 1_000_000]),
     ] {
         let before = usage.clone();
-        let (_, sent) = call_and_encode_effect(&limit, &mut usage, us(micros), request);
-        assert_eq!(sent, EncodedFields::integers(effect.iter().copied()), "{request:?} at {micros}");
-        assert_eq!(encoded(&applied(&before, &sent).unwrap()), encoded(&usage));
-        assert!(sent.cut_short().all(|fields| applied(&before, &fields).is_none()));
+        let (_, effect) = call_and_encode_effect(&limit, &mut usage, us(micros), request);
+        assert_eq!(effect, EncodedFields::integers(expected.iter().copied()), "{request:?} at {micros}");
+        assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
+        assert!(effect.cut_short().all(|fields| applied(&before, &fields).is_none()));
 
         let whole = whole_effect(&usage);
         assert_eq!(whole, encoded(&usage).behind(WHOLE));
@@ -55,18 +55,18 @@ fn effect_holds_the_change_of_a_call() {
 }
 
 #[test]
-fn impossible_effect_is_rejected() {
-    let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
+fn possible_effect_is_applied_and_impossible_effect_is_rejected() {
+    let (last, max) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
     let usage = decoded::<SlidingLogUsage>(&EncodedFields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
-    for (effect, becomes) in [
+    for (effect, expected) in [
         (&[CHANGE, 0, 0, 0, 0][..], Some(&[3, 5, 1, 7, 2, 9, 3][..])),
         (&[CHANGE, 6, 0, 0, 0], Some(&[3, 0, 1, 1, 2, 3, 3])),
         (&[CHANGE, 8, 0, 0, 1, 1, 4], Some(&[2, 0, 3, 1, 7])),
         (&[CHANGE, u64::MAX, 0, 0, 0], Some(&[1, 0, 6])),
         (&[CHANGE, 0, 2, 1, 1, last, 4], Some(&[2, 9, 2, last, 4])),
         (&[CHANGE, 0, 3, 0, 0], Some(&[0])),
-        (&[CHANGE, 0, 0, most, 0], Some(&[0])),
-        (&[CHANGE, 0, 0, 0, 1, 9, most], Some(&[3, 5, 1, 7, 2, 9, most - 3])),
+        (&[CHANGE, 0, 0, max, 0], Some(&[0])),
+        (&[CHANGE, 0, 0, 0, 1, 9, max], Some(&[3, 5, 1, 7, 2, 9, max - 3])),
         (&[CHANGE, 0, 0, 0, 2, 9, 1], Some(&[3, 5, 1, 7, 2, 9, 2])),
         (&[CHANGE, 0, 0, 0, 2, 9, 3], Some(&[2, 5, 1, 7, 2])),
         (&[CHANGE, 0, 0, 0, 2, 7, 2], Some(&[2, 5, 1, 9, 3])),
@@ -78,10 +78,10 @@ fn impossible_effect_is_rejected() {
         (&[WHOLE, 0], None),
         (&[WHOLE, 2, 9, 3, 5, 1], None),
         (&[CHANGE, 0, 4, 0, 0], None),
-        (&[CHANGE, 0, 0, most + 1, 0], None),
+        (&[CHANGE, 0, 0, max + 1, 0], None),
         (&[CHANGE, 0, 0, 0, 1, 8, 1], None),
         (&[CHANGE, 0, 0, 0, 1, 9, 0], None),
-        (&[CHANGE, 0, 0, 0, 1, 9, most + 1], None),
+        (&[CHANGE, 0, 0, 0, 1, 9, max + 1], None),
         (&[CHANGE, 0, 0, 0, 1, last + 1, 1], None),
         (&[CHANGE, 0, 0, 0, 3, 9, 1], None),
         (&[CHANGE, 0, 0, 0, 2, 9, 4], None),
@@ -94,8 +94,8 @@ fn impossible_effect_is_rejected() {
         (&[2, 0, 0, 0, 0], None),
     ] {
         let applied = applied(&usage, &EncodedFields::integers(effect.iter().copied()));
-        let becomes = becomes.map(|fields| EncodedFields::integers(fields.iter().copied()));
-        assert_eq!(applied.map(|usage| encoded(&usage)), becomes, "{effect:?}");
+        let expected = expected.map(|fields| EncodedFields::integers(fields.iter().copied()));
+        assert_eq!(applied.map(|usage| encoded(&usage)), expected, "{effect:?}");
     }
 }
 
