@@ -11,8 +11,8 @@
 //!
 //! **Exactness:** `used` is a whole number of millionths, but the drain over an arbitrary time is not. So a charge
 //! advances `drained_to` only by whole steps of `period / gcd(period, refill)`, each of which drains a whole number of
-//! millionths. The remaining time, which is less than one step, is left to the next call. Nothing is ever rounded away.
-//! (If the next call has another rate, the remaining time drains at that rate.)
+//! millionths. The time after the last whole step counts for the next call, so nothing is ever rounded away. (If the
+//! next call has another rate, this time drains at that rate.)
 
 mod fast_take;
 
@@ -43,7 +43,7 @@ pub struct Bucket {
     refill: NonZeroU64,
     period: Period,
     discipline: Discipline,
-    /// Precomputed step, if any.
+    /// Precomputed step; `None` to compute it when needed.
     step: Option<Step>,
 }
 
@@ -52,10 +52,10 @@ pub struct Bucket {
 struct Step {
     micros: NonZeroU64,
     /// Millionths that drain in the step.
-    drained: u64,
+    millionths: u64,
 }
 
-/// Time at which a granted call may act.
+/// Discipline of a bucket: the time at which a granted call may act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// Immediately: a token bucket.
@@ -98,7 +98,7 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// Returns the time at which a granted call may act.
+    /// Returns the discipline.
     #[must_use]
     pub fn discipline(&self) -> Discipline {
         self.discipline
@@ -111,8 +111,8 @@ impl Bucket {
     }
 
     /// Returns this bucket with capacity and refill multiplied by `factor`, rounded down. The refill stays at least a
-    /// millionth and high enough for a recovery within 36500 days. A factor of 0 denies every cost and leaves the drain
-    /// unchanged.
+    /// millionth and high enough for a recovery within 36500 days. A factor of 0 denies every cost and leaves the
+    /// refill unchanged.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> Bucket {
         let capacity = self.capacity.times(factor);
@@ -120,15 +120,15 @@ impl Bucket {
             return Bucket { capacity, ..self };
         }
         let refill = Amount::saturating(self.refill.get()).times(factor).millionths();
-        let least = ratio::ceil(capacity.millionths(), self.period.micros().get(), MAX_RECOVERY);
-        let refill = NonZeroU64::new(refill.max(least)).unwrap_or(NonZeroU64::MIN);
+        let min_refill = ratio::ceil(capacity.millionths(), self.period.micros().get(), MAX_RECOVERY);
+        let refill = NonZeroU64::new(refill.max(min_refill)).unwrap_or(NonZeroU64::MIN);
         Bucket { capacity, refill, step: None, ..self }
     }
 
-    /// Returns this bucket under a discipline.
+    /// Returns this bucket with another discipline.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn under(self, discipline: Discipline) -> Bucket {
+    pub(crate) fn with_discipline(self, discipline: Discipline) -> Bucket {
         Bucket { discipline, ..self }
     }
 
@@ -144,11 +144,11 @@ impl Bucket {
         self.step.unwrap_or_else(|| {
             let divisor = ratio::gcd(self.period.micros(), self.refill);
             let micros = self.period.micros().get() / divisor;
-            Step { micros: NonZeroU64::new(micros).unwrap_or(NonZeroU64::MIN), drained: self.refill.get() / divisor }
+            Step { micros: NonZeroU64::new(micros).unwrap_or(NonZeroU64::MIN), millionths: self.refill.get() / divisor }
         })
     }
 
-    /// Returns the identity of the limit without a name.
+    /// Returns the identity that stands for the limit if it has no name.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::by(self.period)
@@ -166,20 +166,20 @@ impl Bucket {
     }
 
     /// Creates a token bucket from stored [`fields`](Bucket::fields). Returns `None` if no call can have stored them.
-    pub(super) fn of_fields([capacity, refill, period]: [u64; 3]) -> Option<Bucket> {
+    pub(super) fn from_fields([capacity, refill, period]: [u64; 3]) -> Option<Bucket> {
         let amount = |millionths| Amount::from_millionths(millionths).filter(|amount| *amount <= Amount::MAX_ARGUMENT);
         let period = Period::new(Span::from_micros(period))?;
         Bucket::new(amount(capacity)?, amount(refill)?, period, Discipline::Burst).ok()
     }
 
-    /// Returns the usage that recovers at `instant` if nothing else is charged: the TAT of GCRA.
+    /// Returns the usage that recovers at `instant`, the TAT of GCRA, if nothing else is charged.
     #[must_use]
     pub fn recovering_at(&self, instant: Timestamp, now: Timestamp) -> BucketUsage {
         BucketUsage { used: self.drained_rounded_up(instant.since(now)), drained_to: now }
     }
 
-    /// Returns the whole millionths that drain in `elapsed`.
-    pub(super) fn drained(&self, elapsed: Span) -> Amount {
+    /// Returns the amount that drains in `elapsed`, rounded down to a millionth.
+    pub(super) fn drained_rounded_down(&self, elapsed: Span) -> Amount {
         Amount::saturating(ratio::floor(elapsed.micros(), self.refill.get(), self.period.micros()))
     }
 
@@ -195,17 +195,23 @@ impl Bucket {
         Span::from_micros(micros).min(Span::MAX)
     }
 
-    /// Returns the current usage, rounded up to a millionth. Limits and costs are whole millionths, so a comparison with
-    /// the rounded value equals one with the exact value.
-    fn present(&self, usage: &BucketUsage, now: Timestamp) -> Amount {
-        usage.used.minus(self.drained(now.since(usage.drained_to)))
+    /// Returns the usage at `now`, rounded up to a millionth. Limits and costs are whole millionths, so a comparison
+    /// with the rounded value equals one with the exact value.
+    fn used_at(&self, usage: &BucketUsage, now: Timestamp) -> Amount {
+        usage.used.minus(self.drained_rounded_down(now.since(usage.drained_to)))
     }
 
     /// Returns the usage after a charge of `cost` at `now`, from the usage `used` at `drained_to`. `drained_to` is
     /// unchanged, so the drain since then is subtracted later. If that drain exceeds `used`, `used` is first raised to
     /// it (rounded up), so that the later subtraction cannot reduce `cost`.
     #[inline(always)]
-    pub(super) fn charged(&self, used: Amount, drained_to: Timestamp, now: Timestamp, cost: Amount) -> BucketUsage {
+    pub(super) fn usage_after_charge(
+        &self,
+        used: Amount,
+        drained_to: Timestamp,
+        now: Timestamp,
+        cost: Amount,
+    ) -> BucketUsage {
         let drained = self.drained_rounded_up(now.since(drained_to));
         BucketUsage { used: used.max(drained).plus(cost), drained_to }
     }
@@ -213,7 +219,7 @@ impl Bucket {
     /// Subtracts from `usage` the drain until `now`, in whole steps only.
     #[inline]
     pub(super) fn advance(&self, usage: &mut BucketUsage, now: Timestamp) {
-        if self.present(usage, now) == Amount::ZERO {
+        if self.used_at(usage, now) == Amount::ZERO {
             *usage = BucketUsage { used: Amount::ZERO, drained_to: now };
             return;
         }
@@ -221,7 +227,7 @@ impl Bucket {
         let steps = now.since(usage.drained_to).micros() / step.micros;
         // Neither product saturates: the first is below `used`, which has not fully drained, and the second is at most
         // the elapsed time.
-        usage.used = usage.used.minus(Amount::saturating(steps.saturating_mul(step.drained)));
+        usage.used = usage.used.minus(Amount::saturating(steps.saturating_mul(step.millionths)));
         usage.drained_to = usage.drained_to.plus(Span::from_micros(steps.saturating_mul(step.micros.get())));
     }
 }
@@ -246,13 +252,13 @@ impl Limit for Bucket {
 
     #[inline]
     fn verdict(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Verdict {
-        if self.present(usage, now).excess(cost, self.capacity) == Amount::ZERO {
+        if self.used_at(usage, now).excess(cost, self.capacity) == Amount::ZERO {
             Verdict::Allowed(match self.discipline {
                 Discipline::Burst => Span::ZERO,
                 Discipline::Queue => self.reset(usage, now),
             })
         } else if cost <= self.capacity {
-            // The wait is exact because it is computed from the stored usage, not from the rounded current one.
+            // The wait is exact because it is computed from the stored usage, not from the rounded usage at `now`.
             let wait = self.time_to_drain(usage.used.excess(cost, self.capacity));
             Verdict::After(wait.minus(now.since(usage.drained_to)))
         } else {
@@ -262,7 +268,7 @@ impl Limit for Bucket {
 
     #[inline]
     fn remaining(&self, usage: &BucketUsage, now: Timestamp) -> Amount {
-        self.capacity.minus(self.present(usage, now))
+        self.capacity.minus(self.used_at(usage, now))
     }
 
     #[inline]
@@ -282,7 +288,7 @@ impl Limit for Bucket {
     }
 
     fn refund(&self, usage: &mut BucketUsage, now: Timestamp, amount: Amount) {
-        if self.present(usage, now) <= amount {
+        if self.used_at(usage, now) <= amount {
             *usage = BucketUsage::default();
             return;
         }
@@ -306,22 +312,23 @@ pub struct BucketUsage {
 }
 
 impl BucketUsage {
-    /// Returns `true` if `used` may be lower than the sum of its charges. Then no charge can be taken back, because it
-    /// may not be contained in `used` in full.
+    /// Returns `true` if `used` may be lower than the sum of its charges. Then no charge can be taken back, because
+    /// `used` may contain only a part of it.
     fn is_saturated(&self) -> bool {
         self.used == Amount::MAX
     }
 
-    /// Returns the usage at `now`, rounded up, if it drains evenly until `recovers_at`. The recovery of a debt may
-    /// saturate. Then returns the stored usage.
+    /// Returns the usage at `now`, rounded up, if it drains evenly until `recovers_at`. If that time has saturated,
+    /// which only a debt can cause, returns the stored usage.
     fn used_until(&self, recovers_at: Timestamp, now: Timestamp) -> Amount {
-        let whole = recovers_at.since(self.drained_to);
-        if whole >= Span::MAX {
+        let recovery = recovers_at.since(self.drained_to);
+        if recovery >= Span::MAX {
             return self.used;
         }
-        let left = recovers_at.since(now.max(self.drained_to)).micros();
-        NonZeroU64::new(whole.micros())
-            .map_or(Amount::ZERO, |whole| Amount::saturating(ratio::ceil(self.used.millionths(), left, whole)))
+        let remaining = recovers_at.since(now.max(self.drained_to)).micros();
+        NonZeroU64::new(recovery.micros()).map_or(Amount::ZERO, |recovery| {
+            Amount::saturating(ratio::ceil(self.used.millionths(), remaining, recovery))
+        })
     }
 }
 
@@ -340,12 +347,12 @@ impl Usage for BucketUsage {
         self.drained_to = self.drained_to.min(now);
     }
 
-    // Leaves `drained_to` as it is, and the drain since then to the next charge: the usage is the same as if the call
-    // had cost less from the start.
+    // Leaves `drained_to` unchanged: the next charge subtracts the drain since then, as if the call had cost less from
+    // the start.
     fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
-        let taken = if self.is_saturated() { Amount::ZERO } else { amount.min(self.used) };
-        self.used = self.used.minus(taken);
-        taken
+        let reduction = if self.is_saturated() { Amount::ZERO } else { amount.min(self.used) };
+        self.used = self.used.minus(reduction);
+        reduction
     }
 
     fn encode(&self, to: &mut impl Encoder) {

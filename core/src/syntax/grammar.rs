@@ -205,7 +205,7 @@ fn bucket(
     let bucket = cache.get_or_parse(words, discipline, || parse_bucket(&mut unread, rate_name, syntax, discipline))?;
     // The bucket already has this discipline. Setting it again rebuilds the bucket from its fields, which stay in
     // registers, and tells the compiler to omit the code of the other discipline.
-    Ok(bucket.under(discipline))
+    Ok(bucket.with_discipline(discipline))
 }
 
 /// Parses `capacity rate period`. Errors call the rate `rate_name`.

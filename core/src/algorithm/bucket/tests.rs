@@ -1,3 +1,5 @@
+//! Replies are `[allowed, limit, remaining, wait_ms, reset_ms]`.
+
 mod bucket_fast_take;
 mod exact_refill;
 
@@ -18,7 +20,7 @@ fn queue(capacity: u64, leak: u64, every: &str) -> Bucket {
     Bucket { discipline: Discipline::Queue, ..bucket(capacity, leak, every) }
 }
 
-fn one() -> Request {
+fn take_one() -> Request {
     Take(units(1))
 }
 
@@ -28,9 +30,9 @@ fn documented_trace_is_exact_to_the_unit() {
     for (second, calls, granted, remaining) in [(0, 150, 150, 50), (30, 80, 80, 20), (70, 50, 50, 36), (75, 50, 45, 0)]
     {
         assert_eq!(key.admitted(&limit, second * 1000, calls), granted);
-        assert_eq!(key.peek(&limit, second * 1000, one())[2], remaining);
+        assert_eq!(key.peek(&limit, second * 1000, take_one())[2], remaining);
     }
-    assert_eq!(key.call(&limit, 75_000, one()), [0, 200, 0, 600, 120_000]);
+    assert_eq!(key.call(&limit, 75_000, take_one()), [0, 200, 0, 600, 120_000]);
 }
 
 #[test]
@@ -39,7 +41,7 @@ fn burst_is_granted_and_then_exactly_the_refill() {
     // 60 requests a second, evenly: the first second adds 9 to the burst before it ends.
     for (second, granted) in [(0, 59), (1, 10), (2, 10), (3, 10), (4, 10)] {
         let times = (0..60).map(|request| Timestamp::from_micros(second * 1_000_000 + request * 1_000_000 / 60));
-        let passes = |now: Option<Timestamp>| call(&limit, &mut usage, now.unwrap(), one()).verdict.allowed();
+        let passes = |now: Option<Timestamp>| call(&limit, &mut usage, now.unwrap(), take_one()).verdict.allowed();
         assert_eq!(times.map(passes).filter(|passed| *passed).count(), granted);
     }
 }
@@ -74,8 +76,8 @@ fn scale_multiplies_capacity_and_refill() {
         let scaled = bucket(3, 1, "1s").scaled(factor);
         assert_eq!((scaled.capacity.millionths(), scaled.refill.get()), (capacity, refill), "{factor}");
     }
-    let least = Bucket::new(units(5), millionths(1), period("1us"), Discipline::Queue).unwrap().scaled(tenth);
-    assert_eq!((least.capacity.millionths(), least.refill.get()), (500_000, 1));
+    let smallest_refill = Bucket::new(units(5), millionths(1), period("1us"), Discipline::Queue).unwrap().scaled(tenth);
+    assert_eq!((smallest_refill.capacity.millionths(), smallest_refill.refill.get()), (500_000, 1));
     // The refill is high enough for a full recovery within 36500 days.
     let slow = Bucket::new(millionths(10), millionths(9), period("3650d"), Discipline::Burst).unwrap();
     let scaled = slow.scaled(Amount::parse_down(b"1.1").unwrap());
@@ -97,12 +99,12 @@ fn prepared_bucket_drains_by_the_scaled_refill() {
 
 #[test]
 fn wait_is_rounded_up_to_the_millisecond() {
-    // A unit takes 333.3 ms.
+    // A unit is refilled in 333.3 ms.
     let (limit, mut key) = (bucket(1, 3, "1s"), Key::default());
     for (at, reply) in
         [(0, [1, 1, 0, 0, 334]), (1, [0, 1, 0, 333, 333]), (333, [0, 1, 0, 1, 1]), (334, [1, 1, 0, 0, 334])]
     {
-        assert_eq!(key.call(&limit, at, one()), reply, "{at}");
+        assert_eq!(key.call(&limit, at, take_one()), reply, "{at}");
     }
 }
 
@@ -112,21 +114,21 @@ fn leaky_bucket_reports_evenly_spaced_delays() {
     for delay in [0, 500, 1000, 1500, 2000] {
         let before = key.peek(&limit, 0, Take(Amount::ZERO));
         assert_eq!([before[0], before[3]], [1, delay], "COST 0 reports the delay that a charge would have");
-        let reply = key.call(&limit, 0, one());
+        let reply = key.call(&limit, 0, take_one());
         assert_eq!([reply[0], reply[3]], [1, delay]);
     }
-    assert_eq!(key.call(&limit, 0, one()), [0, 5, 0, 500, 2500]);
-    assert_eq!(key.call(&limit, 700, one()), [1, 5, 0, 1800, 2300]);
-    // The delay of an UPTO is that of its first unit. A refund does not change delays that were reported.
+    assert_eq!(key.call(&limit, 0, take_one()), [0, 5, 0, 500, 2500]);
+    assert_eq!(key.call(&limit, 700, take_one()), [1, 5, 0, 1800, 2300]);
+    // The delay of an UPTO is that of its first unit.
     assert_eq!(key.call(&limit, 2000, Request::UpTo(units(9))), [1, 5, 0, 1000, 2500]);
     assert_eq!(key.call(&limit, 2000, Refund(units(4))), [1, 5, 4, 0, 500]);
-    assert_eq!(key.call(&limit, 2000, one()), [1, 5, 3, 500, 1000]);
+    assert_eq!(key.call(&limit, 2000, take_one()), [1, 5, 3, 500, 1000]);
 }
 
 #[test]
 fn leaky_bucket_of_one_grants_at_the_rate() {
     let (limit, mut key) = (queue(1, 10, "1s"), Key::default());
-    let granted = (0..1000).filter(|at| key.call(&limit, *at, one())[0] == 1);
+    let granted = (0..1000).filter(|at| key.call(&limit, *at, take_one())[0] == 1);
     assert!(granted.eq((0..1000).step_by(100)));
 }
 
@@ -142,7 +144,7 @@ fn maxwait_grants_calls_that_fit_in_time() {
         (within(1, 3), [0, 2, 0, 1000, 5000]),
         (within(0, 3), [1, 2, 0, 3000, 5000]),
         (within(3, 86_400), [0, 2, 0, -1, 5000]),
-        (one(), [0, 2, 0, 4000, 5000]),
+        (take_one(), [0, 2, 0, 4000, 5000]),
     ] {
         assert_eq!(key.call(&limit, 0, request), reply, "{request:?}");
     }
@@ -153,15 +155,19 @@ fn maxwait_grants_calls_that_fit_in_time() {
 fn forced_debt_drains() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
     assert_eq!(key.call(&limit, 0, Force(units(4))), [1, 10, 6, 0, 4000]);
-    assert_eq!(key.peek(&limit, 0, Force(units(20))), [0, 10, 6, 14_000, 4000], "as if charged");
+    assert_eq!(
+        key.peek(&limit, 0, Force(units(20))),
+        [0, 10, 6, 14_000, 4000],
+        "a peek with FORCE reports the wait after the charge"
+    );
     for (at, request, reply) in [
         (0, Force(units(20)), [0, 10, 0, 14_000, 24_000]),
         (0, Take(Amount::ZERO), [0, 10, 0, 14_000, 24_000]),
         (13_999, Take(Amount::ZERO), [0, 10, 0, 1, 10_001]),
         (14_000, Take(Amount::ZERO), [1, 10, 0, 0, 10_000]),
         (14_000, Force(Amount::ZERO), [1, 10, 0, 0, 10_000]),
-        (14_000, one(), [0, 10, 0, 1000, 10_000]),
-        (24_000, one(), [1, 10, 9, 0, 1000]),
+        (14_000, take_one(), [0, 10, 0, 1000, 10_000]),
+        (24_000, take_one(), [1, 10, 9, 0, 1000]),
     ] {
         assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
     }
@@ -170,8 +176,8 @@ fn forced_debt_drains() {
 #[test]
 fn upto_grants_the_whole_units_that_are_available() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
-    for (at, most, granted) in [(0, 4, 4), (500, 9, 6), (500, 9, 0), (999, 1, 0), (1000, 1, 1), (99_000, 99, 10)] {
-        assert_eq!(key.granted(&limit, at, most), granted, "{at}");
+    for (at, cost, granted) in [(0, 4, 4), (500, 9, 6), (500, 9, 0), (999, 1, 0), (1000, 1, 1), (99_000, 99, 10)] {
+        assert_eq!(key.granted(&limit, at, cost), granted, "{at}");
     }
     assert_eq!(key.call(&limit, 99_000, Request::UpTo(units(5))), [0, 10, 0, 1000, 10_000]);
     assert_eq!(Key::default().call(&bucket(0, 1, "1s"), 0, Request::UpTo(units(5))), [0, 0, 0, -1, 0]);
@@ -180,21 +186,21 @@ fn upto_grants_the_whole_units_that_are_available() {
 #[test]
 fn refund_lowers_usage_and_deletes_an_unused_key() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
-    for (at, request, reply, gone) in [
+    for (at, request, reply, is_deleted) in [
         (0, Refund(units(3)), [1, 10, 10, 0, 0], true),
         (0, Take(units(8)), [1, 10, 2, 0, 8000], false),
         (500, Refund(units(3)), [1, 10, 5, 0, 4500], false),
         (1000, Refund(units(4)), [1, 10, 10, 0, 0], true),
-        (1000, one(), [1, 10, 9, 0, 1000], false),
+        (1000, take_one(), [1, 10, 9, 0, 1000], false),
         (1000, Refund(units(1000)), [1, 10, 10, 0, 0], true),
     ] {
         assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
-        assert_eq!(key.is_deleted(), gone, "{request:?} at {at}");
+        assert_eq!(key.is_deleted(), is_deleted, "{request:?} at {at}");
     }
 }
 
 #[test]
-fn zero_capacity_grants_only_peeks() {
+fn zero_capacity_grants_only_a_cost_of_zero() {
     let (limit, mut key) = (bucket(0, 1, "1s"), Key::default());
     assert_eq!(key.call(&limit, 0, Take(millionths(1))), [0, 0, 0, -1, 0]);
     assert_eq!(key.call(&limit, 0, Take(Amount::ZERO)), [1, 0, 0, 0, 0]);
@@ -205,28 +211,28 @@ fn zero_capacity_grants_only_peeks() {
 fn changed_limit_applies_to_existing_usage() {
     let mut key = Key::default();
     assert_eq!(key.call(&bucket(10, 1, "1s"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
-    assert_eq!(key.peek(&bucket(15, 1, "1s"), 0, one()), [1, 15, 5, 0, 10_000]);
-    assert_eq!(key.peek(&bucket(5, 1, "1s"), 0, one()), [0, 5, 0, 6000, 10_000]);
-    assert_eq!(key.peek(&bucket(10, 100, "1s"), 0, one()), [0, 10, 0, 10, 100]);
-    assert_eq!(key.call(&queue(20, 2, "1s"), 1000, one()), [1, 20, 11, 4000, 4500]);
+    assert_eq!(key.peek(&bucket(15, 1, "1s"), 0, take_one()), [1, 15, 5, 0, 10_000]);
+    assert_eq!(key.peek(&bucket(5, 1, "1s"), 0, take_one()), [0, 5, 0, 6000, 10_000]);
+    assert_eq!(key.peek(&bucket(10, 100, "1s"), 0, take_one()), [0, 10, 0, 10, 100]);
+    assert_eq!(key.call(&queue(20, 2, "1s"), 1000, take_one()), [1, 20, 11, 4000, 4500]);
 }
 
 #[test]
 fn backwards_clock_keeps_the_stored_usage() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
     assert_eq!(key.call(&limit, 100_000, Take(units(10))), [1, 10, 0, 0, 10_000]);
-    assert_eq!(key.peek(&limit, 40_000, one()), [0, 10, 0, 1000, 10_000]);
-    assert_eq!(key.peek(&limit, 105_000, one()), [1, 10, 5, 0, 5000], "a peek changes nothing");
-    assert_eq!(key.call(&limit, 40_000, one()), [0, 10, 0, 1000, 10_000]);
-    assert_eq!(key.peek(&limit, 50_000, one()), [1, 10, 10, 0, 0], "a denied call stores the moved-back time");
+    assert_eq!(key.peek(&limit, 40_000, take_one()), [0, 10, 0, 1000, 10_000]);
+    assert_eq!(key.peek(&limit, 105_000, take_one()), [1, 10, 5, 0, 5000], "a peek changes nothing");
+    assert_eq!(key.call(&limit, 40_000, take_one()), [0, 10, 0, 1000, 10_000]);
+    assert_eq!(key.peek(&limit, 50_000, take_one()), [1, 10, 10, 0, 0], "a denied call stores the moved-back time");
 }
 
 #[test]
-fn recovering_at_returns_a_usage_with_that_recovery() {
+fn recovering_at_returns_a_usage_that_recovers_at_that_time() {
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     for (limit, instant, reset) in [
         (bucket(10, 1, "1s"), 7_500_000, 5_500_000),
-        // Up to the drain time of a millionth later, because usage is stored in whole millionths.
+        // The reset is up to the drain time of a millionth later, because usage is stored in whole millionths.
         (bucket(10, 1, "3s"), 7_500_001, 5_500_002),
         (bucket(10, 1, "1s"), 2_000_000, 0),
         (bucket(10, 1, "1s"), 1_999_999, 0),
@@ -244,13 +250,13 @@ fn usage_saturates() {
         key.call(&limit, 0, Force(Amount::MAX_ARGUMENT));
     }
     assert_eq!(key.peek(&limit, 0, Take(Amount::ZERO)), [0, 1_000_000_000_000, 0, 8224, 9224]);
-    let most = bucket(1, 1, "3650d");
-    assert_eq!(key.peek(&most, 0, Take(Amount::ZERO))[3..], [365_000 * 86_400_000; 2]);
+    let slow = bucket(1, 1, "3650d");
+    assert_eq!(key.peek(&slow, 0, Take(Amount::ZERO))[3..], [365_000 * 86_400_000; 2]);
 }
 
 #[test]
 fn refill_that_is_too_slow_is_rejected() {
-    for (capacity, refill, refused) in [
+    for (capacity, refill, error) in [
         (Amount::ZERO, Amount::ZERO, Some(InvalidBucket::NoRefill)),
         (Amount::ZERO, millionths(1), None),
         (units(36_500), units(1), None),
@@ -258,7 +264,7 @@ fn refill_that_is_too_slow_is_rejected() {
         (Amount::MAX_ARGUMENT, millionths(1), Some(InvalidBucket::SlowRefill)),
         (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, None),
     ] {
-        assert_eq!(Bucket::new(capacity, refill, period("1d"), Discipline::Burst).err(), refused, "{capacity:?}");
+        assert_eq!(Bucket::new(capacity, refill, period("1d"), Discipline::Burst).err(), error, "{capacity:?}");
     }
 }
 
@@ -310,17 +316,17 @@ fn described_usage_drains_until_the_recovery() {
 proptest! {
     #[test]
     fn described_usage_is_a_tight_upper_bound(
-        limit in Bucket::limits(), cost in 1..=1_000_000_000_000_u64, share in 0..=1000_u64,
+        limit in Bucket::limits(), cost in 1..=1_000_000_000_000_u64, thousandths in 0..=1000_u64,
     ) {
-        let (mut key, cost) = (BucketUsage::default(), Amount::saturating(cost).min(limit.limit()));
-        limit.charge(&mut key, us(5), cost);
-        let reset = limit.reset(&key, us(5));
-        let now = us(5).plus(Span::from_micros(reset.micros() / 1000 * share));
-        let described = match &key.describe(now, Some(us(5).plus(reset)))[0].1 {
+        let (mut usage, cost) = (BucketUsage::default(), Amount::saturating(cost).min(limit.limit()));
+        limit.charge(&mut usage, us(5), cost);
+        let reset = limit.reset(&usage, us(5));
+        let now = us(5).plus(Span::from_micros(reset.micros() / 1000 * thousandths));
+        let described = match &usage.describe(now, Some(us(5).plus(reset)))[0].1 {
             InfoField::Amount(used) => used.millionths(),
             fact => unreachable!("{fact:?}"),
         };
-        let used = limit.present(&key, now).millionths();
+        let used = limit.used_at(&usage, now).millionths();
         let [_, refill, period] = limit.fields();
         prop_assert!(used <= described && described <= used.saturating_add(refill / period + 1), "{used} {described}");
     }
@@ -338,7 +344,7 @@ impl Lawful for Bucket {
         )
     }
 
-    /// Asserts that every interval grants at most the capacity plus the refill in it.
+    /// Asserts that every interval grants at most the capacity plus the refill in the interval.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
         let period = u128::from(self.period.micros().get());
         for (index, (from, _)) in admitted.iter().enumerate() {
@@ -351,8 +357,8 @@ impl Lawful for Bucket {
         }
     }
 
-    /// Returns one step: only the stored time is compared with `now`, and it may lie up to a step before the last
-    /// charge. The usage that has drained in between counts as undrained.
+    /// Returns one step: the stored time, which a move back compares with `now`, may lie up to a step before the last
+    /// charge. The amount that drained between these times counts as undrained.
     fn lockout_beyond_recovery(&self) -> Span {
         let step = self.period.micros().get() / ratio::gcd(self.period.micros(), self.refill);
         Span::from_micros(step)

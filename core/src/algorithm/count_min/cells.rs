@@ -37,9 +37,9 @@ impl Clone for Piece {
 impl Piece {
     /// Converts the levels to the era of `mark`.
     #[cold]
-    fn enter(&mut self, mark: &WaterMark) {
+    fn convert_to_era_of(&mut self, mark: &WaterMark) {
         for level in self.levels.iter_mut().map(AtomicU64::get_mut) {
-            *level = mark.in_era(*level, self.era);
+            *level = mark.to_current_era(*level, self.era);
         }
         self.era = mark.era;
     }
@@ -64,12 +64,12 @@ pub(super) struct Cells {
 #[inline(always)]
 fn position(cell: u32) -> (usize, usize, usize) {
     let cell = usize::try_from(cell).unwrap_or(usize::MAX);
-    let (piece, within) = (cell / CELLS_PER_PIECE, cell % CELLS_PER_PIECE);
-    (piece / PIECES_PER_CHUNK, piece % PIECES_PER_CHUNK, within)
+    let (piece, offset) = (cell / CELLS_PER_PIECE, cell % CELLS_PER_PIECE);
+    (piece / PIECES_PER_CHUNK, piece % PIECES_PER_CHUNK, offset)
 }
 
 impl Cells {
-    /// Creates cells of which none has been written, without allocating a piece.
+    /// Creates unused cells, without allocating a piece.
     pub(super) fn new(cells: usize) -> Cells {
         let chunks = cells.div_ceil(CELLS_PER_PIECE).div_ceil(PIECES_PER_CHUNK);
         Cells { chunks: vec![None; chunks].into(), allocated_chunks: 0, allocated_pieces: 0 }
@@ -78,15 +78,17 @@ impl Cells {
     /// Returns the level of a cell, and the era of the level. Returns `None` if no cell of its piece has been written.
     #[inline(always)]
     pub(super) fn level(&self, cell: u32) -> Option<(u64, u64)> {
-        let (chunk, piece, within) = position(cell);
+        let (chunk, piece, offset) = position(cell);
         let piece = self.chunks.get(chunk)?.as_ref()?.pieces.get(piece)?.as_ref()?;
-        Some((piece.levels.get(within)?.load(Relaxed), piece.era))
+        Some((piece.levels.get(offset)?.load(Relaxed), piece.era))
     }
 
-    /// Raises a cell to `level`, which is of the era of `mark`. Returns `true` if the cell was below.
+    /// Raises a cell to `level`, which is of the era of `mark`. Returns `true` if the cell was below it.
     #[inline(always)]
     pub(super) fn raise(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
-        let Some(stored) = self.own_level(cell, mark) else { return self.prepare_piece_and_raise(cell, level, mark) };
+        let Some(stored) = self.unshared_level(cell, mark) else {
+            return self.prepare_piece_and_raise(cell, level, mark);
+        };
         let is_below = stored.load(Relaxed) < level;
         if is_below {
             stored.store(level, Relaxed);
@@ -96,15 +98,15 @@ impl Cells {
 
     /// Returns the level of a cell in a piece that is not shared and is in the era of `mark`.
     #[inline(always)]
-    fn own_level(&self, cell: u32, mark: &WaterMark) -> Option<&AtomicU64> {
-        let (chunk, piece, within) = position(cell);
-        let piece = self.own_piece(chunk, piece)?;
-        if piece.era == mark.era { piece.levels.get(within) } else { None }
+    fn unshared_level(&self, cell: u32, mark: &WaterMark) -> Option<&AtomicU64> {
+        let (chunk, piece, offset) = position(cell);
+        let piece = self.unshared_piece(chunk, piece)?;
+        if piece.era == mark.era { piece.levels.get(offset) } else { None }
     }
 
     /// Returns a piece if it is allocated and not shared.
     #[inline(always)]
-    fn own_piece(&self, chunk: usize, piece: usize) -> Option<&Piece> {
+    fn unshared_piece(&self, chunk: usize, piece: usize) -> Option<&Piece> {
         let chunk = self.chunks.get(chunk)?.as_ref().filter(|chunk| Arc::strong_count(chunk) == 1)?;
         chunk.pieces.get(piece)?.as_ref().filter(|piece| Arc::strong_count(piece) == 1).map(|piece| &**piece)
     }
@@ -113,7 +115,7 @@ impl Cells {
     #[inline(always)]
     pub(super) fn allocates(&self, cell: u32) -> bool {
         let (chunk, piece, _) = position(cell);
-        self.own_piece(chunk, piece).is_none()
+        self.unshared_piece(chunk, piece).is_none()
     }
 
     /// Raises a cell of a missing or shared piece, or of a piece in an earlier era.
@@ -143,7 +145,7 @@ impl Cells {
         let new_piece = || Arc::new(Piece { era: mark.era, levels: [const { AtomicU64::new(0) }; CELLS_PER_PIECE] });
         let piece = Arc::make_mut(piece.get_or_insert_with(new_piece));
         if piece.era != mark.era {
-            piece.enter(mark);
+            piece.convert_to_era_of(mark);
         }
         Some(&mut piece.levels)
     }
@@ -160,9 +162,9 @@ impl Cells {
         pieces.map(|(number, piece)| (number, piece.levels.as_slice(), piece.era))
     }
 
-    /// Moves pieces to new blocks, from number `from` on, as long as `has_time` returns `true`: the server defragments
-    /// its memory. Returns the number of the next piece, if there is one. The list of chunks and the chunks are moved
-    /// too, without a check of the time. Shared chunks and pieces are left in place.
+    /// Moves pieces to new blocks, from number `from` on, as long as `has_time` returns `true`, when the server
+    /// defragments its memory. Returns the number of the next piece, if there is one. The list of chunks and the chunks
+    /// are moved too, without a check of the time. Shared chunks and pieces are left in place.
     pub(super) fn renew(&mut self, from: usize, has_time: &mut impl FnMut() -> bool) -> Option<usize> {
         if from == 0 {
             let mut chunks = Vec::with_capacity(self.chunks.len());
@@ -171,18 +173,18 @@ impl Cells {
         }
         for (index, chunk) in self.chunks.iter_mut().enumerate().skip(from / PIECES_PER_CHUNK) {
             let first = index.saturating_mul(PIECES_PER_CHUNK);
-            let Some(own) = chunk.as_mut().and_then(Arc::get_mut) else { continue };
+            let Some(unshared) = chunk.as_mut().and_then(Arc::get_mut) else { continue };
             if from <= first {
-                let pieces = std::mem::replace(&mut own.pieces, [const { None }; PIECES_PER_CHUNK]);
+                let pieces = std::mem::replace(&mut unshared.pieces, [const { None }; PIECES_PER_CHUNK]);
                 *chunk = Some(Arc::new(Chunk { pieces }));
             }
-            let pieces = chunk.as_mut().and_then(Arc::get_mut).into_iter().flat_map(|own| &mut own.pieces);
+            let pieces = chunk.as_mut().and_then(Arc::get_mut).into_iter().flat_map(|unshared| &mut unshared.pieces);
             for (number, piece) in (first..).zip(pieces).filter(|(number, _)| *number >= from) {
-                let Some(own) = piece.as_mut().filter(|piece| Arc::strong_count(piece) == 1) else { continue };
+                let Some(unshared) = piece.as_mut().filter(|piece| Arc::strong_count(piece) == 1) else { continue };
                 if number > from && !has_time() {
                     return Some(number);
                 }
-                *own = Arc::new(Piece::clone(own));
+                *unshared = Arc::new(Piece::clone(unshared));
             }
         }
         None
@@ -192,11 +194,11 @@ impl Cells {
     #[cfg(test)]
     pub(super) fn addresses(&self) -> Vec<usize> {
         let chunks = self.chunks.iter().flatten();
-        let of_chunk = |chunk: &Arc<Chunk>| {
+        let chunk_and_pieces = |chunk: &Arc<Chunk>| {
             let pieces = chunk.pieces.iter().flatten().map(|piece| Arc::as_ptr(piece).addr());
             std::iter::once(Arc::as_ptr(chunk).addr()).chain(pieces).collect::<Vec<_>>()
         };
-        std::iter::once(self.chunks.as_ptr().addr()).chain(chunks.flat_map(of_chunk)).collect()
+        std::iter::once(self.chunks.as_ptr().addr()).chain(chunks.flat_map(chunk_and_pieces)).collect()
     }
 
     /// Returns the number of blocks, which are the allocated chunks and pieces. The list of chunks does not count.

@@ -3,8 +3,8 @@
 //! The level of a cell, counted since the sketch was created, never decreases. The usage is the part of the level above
 //! the mark, so all cells drain at once in constant time.
 //!
-//! Levels are stored relative to the beginning of an era, so that 64 bits are always enough. Cells lie in pieces
-//! (`cells.rs`), and each piece remembers the era of its levels.
+//! An era ends when 2^62 millionths have drained in it. Levels are stored relative to the beginning of an era, so that
+//! 64 bits are always enough. Each piece of cells (`cells.rs`) stores the era of its levels.
 
 /// Millionths in an era. A usage is below 2^63, so a level in the current era is below 2^63 + 2^62.
 const ERA: u64 = 1 << ERA_BITS;
@@ -28,18 +28,18 @@ pub(super) struct WaterMark {
 
 impl WaterMark {
     /// Creates a mark from stored values. Returns `None` if no sketch can have it.
-    pub(super) fn stored(era: u64, level: u64) -> Option<WaterMark> {
+    pub(super) fn from_stored(era: u64, level: u64) -> Option<WaterMark> {
         (level < ERA).then_some(WaterMark { era, level })
     }
 
     /// Converts a level of the era `era` to the current era.
     #[inline(always)]
-    pub(super) fn in_era(&self, level: u64, era: u64) -> u64 {
-        if era == self.era { level } else { self.of_earlier(level, era) }
+    pub(super) fn to_current_era(&self, level: u64, era: u64) -> u64 {
+        if era == self.era { level } else { self.from_earlier_era(level, era) }
     }
 
     #[cold]
-    fn of_earlier(&self, level: u64, era: u64) -> u64 {
+    fn from_earlier_era(&self, level: u64, era: u64) -> u64 {
         let eras = self.era.wrapping_sub(era);
         eras.checked_mul(ERA).map_or(0, |drained| level.saturating_sub(drained))
     }
@@ -47,7 +47,7 @@ impl WaterMark {
     /// Returns the usage of a cell with a level of the era `era`.
     #[inline(always)]
     pub(super) fn usage(&self, level: u64, era: u64) -> u64 {
-        self.in_era(level, era).saturating_sub(self.level)
+        self.to_current_era(level, era).saturating_sub(self.level)
     }
 
     /// Returns the level, in the current era, of a cell with this usage.
@@ -64,7 +64,7 @@ impl WaterMark {
         self.level = level & ERA.saturating_sub(1);
     }
 
-    /// Returns the amount drained since `earlier`, at most 2^63-1, or `None` if that is later.
+    /// Returns the amount drained since `earlier`, at most 2^63-1, or `None` if `earlier` is later.
     pub(super) fn since(&self, earlier: &WaterMark) -> Option<u64> {
         let eras = self.era.wrapping_sub(earlier.era);
         if eras > MAX_ERAS_AHEAD {
@@ -84,16 +84,16 @@ mod tests {
     #[test]
     fn cell_drains_with_the_mark_across_eras() {
         let usages = [0, 1, ERA - 1, ERA, ERA + 1, u64::MAX >> 1];
-        for (usage, begin) in usages.into_iter().flat_map(|usage| [0, 5, u64::MAX - 1].map(|era| (usage, era))) {
-            for first in [0, 1, ERA - 1] {
-                let mut mark = WaterMark { era: begin, level: first };
+        for (usage, first_era) in usages.into_iter().flat_map(|usage| [0, 5, u64::MAX - 1].map(|era| (usage, era))) {
+            for first_level in [0, 1, ERA - 1] {
+                let mut mark = WaterMark { era: first_era, level: first_level };
                 let (earlier, level, mut drained) = (mark, mark.level_of(usage), 0_u128);
                 for step in [0, 1, ERA - 1, ERA, u64::MAX >> 1, 3, ERA, u64::MAX >> 1] {
                     mark.advance(step);
                     drained += u128::from(step);
-                    let left = u128::from(usage).saturating_sub(drained);
-                    assert_eq!(u128::from(mark.usage(level, begin)), left, "{usage} after {drained}");
-                    assert_eq!(u128::from(mark.usage(mark.in_era(level, begin), mark.era)), left);
+                    let expected = u128::from(usage).saturating_sub(drained);
+                    assert_eq!(u128::from(mark.usage(level, first_era)), expected, "{usage} after {drained}");
+                    assert_eq!(u128::from(mark.usage(mark.to_current_era(level, first_era), mark.era)), expected);
                     assert_eq!(mark.since(&earlier).map(u128::from), Some(drained.min(u128::from(u64::MAX >> 1))));
                     assert_eq!(earlier.since(&mark), (drained == 0).then_some(0));
                 }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn invalid_stored_mark_is_rejected() {
-        assert!(WaterMark::stored(u64::MAX, ERA - 1).is_some());
-        assert!(WaterMark::stored(0, ERA).is_none());
+        assert!(WaterMark::from_stored(u64::MAX, ERA - 1).is_some());
+        assert!(WaterMark::from_stored(0, ERA).is_none());
     }
 }

@@ -4,7 +4,7 @@ use super::size::{ROWS, SketchSize};
 use siphasher::sip128::SipHasher13;
 use std::hash::{BuildHasher, RandomState};
 
-/// Cells of an item, one in each row. Numbered through all rows.
+/// Indexes of an item's cells, one in each row. Cells are numbered through all rows.
 pub(super) type ItemCells = [u32; 4];
 
 const _: () = assert!(ROWS == 4, "an item has a cell in each row");
@@ -12,7 +12,7 @@ const _: () = assert!(ROWS == 4, "an item has a cell in each row");
 /// Random key of a sketch's hash. Created with the key and stored in it, so that replicas, the AOF and snapshots agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Secret {
-    /// Key of the hash.
+    /// Halves of the 128-bit key.
     pub(super) halves: [u64; 2],
 }
 
@@ -47,14 +47,14 @@ mod tests {
     #[test]
     fn cells_are_distributed_over_all_columns_of_each_row() {
         let size = SketchSize::of_columns(8);
-        let (secret, mut found) = (Secret { halves: [1, 2] }, [0; 32]);
+        let (secret, mut counts) = (Secret { halves: [1, 2] }, [0; 32]);
         for item in 0..1000_u32 {
             for (row, cell) in secret.cells(size, &item.to_be_bytes()).into_iter().enumerate() {
                 assert_eq!(usize::try_from(cell).unwrap() / 8, row);
-                found[usize::try_from(cell).unwrap()] += 1;
+                counts[usize::try_from(cell).unwrap()] += 1;
             }
         }
-        assert!(found.iter().all(|times| (60..200).contains(times)), "{found:?}");
+        assert!(counts.iter().all(|count| (60..200).contains(count)), "{counts:?}");
     }
 
     #[test]
@@ -62,11 +62,11 @@ mod tests {
         // Stored sketches depend on these values.
         let secret = Secret { halves: [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908] };
         let cells = |item: &[u8]| secret.cells(SketchSize::of_columns(1 << 20), item);
-        assert_eq!(cells(b""), CELLS_OF_NOTHING);
+        assert_eq!(cells(b""), CELLS_OF_EMPTY_ITEM);
         assert_eq!(cells(b"203.0.113.7"), CELLS_OF_AN_ADDRESS);
     }
 
-    const CELLS_OF_NOTHING: ItemCells = [732_103, 1_829_464, 2_534_838, 3_150_595];
+    const CELLS_OF_EMPTY_ITEM: ItemCells = [732_103, 1_829_464, 2_534_838, 3_150_595];
     const CELLS_OF_AN_ADDRESS: ItemCells = [404_805, 1_155_635, 2_323_900, 4_029_343];
 
     #[test]

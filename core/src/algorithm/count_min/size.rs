@@ -27,7 +27,7 @@ pub struct SketchSize {
 }
 
 /// Number of columns of new sketches without SIZE.
-static DEFAULT: AtomicU32 = AtomicU32::new(32_768);
+static DEFAULT_COLUMNS: AtomicU32 = AtomicU32::new(32_768);
 
 impl SketchSize {
     /// Minimum size in bytes: 64 KB.
@@ -66,13 +66,13 @@ impl SketchSize {
 
     /// Returns the size of a new sketch without SIZE.
     #[must_use]
-    pub fn of_setting() -> SketchSize {
-        SketchSize { columns: DEFAULT.load(Relaxed) }
+    pub fn default_for_new_keys() -> SketchSize {
+        SketchSize { columns: DEFAULT_COLUMNS.load(Relaxed) }
     }
 
     /// Sets the size of new sketches without SIZE.
     pub fn set_as_default(self) {
-        DEFAULT.store(self.columns, Relaxed);
+        DEFAULT_COLUMNS.store(self.columns, Relaxed);
     }
 
     /// Returns the size in bytes.
@@ -93,13 +93,13 @@ impl SketchSize {
         SketchSize { columns }
     }
 
-    /// Creates a size from its stored value.
-    pub(super) fn stored(bytes: u64) -> Option<SketchSize> {
+    /// Creates a size from its stored value. Returns `None` if no sketch can have it.
+    pub(super) fn from_stored(bytes: u64) -> Option<SketchSize> {
         let columns = u32::try_from(bytes / COLUMN_BYTES).ok()?;
         // Tests use small sketches in which items collide.
-        let least = if cfg!(test) { COLUMN_BYTES } else { SketchSize::MIN_BYTES };
-        let sound = bytes.is_multiple_of(COLUMN_BYTES) && (least..=SketchSize::MAX_BYTES).contains(&bytes);
-        sound.then_some(SketchSize { columns })
+        let min_bytes = if cfg!(test) { COLUMN_BYTES } else { SketchSize::MIN_BYTES };
+        let is_valid = bytes.is_multiple_of(COLUMN_BYTES) && (min_bytes..=SketchSize::MAX_BYTES).contains(&bytes);
+        is_valid.then_some(SketchSize { columns })
     }
 }
 
@@ -108,11 +108,11 @@ impl fmt::Display for SketchSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.bytes();
         let units = [(20_u32, "mb"), (10, "kb")].into_iter();
-        let mut whole = units.filter_map(|(shift, unit)| {
+        let mut in_whole_units = units.filter_map(|(shift, unit)| {
             let count = bytes >> shift;
             (count << shift == bytes).then_some((count, unit))
         });
-        let (count, unit) = whole.next().unwrap_or((bytes, ""));
+        let (count, unit) = in_whole_units.next().unwrap_or((bytes, ""));
         write!(f, "{count}{unit}")
     }
 }

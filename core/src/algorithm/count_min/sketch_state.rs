@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Number of cells of an item, one in each row.
-pub(super) const ROWS_OF_CELLS: usize = 4;
+pub(super) const CELLS_PER_ITEM: usize = 4;
 
 /// State of a sketch after its first charge.
 #[derive(Clone)]
@@ -22,14 +22,14 @@ pub(super) struct SketchState {
     pub(super) secret: Secret,
     /// Amount drained from every cell.
     pub(super) mark: WaterMark,
-    /// Bucket of the last charge, for display.
+    /// Bucket of the last charge, for RL.INFO.
     pub(super) bucket: Bucket,
-    /// Usage in cells that items share.
+    /// Cells, which items share.
     pub(super) cells: Cells,
     /// Cells raised since the last effect was encoded.
-    pub(super) raised: ArrayVec<u32, { ROWS_OF_CELLS }>,
+    pub(super) raised: ArrayVec<u32, { CELLS_PER_ITEM }>,
     /// Usage of the raised cells, in millionths.
-    pub(super) raised_to: u64,
+    pub(super) raised_usage: u64,
 }
 
 impl SketchState {
@@ -43,7 +43,7 @@ impl SketchState {
             bucket,
             cells: Cells::new(cells),
             raised: ArrayVec::new(),
-            raised_to: 0,
+            raised_usage: 0,
         }
     }
 
@@ -58,16 +58,16 @@ impl SketchState {
         self.cells.level(cell).map_or(0, |(level, era)| self.mark.usage(level, era))
     }
 
-    /// Raises the cells of an item that are below `used`, the usage of the item's bucket. Records the raised cells for the
-    /// effect.
+    /// Raises the cells of an item that are below `used`, the usage of the item's bucket. Records the raised cells for
+    /// the effect.
     #[inline(always)]
     pub(super) fn raise(&mut self, cells: ItemCells, used: Amount) {
         let level = self.mark.level_of(used.millionths());
         self.raised.clear();
-        self.raised_to = used.millionths();
+        self.raised_usage = used.millionths();
         for cell in cells {
             if self.cells.raise(cell, level, &self.mark) {
-                // Has room for one cell of each row.
+                // `raised` has room for one cell of each row.
                 let _ = self.raised.try_push(cell);
             }
         }
@@ -92,15 +92,16 @@ impl SketchState {
 
     /// Decodes the state without the cells, with the time up to which it has drained.
     pub(super) fn decode_head(from: &mut impl Decoder) -> Option<(SketchState, Timestamp)> {
-        let size = SketchSize::stored(from.integer()?)?;
+        let size = SketchSize::from_stored(from.integer()?)?;
         let secret = Secret { halves: [from.integer()?, from.integer()?] };
-        let mark = WaterMark::stored(from.integer()?, from.integer()?)?;
+        let mark = WaterMark::from_stored(from.integer()?, from.integer()?)?;
         let drained_to = Timestamp::from_micros(from.integer()?)?;
-        let bucket = Bucket::of_fields([from.integer()?, from.integer()?, from.integer()?])?;
+        let bucket = Bucket::from_fields([from.integer()?, from.integer()?, from.integer()?])?;
         Some((SketchState { mark, ..SketchState::new(size, secret, bucket) }, drained_to))
     }
 
-    /// Encodes up to `max` used pieces from number `from` on. Returns the number of the next used piece, if there is one.
+    /// Encodes up to `max` used pieces from number `from` on. Returns the number of the next used piece, if there is
+    /// one.
     pub(super) fn encode_pieces(&self, from: usize, max: usize, to: &mut impl Encoder) -> Option<usize> {
         let mut pieces = self.cells.pieces(from).filter_map(|(number, levels, era)| {
             let used = levels.iter().map(move |level| self.mark.usage(level.load(Relaxed), era));
@@ -119,19 +120,20 @@ impl SketchState {
         pieces.next().map(|(number, _)| number)
     }
 
-    /// Decodes used pieces, in ascending order, and adds them to the sketch. Returns the usage of their fullest cell.
+    /// Decodes used pieces, in ascending order, and adds them to the sketch. Returns the usage of their fullest cell,
+    /// or `None` if the encoding is malformed.
     pub(super) fn decode_pieces(&mut self, from: &mut impl Decoder) -> Option<Amount> {
-        let (mut fullest, mut next) = (0, 0_u64);
+        let (mut fullest, mut min_number) = (0, 0_u64);
         let cells = u64::from(self.cell_count());
         for _ in 0..from.integer()? {
-            let number = from.integer().filter(|number| *number >= next)?;
-            next = number.checked_add(1)?;
+            let number = from.integer().filter(|number| *number >= min_number)?;
+            min_number = number.checked_add(1)?;
             let bytes = from.bytes(CELLS_PER_PIECE.saturating_mul(8))?;
             let (used, rest) = bytes.as_chunks::<8>();
-            let first = number.checked_mul(u64::try_from(CELLS_PER_PIECE).ok()?)?;
-            let end = first.checked_add(u64::try_from(used.len()).ok()?)?;
+            let first_cell = number.checked_mul(u64::try_from(CELLS_PER_PIECE).ok()?)?;
+            let end_cell = first_cell.checked_add(u64::try_from(used.len()).ok()?)?;
             let last = u64::from_le_bytes(*used.last()?);
-            if !rest.is_empty() || last == 0 || end > cells {
+            if !rest.is_empty() || last == 0 || end_cell > cells {
                 return None;
             }
             let mark = self.mark;

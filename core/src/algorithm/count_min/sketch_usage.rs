@@ -1,16 +1,16 @@
 //! Usage of a sketch, with its encoding and effects.
 //!
-//! The words of an effect are: 1 (2: a further part of the whole sketch, in a rewritten AOF); the size; the two halves
-//! of the secret; the water mark, as completed eras of 2^62 millionths and millionths of the current one; the
-//! microsecond up to which the sketch has drained; the numbers of the last charge, which are the millionths of capacity
-//! and refill and the microseconds of the period; then the number of cells, each with its index and the millionths
-//! used, or the number of pieces, each with its index and eight bytes per cell. Applying an effect twice has no further
-//! effect.
+//! The words of an effect are: the tag (1: the change of a call; 0 and 2: the first and a further part of the whole
+//! sketch); the size; the two halves of the secret; the water mark, as completed eras of 2^62 millionths and millionths
+//! of the current era; the microsecond up to which the sketch has drained; the numbers of the last charge, which are
+//! the millionths of capacity and refill and the microseconds of the period. In a change, the number of raised cells
+//! follows, each with its index and the millionths used. In a part, the number of pieces follows, each with its index
+//! and eight bytes per cell. Applying an effect twice gives the same sketch as applying it once.
 
 use super::estimate;
 use super::secret::{ItemCells, Secret};
 use super::size::SketchSize;
-use super::sketch_state::{ROWS_OF_CELLS, SketchState};
+use super::sketch_state::{CELLS_PER_ITEM, SketchState};
 use crate::algorithm::bucket::{Bucket, BucketUsage};
 use crate::limit::{InfoField, Limit, Usage};
 use crate::number::{Amount, Span, Timestamp};
@@ -29,29 +29,29 @@ const PIECES_PER_PART: usize = 64;
 #[derive(Clone, Default)]
 pub struct SketchUsage {
     state: Option<SketchState>,
-    /// Usage of the fullest cell, with the time up to which all cells have drained. Once the fullest cell has drained, all
-    /// cells have.
+    /// Usage of the fullest cell, with the time up to which all cells have drained. Once the fullest cell has drained,
+    /// all cells have.
     pub(super) fullest: BucketUsage,
 }
 
 impl fmt::Debug for SketchUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("SketchUsage");
-        shown.field("fullest", &self.fullest);
+        let mut output = f.debug_struct("SketchUsage");
+        output.field("fullest", &self.fullest);
         if let Some(state) = &self.state {
-            shown.field("size", &state.size).field("mark", &state.mark).field("bucket", &state.bucket);
+            output.field("size", &state.size).field("mark", &state.mark).field("bucket", &state.bucket);
             let used = (0..state.cell_count()).map(|cell| (cell, state.used(cell))).filter(|(_, used)| *used > 0);
             let used: Vec<(u32, u64)> = used.take(64).collect();
-            shown.field("used", &used);
+            output.field("used", &used);
         }
-        shown.finish_non_exhaustive()
+        output.finish_non_exhaustive()
     }
 }
 
 impl SketchUsage {
     /// Returns the size and the secret for hashing items, or `None` for an unused sketch.
     #[inline(always)]
-    pub(super) fn hashing(&self) -> Option<(SketchSize, Secret)> {
+    pub(super) fn hash_parameters(&self) -> Option<(SketchSize, Secret)> {
         self.state.as_ref().map(|state| (state.size, state.secret))
     }
 
@@ -62,9 +62,9 @@ impl SketchUsage {
         self.state = Some(SketchState::new(size, secret, bucket));
     }
 
-    /// Returns the usage of the bucket with these cells.
+    /// Returns the usage of an item's bucket from the item's cells.
     #[inline(always)]
-    pub(super) fn bucket_of(&self, cells: Option<ItemCells>) -> BucketUsage {
+    pub(super) fn usage_of_cells(&self, cells: Option<ItemCells>) -> BucketUsage {
         let used = match (&self.state, cells) {
             (Some(state), Some([first, second, third, fourth])) => {
                 let used = |cell| state.used(cell);
@@ -75,8 +75,8 @@ impl SketchUsage {
         BucketUsage { used: Amount::saturating(used), ..self.fullest }
     }
 
-    /// Drains all cells until `now`, and raises those of an item to `used`, the usage of its bucket at that time. Stores
-    /// the bucket with another `capacity` for display.
+    /// Drains all cells until `now`, and raises the `cells` of an item to `used`, the usage of the item's bucket after
+    /// the charge. Stores the bucket with the displayed `capacity`.
     #[inline]
     pub(super) fn charge(&mut self, bucket: &Bucket, capacity: Amount, now: Timestamp, cells: ItemCells, used: Amount) {
         let Some(state) = &mut self.state else { return };
@@ -102,12 +102,12 @@ impl SketchUsage {
 
     /// Returns the shares for RL.INFO at `now`, estimated from a sample of the cells.
     fn shares(&self, state: &SketchState, now: Timestamp) -> estimate::Shares {
-        let drained = state.bucket.drained(now.since(self.fullest.drained_to));
+        let drained = state.bucket.drained_rounded_down(now.since(self.fullest.drained_to));
         estimate::shares(state.size, state.bucket.limit(), |cell| state.used(cell).saturating_sub(drained.millionths()))
     }
 
-    /// Applies the state without the cells to this sketch, which it initializes if the sketch is unused.
-    fn follow(&mut self, head: &SketchState, drained_to: Timestamp) -> &mut SketchState {
+    /// Applies the state without the cells to this sketch, and initializes an unused sketch.
+    fn apply_head(&mut self, head: &SketchState, drained_to: Timestamp) -> &mut SketchState {
         let state = self.state.get_or_insert_with(|| SketchState::new(head.size, head.secret, head.bucket));
         let drained = head.mark.since(&state.mark).unwrap_or(0);
         (state.mark, state.bucket) = (head.mark, head.bucket);
@@ -120,7 +120,7 @@ impl SketchUsage {
     }
 
     fn apply(&mut self, SketchChange { head, drained_to, raised }: SketchChange) {
-        let state = self.follow(&head, drained_to);
+        let state = self.apply_head(&head, drained_to);
         for (cell, used) in &raised {
             state.cells.raise(*cell, state.mark.level_of(used.millionths()), &state.mark);
         }
@@ -135,7 +135,7 @@ struct SketchChange {
     /// Time up to which the sketch has drained.
     drained_to: Timestamp,
     /// Raised cells with their usage.
-    raised: ArrayVec<(u32, Amount), { ROWS_OF_CELLS }>,
+    raised: ArrayVec<(u32, Amount), { CELLS_PER_ITEM }>,
 }
 
 impl SketchChange {
@@ -197,7 +197,7 @@ impl Usage for SketchUsage {
         to.integer(u64::try_from(state.raised.len()).unwrap_or(0));
         for cell in state.raised.drain(..) {
             to.integer(u64::from(cell));
-            to.integer(state.raised_to);
+            to.integer(state.raised_usage);
         }
     }
 
@@ -216,8 +216,8 @@ impl Usage for SketchUsage {
             PART => {
                 SketchUsage::decode(from, SketchUsage::VERSION).is_some_and(|part| match (&self.state, &part.state) {
                     (Some(state), Some(part_state)) => {
-                        let as_of_one_instant = self.fullest.drained_to == part.fullest.drained_to;
-                        state.has_same_cells(part_state) && state.mark == part_state.mark && as_of_one_instant
+                        let has_same_time = self.fullest.drained_to == part.fullest.drained_to;
+                        state.has_same_cells(part_state) && state.mark == part_state.mark && has_same_time
                     }
                     _ => false,
                 })
@@ -232,7 +232,7 @@ impl Usage for SketchUsage {
                 self.apply(change);
             }
         } else if let Some((head, drained_to)) = SketchState::decode_head(from) {
-            let fullest = self.follow(&head, drained_to).decode_pieces(from);
+            let fullest = self.apply_head(&head, drained_to).decode_pieces(from);
             self.raise_fullest(fullest.unwrap_or_default());
         }
     }
@@ -259,8 +259,8 @@ impl Usage for SketchUsage {
         vec![
             ("size", InfoField::Count(state.size.bytes())),
             ("numbers", InfoField::Text(state.bucket.arguments())),
-            ("filled", InfoField::Text(estimate::text(shares.filled))),
-            ("unseen_denied", InfoField::Text(estimate::text(shares.unseen_denied))),
+            ("filled", InfoField::Text(estimate::format_share(shares.filled))),
+            ("unseen_denied", InfoField::Text(estimate::format_share(shares.unseen_denied))),
         ]
     }
 }

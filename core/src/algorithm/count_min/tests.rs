@@ -1,3 +1,5 @@
+//! Replies are `[allowed, limit, remaining, wait_ms, reset_ms]`.
+
 mod cells_in_memory;
 mod item_takes;
 mod stored_sketch;
@@ -16,12 +18,9 @@ use crate::testing::calls::{
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::Lawful;
 use crate::wire::codec::WHOLE;
-use num_rational::BigRational;
-use num_traits::Zero;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use std::collections::BTreeMap;
 
 /// Secret of sketches whose effects and encodings are compared.
 const SECRET: Secret = Secret { halves: [7, 11] };
@@ -43,31 +42,31 @@ impl ItemLimit<'_> {
     }
 }
 
-fn of(sketch: Sketch, item: &[u8]) -> ItemLimit<'_> {
+fn item_limit(sketch: Sketch, item: &[u8]) -> ItemLimit<'_> {
     sketch.for_item(item).with_secret(SECRET)
 }
 
-fn one() -> Request {
+fn take_one() -> Request {
     Take(units(1))
 }
 
 #[test]
 fn each_item_has_its_own_bucket() {
     let (limits, mut key) = (sketch(4096, bucket(3, 1, "1s")), Key::default());
-    let of = |item| of(limits, item);
+    let limit_of = |item| item_limit(limits, item);
     for (item, at, request, reply) in [
-        (b"a", 0, one(), [1, 3, 2, 0, 1000]),
+        (b"a", 0, take_one(), [1, 3, 2, 0, 1000]),
         (b"a", 0, Take(units(2)), [1, 3, 0, 0, 3000]),
-        (b"a", 0, one(), [0, 3, 0, 1000, 3000]),
-        (b"b", 0, one(), [1, 3, 2, 0, 1000]),
-        (b"a", 1000, one(), [1, 3, 0, 0, 3000]),
+        (b"a", 0, take_one(), [0, 3, 0, 1000, 3000]),
+        (b"b", 0, take_one(), [1, 3, 2, 0, 1000]),
+        (b"a", 1000, take_one(), [1, 3, 0, 0, 3000]),
         (b"b", 1000, UpTo(units(9)), [1, 3, 0, 0, 3000]),
         (b"a", 1000, Take(units(4)), [0, 3, 0, -1, 3000]),
         (b"c", 1000, Force(units(5)), [0, 3, 0, 2000, 5000]),
         (b"c", 2500, Take(millionths(0)), [0, 3, 0, 500, 3500]),
-        (b"c", 5999, one(), [1, 3, 1, 0, 1001]),
+        (b"c", 5999, take_one(), [1, 3, 1, 0, 1001]),
     ] {
-        assert_eq!(key.call(&of(item), at, request), reply, "{request:?} of {item:?} at {at}");
+        assert_eq!(key.call(&limit_of(item), at, request), reply, "{request:?} of {item:?} at {at}");
     }
     assert!(!key.is_deleted());
 }
@@ -76,10 +75,10 @@ fn each_item_has_its_own_bucket() {
 fn item_with_shared_cells_is_denied_too_early_but_never_too_late() {
     // With one column, all items share their cells.
     let (limits, mut key) = (sketch(1, bucket(3, 1, "1s")), Key::default());
-    assert_eq!(key.call(&of(limits, b"a"), 0, Take(units(2))), [1, 3, 1, 0, 2000]);
-    assert_eq!(key.call(&of(limits, b"b"), 0, one()), [1, 3, 0, 0, 3000]);
-    assert_eq!(key.call(&of(limits, b"c"), 0, one()), [0, 3, 0, 1000, 3000]);
-    assert_eq!(key.call(&of(limits, b"c"), 1000, one()), [1, 3, 0, 0, 3000]);
+    assert_eq!(key.call(&item_limit(limits, b"a"), 0, Take(units(2))), [1, 3, 1, 0, 2000]);
+    assert_eq!(key.call(&item_limit(limits, b"b"), 0, take_one()), [1, 3, 0, 0, 3000]);
+    assert_eq!(key.call(&item_limit(limits, b"c"), 0, take_one()), [0, 3, 0, 1000, 3000]);
+    assert_eq!(key.call(&item_limit(limits, b"c"), 1000, take_one()), [1, 3, 0, 0, 3000]);
 }
 
 #[test]
@@ -92,11 +91,11 @@ fn only_cells_below_the_usage_are_raised() {
     let limits = Sketch::new(bucket(10, 1, "1s"), Some(size));
     let (mut usage, now) = (SketchUsage::default(), us(1));
     for item in [0, other, other, 0] {
-        assert!(call(&of(limits, &item.to_be_bytes()), &mut usage, now, one()).verdict.allowed());
+        assert!(call(&item_limit(limits, &item.to_be_bytes()), &mut usage, now, take_one()).verdict.allowed());
     }
     // Each item has used two units, and so do the three shared cells, not four.
     for item in [0, other] {
-        assert_eq!(peek(&of(limits, &item.to_be_bytes()), &usage, now, one()).remaining, units(8));
+        assert_eq!(peek(&item_limit(limits, &item.to_be_bytes()), &usage, now, take_one()).remaining, units(8));
     }
 }
 
@@ -108,7 +107,8 @@ fn effect_contains_only_the_cells_that_the_call_raised() {
     let other = (1..10_000).find(|item| cells(0)[..3] == cells(*item)[..3] && cells(0)[3] != cells(*item)[3]).unwrap();
     let limits = Sketch::new(bucket(10, 1, "1s"), Some(size));
     let raised = |item: u32, usage: &mut SketchUsage| {
-        let (_, effect) = call_and_encode_effect(&of(limits, &item.to_be_bytes()), usage, us(1), one());
+        let (_, effect) = call_and_encode_effect(&item_limit(limits, &item.to_be_bytes()), usage, us(1), take_one());
+        // The number of raised cells follows ten other words.
         let raised = effect.numbers().split_off(10);
         assert_eq!(raised.first().copied(), u64::try_from(raised.len() / 2).ok());
         raised.into_iter().skip(1).step_by(2).map(|cell| u32::try_from(cell).unwrap()).collect::<Vec<_>>()
@@ -128,11 +128,11 @@ fn effect_contains_only_the_cells_that_the_call_raised() {
 fn new_limit_applies_to_all_items_and_frees_no_usage() {
     let (slow, fast) = (sketch(4096, bucket(10, 1, "1s")), sketch(4096, bucket(20, 5, "1s")));
     let mut key = Key::default();
-    assert_eq!(key.call(&of(slow, b"a"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
-    assert_eq!(key.call(&of(slow, b"b"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
+    assert_eq!(key.call(&item_limit(slow, b"a"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
+    assert_eq!(key.call(&item_limit(slow, b"b"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
     // The usage stays, and drains at the new rate since the last charge.
-    assert_eq!(key.call(&of(fast, b"a"), 1000, one()), [1, 20, 14, 0, 1200]);
-    assert_eq!(key.peek(&of(slow, b"b"), 1000, one()), [1, 10, 5, 0, 5000]);
+    assert_eq!(key.call(&item_limit(fast, b"a"), 1000, take_one()), [1, 20, 14, 0, 1200]);
+    assert_eq!(key.peek(&item_limit(slow, b"b"), 1000, take_one()), [1, 10, 5, 0, 5000]);
 }
 
 #[test]
@@ -144,39 +144,39 @@ fn sketch_keeps_the_size_of_its_first_charge() {
     };
     let limits = |size| Sketch::new(bucket(5, 5, "1m"), size);
     let mut usage = SketchUsage::default();
-    call(&limits(None).for_item(b"a"), &mut usage, us(0), one());
+    call(&limits(None).for_item(b"a"), &mut usage, us(0), take_one());
     assert_eq!(size_of(&usage), 1_048_576);
-    // No other test creates a sketch without a size.
-    let (usual, large) = (SketchSize::of_setting(), SketchSize::parse(b"2mb").unwrap());
+    // The default is global. No other test creates a sketch without a size.
+    let (default_size, large) = (SketchSize::default_for_new_keys(), SketchSize::parse(b"2mb").unwrap());
     large.set_as_default();
     let mut larger = SketchUsage::default();
-    call(&limits(None).for_item(b"a"), &mut larger, us(0), one());
-    usual.set_as_default();
+    call(&limits(None).for_item(b"a"), &mut larger, us(0), take_one());
+    default_size.set_as_default();
     assert_eq!(size_of(&larger), 2_097_152);
-    call(&limits(SketchSize::new(65_536)).for_item(b"a"), &mut usage, us(0), one());
+    call(&limits(SketchSize::new(65_536)).for_item(b"a"), &mut usage, us(0), take_one());
     assert_eq!(size_of(&usage), 1_048_576);
     let mut small = SketchUsage::default();
-    call(&limits(SketchSize::new(65_536)).for_item(b"a"), &mut small, us(0), one());
+    call(&limits(SketchSize::new(65_536)).for_item(b"a"), &mut small, us(0), take_one());
     assert_eq!(size_of(&small), 65_536);
     assert!(facts(&SketchUsage::default()).is_empty());
 }
 
 #[test]
 fn secrets_of_keys_differ() {
-    let made = || {
+    let new_secret = || {
         let mut usage = SketchUsage::default();
-        call(&sketch(4096, bucket(5, 5, "1m")).for_item(b"a"), &mut usage, us(0), one());
-        usage.hashing().unwrap().1
+        call(&sketch(4096, bucket(5, 5, "1m")).for_item(b"a"), &mut usage, us(0), take_one());
+        usage.hash_parameters().unwrap().1
     };
-    assert_ne!(made(), made());
+    assert_ne!(new_secret(), new_secret());
 }
 
 #[test]
 fn description_shows_the_limit_and_the_shares() {
-    let kept = Sketch::new(bucket(5, 5, "1m"), Some(SketchSize::of_columns(2))).limited_to(units(3));
+    let limited = Sketch::new(bucket(5, 5, "1m"), Some(SketchSize::of_columns(2))).limited_to(units(3));
     let mut usage = SketchUsage::default();
-    // Shows the whole limit, regardless of the amount to keep.
-    assert_eq!(call(&of(kept, b"a"), &mut usage, us(0), Take(units(3))).remaining, units(0));
+    assert_eq!(call(&item_limit(limited, b"a"), &mut usage, us(0), Take(units(3))).remaining, units(0));
+    // The numbers include the amount to keep.
     let described = |usage: &SketchUsage, at| usage.describe(us(at), None);
     let text = |text: &str| InfoField::Text(text.to_owned());
     assert_eq!(
@@ -188,9 +188,9 @@ fn description_shows_the_limit_and_the_shares() {
             ("unseen_denied", text("0.0000")),
         ]
     );
-    call(&of(kept, b"a"), &mut usage, us(0), Force(units(2)));
+    call(&item_limit(limited, b"a"), &mut usage, us(0), Force(units(2)));
     assert_eq!(described(&usage, 0)[3].1, text("0.0625"));
-    // The shares are as of now.
+    // The shares decrease as the cells drain.
     assert_eq!(described(&usage, 12_000_000)[3].1, text("0.0000"));
     assert_eq!(described(&usage, 60_000_000)[2].1, text("0.0000"));
 }
@@ -202,7 +202,7 @@ fn scaled_sketch_has_scaled_buckets() {
     assert_eq!(scaled.limit(), units(3));
     let mut usage = SketchUsage::default();
     // The buckets refill by 1.5 units per minute.
-    assert_eq!(call(&of(scaled, b"a"), &mut usage, us(0), Take(units(3))).reset, Span::SECOND.times(120));
+    assert_eq!(call(&item_limit(scaled, b"a"), &mut usage, us(0), Take(units(3))).reset, Span::SECOND.times(120));
     assert_eq!(
         usage.describe(us(0), None)[..2],
         [("size", InfoField::Count(size.bytes())), ("numbers", InfoField::Text("3 1.5 1m".to_owned()))]
@@ -212,32 +212,33 @@ fn scaled_sketch_has_scaled_buckets() {
 #[test]
 fn debug_output_shows_the_used_cells() {
     let mut usage = SketchUsage::default();
-    call(&of(sketch(1, bucket(5, 5, "1m")), b"a"), &mut usage, us(0), Take(units(2)));
-    let shown = format!("{usage:?}");
+    call(&item_limit(sketch(1, bucket(5, 5, "1m")), b"a"), &mut usage, us(0), Take(units(2)));
+    let output = format!("{usage:?}");
     let used = "used: [(0, 2000000), (1, 2000000), (2, 2000000), (3, 2000000)]";
-    assert!(shown.starts_with("SketchUsage { fullest: ") && shown.contains(used), "{shown}");
+    assert!(output.starts_with("SketchUsage { fullest: ") && output.contains(used), "{output}");
     let mut sparse = SketchUsage::default();
-    call(&of(sketch(4096, bucket(5, 5, "1m")), b"a"), &mut sparse, us(0), one());
+    call(&item_limit(sketch(4096, bucket(5, 5, "1m")), b"a"), &mut sparse, us(0), take_one());
     assert_eq!(format!("{sparse:?}").matches(", 1000000)").count(), 4, "{sparse:?}");
 }
 
 #[test]
-fn share_of_denied_new_items_equals_the_measured_one() {
+fn unseen_denied_is_close_to_the_measured_share() {
     for (items, calls) in [(1000_u32, 5), (3000, 5), (6000, 5), (20_000, 3)] {
         let limits = sketch(4096, bucket(5, 5, "1m"));
         let (mut usage, now) = (SketchUsage::default(), us(0));
         for item in 0..items {
             for _ in 0..calls {
-                call(&of(limits, &item.to_be_bytes()), &mut usage, now, one());
+                call(&item_limit(limits, &item.to_be_bytes()), &mut usage, now, take_one());
             }
         }
         let facts = usage.describe(now, None);
-        let Some(("unseen_denied", InfoField::Text(shown))) = facts.last() else { unreachable!("{facts:?}") };
-        let shown: u32 = shown.replace('.', "").parse().unwrap();
+        let Some(("unseen_denied", InfoField::Text(estimate))) = facts.last() else { unreachable!("{facts:?}") };
+        let estimate: u32 = estimate.replace('.', "").parse().unwrap();
         let unseen = (items..items + 10_000).map(u32::to_be_bytes);
-        let denied = unseen.filter(|item| !peek(&of(limits, item), &usage, now, one()).verdict.allowed()).count();
+        let denied =
+            unseen.filter(|item| !peek(&item_limit(limits, item), &usage, now, take_one()).verdict.allowed()).count();
         let denied = u32::try_from(denied).unwrap();
-        assert!(shown.abs_diff(denied) <= 150, "{items} items: {shown} shown, and {denied} of 10000 were denied");
+        assert!(estimate.abs_diff(denied) <= 150, "{items} items: {estimate} estimated, {denied} of 10000 denied");
     }
 }
 
@@ -251,7 +252,7 @@ impl Lawful for ItemLimit<'static> {
                 let period = Period::new(Span::from_micros(period)).unwrap();
                 let (capacity, refill) = (Amount::saturating(capacity), Amount::saturating(refill));
                 let bucket = Bucket::new(capacity, refill, period, Discipline::Burst).ok()?;
-                Some(of(sketch(columns, bucket), item))
+                Some(item_limit(sketch(columns, bucket), item))
             },
         )
     }
@@ -260,7 +261,7 @@ impl Lawful for ItemLimit<'static> {
         self.sketch.bucket.check_guarantee(admitted);
     }
 
-    /// Replaces refunds, which a sketch does not have.
+    /// Replaces refunds, which a sketch does not support.
     fn asks(request: Request) -> Request {
         if matches!(request, Request::Refund(_)) { Take(amount_of(request)) } else { request }
     }
@@ -272,8 +273,8 @@ impl Lawful for ItemLimit<'static> {
     }
 }
 
-/// All laws except those about refunds, which a sketch does not have, and about recovered keys, because a new key has
-/// another secret.
+/// All laws except those about refunds, which a sketch does not support, and about recovered keys, because a new key
+/// has another secret.
 mod laws {
     use super::*;
     use crate::testing::laws;
@@ -323,8 +324,9 @@ mod laws {
                 let recovered = now.plus(reset);
                 // Times saturate from the last timestamp on.
                 if recovered < Timestamp::MAX {
-                    let (new, at) = (SketchUsage::default(), recovered);
-                    let (used, new) = (peek(limit, usage, at, request), peek(limit, &new, at, request));
+                    let new_key = SketchUsage::default();
+                    let (used, new) =
+                        (peek(limit, usage, recovered, request), peek(limit, &new_key, recovered, request));
                     // The debt may be longer by the time of a millionth.
                     assert!(used == new || matches!(request, Force(_)), "{used:?} is not {new:?}");
                     assert_eq!(used.remaining, new.remaining);
@@ -334,46 +336,40 @@ mod laws {
     }
 }
 
-// The law: whatever an item is granted, an exact bucket of its own with the same charges would have granted.
-
-/// Exact amount in millionths.
-type Exact = BigRational;
-
-fn exact(amount: u64) -> Exact {
-    Exact::from_integer(amount.into())
-}
-
 #[test]
 fn remaining_amount_is_that_of_the_emptiest_cell() {
     let (limits, mut usage) = (sketch(8, bucket(9, 1, "1s")), SketchUsage::default());
-    assert_eq!(of(limits, b"a").remaining_by_cell(&usage, us(0)), [units(9); 4]);
+    assert_eq!(item_limit(limits, b"a").remaining_by_cell(&usage, us(0)), [units(9); 4]);
     for item in 0..12_u8 {
-        of(limits, &[item]).charge(&mut usage, us(0), units(u64::from(item % 4)));
+        item_limit(limits, &[item]).charge(&mut usage, us(0), units(u64::from(item % 4)));
     }
-    let mut differ = 0;
+    let mut items_with_unequal_cells = 0;
     for item in 0..200_u8 {
         let item = [item];
-        let limit = of(limits, &item);
+        let limit = item_limit(limits, &item);
         let cells = limit.remaining_by_cell(&usage, us(1_500_000));
         assert_eq!(cells.into_iter().max(), Some(limit.remaining(&usage, us(1_500_000))));
-        differ += usize::from(cells.iter().any(|left| *left != cells[0]));
+        items_with_unequal_cells += usize::from(cells.iter().any(|remaining| *remaining != cells[0]));
     }
-    assert!(differ > 0, "no item has cells that differ");
+    assert!(items_with_unequal_cells > 0);
     // The cells of an item without collisions are equal.
-    let alone = of(sketch(4096, bucket(9, 1, "1s")), b"a");
+    let alone = item_limit(sketch(4096, bucket(9, 1, "1s")), b"a");
     let mut usage = SketchUsage::default();
     alone.charge(&mut usage, us(0), units(4));
     assert_eq!(alone.remaining_by_cell(&usage, us(1_000_000)), [units(6); 4]);
 }
 
-// Stored state.
-
 /// Creates a sketch in which `items` items were charged.
-fn filled(columns: u32, items: u32) -> SketchUsage {
+fn filled_sketch(columns: u32, items: u32) -> SketchUsage {
     let limits = sketch(columns, bucket(50, 50, "1m"));
     let mut usage = SketchUsage::default();
     for item in 0..items {
-        call_and_encode_effect(&of(limits, &item.to_be_bytes()), &mut usage, us(1_000_000 + u64::from(item)), one());
+        call_and_encode_effect(
+            &item_limit(limits, &item.to_be_bytes()),
+            &mut usage,
+            us(1_000_000 + u64::from(item)),
+            take_one(),
+        );
     }
     usage
 }

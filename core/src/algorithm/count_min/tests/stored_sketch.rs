@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn parts_of_an_aof_rewrite_add_up_to_the_whole() {
     for items in [1, 3, 20_000] {
-        let usage = filled(1 << 16, items);
+        let usage = filled_sketch(1 << 16, items);
         let (mut from, mut parts, mut after) = (Some(0), 0, SketchUsage::default());
         while let Some(next) = from {
             let mut part = EncodedFields::default();
@@ -25,7 +25,7 @@ fn parts_of_an_aof_rewrite_add_up_to_the_whole() {
 
 #[test]
 fn malformed_encoding_is_rejected() {
-    let usage = filled(64, 40);
+    let usage = filled_sketch(64, 40);
     round_trip::check_stored(&usage).unwrap();
     let fields = encoded(&usage);
     assert_eq!(encoded(&decoded::<SketchUsage>(&fields).unwrap()), fields);
@@ -35,17 +35,17 @@ fn malformed_encoding_is_rejected() {
     );
     assert!(fields.cut_short().all(|short| decoded::<SketchUsage>(&short).is_none()));
     // Wrong size, era, mark, time, capacity, refill, period or number of pieces.
-    for (place, wrong) in [(0, 31), (0, 1 << 40), (0, 33), (4, 1 << 62), (5, u64::MAX), (6, u64::MAX)]
+    for (index, wrong) in [(0, 31), (0, 1 << 40), (0, 33), (4, 1 << 62), (5, u64::MAX), (6, u64::MAX)]
         .into_iter()
         .chain([(7, 0), (8, 0), (9, 0), (9, 2), (10, 9)])
     {
-        assert!(decoded_of(&fields.with(place, wrong)).is_none(), "{wrong} in {place}");
+        assert!(decode_exactly(&fields.with(index, wrong)).is_none(), "{wrong} in field {index} is accepted");
     }
     // No pieces, one of zeros, one with an incomplete cell, and one beyond the end.
     let head = EncodedFields::integers(fields.clone().numbers().into_iter().take(9));
     let piece = |used: &[u8]| head.clone().and([1, 0]).then(used, []);
-    assert!(decoded_of(&piece(&1_u64.to_le_bytes())).is_some());
-    assert!(decoded_of(&piece(&[1; 256 * 8])).is_some(), "up to the last cell");
+    assert!(decode_exactly(&piece(&1_u64.to_le_bytes())).is_some());
+    assert!(decode_exactly(&piece(&[1; 256 * 8])).is_some(), "up to the last cell");
     for wrong in [
         head.clone().and([0]),
         piece(&[]),
@@ -57,22 +57,22 @@ fn malformed_encoding_is_rejected() {
         head.clone().and([1, 1]).then(&[1; 8], []),
         head.clone().and([2, 0]).then(&[1; 8], [0]).then(&[1; 8], []),
     ] {
-        assert!(decoded_of(&wrong).is_none(), "{wrong:?}");
+        assert!(decode_exactly(&wrong).is_none(), "{wrong:?}");
     }
 }
 
 #[test]
-fn sketch_in_the_last_era_is_decodable_after_a_charge() {
-    let most = Amount::MAX_ARGUMENT;
-    let fastest = Bucket::new(most, most, period("1us"), Discipline::Burst).unwrap();
+fn sketch_in_a_late_era_is_decodable_after_each_charge() {
+    let max = Amount::MAX_ARGUMENT;
+    let fastest = Bucket::new(max, max, period("1us"), Discipline::Burst).unwrap();
     let mut first = SketchUsage::default();
-    call(&of(sketch(64, fastest), b"a"), &mut first, us(0), Force(most));
+    call(&item_limit(sketch(64, fastest), b"a"), &mut first, us(0), Force(max));
     for era in [1 << 48, u64::MAX] {
         let mut usage = decoded::<SketchUsage>(&encoded(&first).with(3, era)).unwrap();
         for micros in 1..20 {
             let before = usage.clone();
             let (_, effect) =
-                call_and_encode_effect(&of(sketch(64, fastest), b"b"), &mut usage, us(micros), Force(most));
+                call_and_encode_effect(&item_limit(sketch(64, fastest), b"b"), &mut usage, us(micros), Force(max));
             round_trip::check_stored(&usage).unwrap();
             assert_eq!(applied(&before, &effect).map(|after| encoded(&after)), Some(encoded(&usage)));
         }
@@ -80,7 +80,8 @@ fn sketch_in_the_last_era_is_decodable_after_a_charge() {
     }
 }
 
-fn decoded_of(fields: &EncodedFields) -> Option<SketchUsage> {
+/// Decodes a sketch; returns `None` also if fields are left over.
+fn decode_exactly(fields: &EncodedFields) -> Option<SketchUsage> {
     let mut fields = fields.clone();
     SketchUsage::decode(&mut fields, SketchUsage::VERSION).filter(|_| fields == EncodedFields::default())
 }
@@ -88,19 +89,19 @@ fn decoded_of(fields: &EncodedFields) -> Option<SketchUsage> {
 #[test]
 fn malformed_effect_is_rejected() {
     let limits = sketch(64, bucket(50, 50, "1m"));
-    let mut usage = filled(64, 40);
+    let mut usage = filled_sketch(64, 40);
     let before = usage.clone();
-    let (_, effect) = call_and_encode_effect(&of(limits, b"another"), &mut usage, us(9_000_000), one());
+    let (_, effect) = call_and_encode_effect(&item_limit(limits, b"another"), &mut usage, us(9_000_000), take_one());
     assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
-    // An effect is absolute: it can be applied twice, and to a missing key.
+    // An effect contains the resulting usage, so it can be applied twice, and to a missing key.
     assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&usage));
     assert!(applied(&SketchUsage::default(), &effect).is_some());
     assert!(effect.cut_short().all(|short| !before.accepts_effect(&mut short.clone(), 1)));
     // Wrong tag, size, secret, mark, numbers, number of cells, cell or usage.
-    for (place, wrong) in
+    for (index, wrong) in
         [(0, 3), (0, 2), (1, 64), (2, 1), (3, 1), (5, 0), (7, u64::MAX), (8, 0), (10, 5), (11, 256), (12, 0)]
     {
-        assert!(!before.accepts_effect(&mut effect.with(place, wrong), 1), "{wrong} in {place}");
+        assert!(!before.accepts_effect(&mut effect.with(index, wrong), 1), "{wrong} in field {index} is accepted");
     }
     assert!(!before.accepts_effect_until(&mut effect.clone(), 1, us(1)));
     assert!(!before.accepts_effect_until(&mut whole_effect(&usage), 1, us(1)));
@@ -119,20 +120,21 @@ fn malformed_effect_is_rejected() {
     assert!(!before.accepts_effect(&mut part.clone(), 1));
     assert!(!SketchUsage::default().accepts_effect(&mut part.clone(), 1));
     // Size, secret, mark and time must be equal.
-    let [size, era, level, instant] = [1, 4, 5, 6].map(|place| part.clone().numbers()[place]);
-    let others = [(1, size * 2), (2, 1), (3, 1), (4, era + 1), (5, level + 1), (6, instant - 1), (6, instant + 1)];
-    for (place, other) in others {
-        assert!(!usage.accepts_effect(&mut part.with(place, other), 1), "{other} in {place}");
+    let [size, era, level, drained_to] = [1, 4, 5, 6].map(|index| part.clone().numbers()[index]);
+    let wrong_fields =
+        [(1, size * 2), (2, 1), (3, 1), (4, era + 1), (5, level + 1), (6, drained_to - 1), (6, drained_to + 1)];
+    for (index, wrong) in wrong_fields {
+        assert!(!usage.accepts_effect(&mut part.with(index, wrong), 1), "{wrong} in field {index} is accepted");
     }
 }
 
 #[test]
 fn whole_effect_replaces_the_sketch() {
-    let (there, mut comes) = (filled(64, 40), SketchUsage::default());
+    let (stored, mut received) = (filled_sketch(64, 40), SketchUsage::default());
     let limits = sketch(128, bucket(9, 1, "1s"));
-    call(&limits.for_item(b"a").with_secret(Secret { halves: [1, 2] }), &mut comes, us(7), Take(units(3)));
-    let after = applied(&there, &whole_effect(&comes)).unwrap();
-    assert_eq!((encoded(&after), after.fullest), (encoded(&comes), comes.fullest));
+    call(&limits.for_item(b"a").with_secret(Secret { halves: [1, 2] }), &mut received, us(7), Take(units(3)));
+    let after = applied(&stored, &whole_effect(&received)).unwrap();
+    assert_eq!((encoded(&after), after.fullest), (encoded(&received), received.fullest));
 }
 
 #[test]
@@ -141,7 +143,7 @@ fn replica_recovers_at_the_same_time_as_its_primary() {
     let (mut usage, mut replica) = (SketchUsage::default(), SketchUsage::default());
     let calls = [(0, "a", 20), (100, "b", 1), (900, "c", 17), (900, "a", 2), (4000, "b", 3), (90_000, "d", 5)];
     for (at, item, cost) in calls {
-        let limit = of(limits, item.as_bytes());
+        let limit = item_limit(limits, item.as_bytes());
         let (_, effect) = call_and_encode_effect(&limit, &mut usage, us(at * 1000), Force(units(cost)));
         replica = applied(&replica, &effect).unwrap();
         assert_eq!(replica.fullest, usage.fullest, "at {at}");
@@ -151,12 +153,12 @@ fn replica_recovers_at_the_same_time_as_its_primary() {
 }
 
 #[test]
-fn invalid_stored_size_is_rejected() {
+fn invalid_size_is_rejected() {
     for bytes in [32, 64, SketchSize::MIN_BYTES, SketchSize::MAX_BYTES - 32, SketchSize::MAX_BYTES] {
-        assert_eq!(SketchSize::stored(bytes).map(SketchSize::bytes), Some(bytes));
+        assert_eq!(SketchSize::from_stored(bytes).map(SketchSize::bytes), Some(bytes));
     }
     for bytes in [0, 31, 33, SketchSize::MAX_BYTES + 1, SketchSize::MAX_BYTES + 32, 1 << 40, u64::MAX] {
-        assert_eq!(SketchSize::stored(bytes), None, "{bytes}");
+        assert_eq!(SketchSize::from_stored(bytes), None, "{bytes}");
     }
     for bytes in [SketchSize::MIN_BYTES - 1, SketchSize::MAX_BYTES + 1] {
         assert_eq!(SketchSize::new(bytes), None, "{bytes}");
@@ -172,7 +174,7 @@ fn size_is_parsed_like_memory_settings() {
         ("65567b", 65_536),
         ("66k", 65_984),
         ("1MB", 1_048_576),
-        ("1m", 999_968 + 32),
+        ("1m", 1_000_000),
         ("256MB", 268_435_456),
     ] {
         let size = SketchSize::parse(text.as_bytes()).unwrap();
