@@ -1,16 +1,16 @@
 //! Fixed window: `limit` per `window`.
 //!
 //! A window opens with the first admitted call. With ALIGNED it opens at multiples of its length since the Unix epoch,
-//! or at the boundaries of a [calendar]. These may have a fixed offset from UTC.
+//! or at the boundaries of a [calendar]. These boundaries may have a fixed offset from UTC.
 //!
 //! **When to use it:** quotas that people read off a clock ("1000 a day"). **Known flaw:** twice the limit can pass
-//! around a boundary (all of it just before, and all of it just after). **Cost:** 16 bytes, and no division unless
-//! aligned.
+//! around a boundary: the whole limit just before it, and the whole limit just after it. **Cost:** 16 bytes, and no
+//! division unless aligned.
 //!
-//! The state is the usage and one timestamp: the opening of the window or, if aligned, the last charge, which counts
-//! while it lies in the current window. The mode is stored too, so that state written in the other mode is interpreted
-//! as such: it counts until its timestamp plus the call's window, and under a calendar until the end of the window that
-//! contains its timestamp.
+//! The state is the usage and one timestamp: the opening of the window or, if aligned, the last charge. Aligned usage
+//! counts while its timestamp lies in the current window. The mode (aligned or not) is stored too. Under a call of the
+//! other mode, the usage counts until its timestamp plus the call's window or, under a calendar, until the end of the
+//! window that contains its timestamp.
 
 pub mod calendar;
 
@@ -53,28 +53,28 @@ enum Bounds {
     /// The window is aligned to multiples of this period since the epoch.
     Multiples(Period),
     /// The window is aligned to local time.
-    Clocks(Clocks),
+    LocalTime(LocalBounds),
 }
 
 /// Boundaries by local time. A separate type, because most calls use the other variants of [`Bounds`], which are then
 /// distinguished in one or two instructions.
 #[derive(Clone, Copy, Debug)]
-enum Clocks {
-    /// Multiples of a period since local clocks showed the epoch.
+enum LocalBounds {
+    /// Multiples of a period since 1970-01-01 00:00 local time.
     Multiples(Period, Offset),
     /// Calendar dates.
     Dates(Calendar, Offset),
 }
 
-impl Clocks {
-    /// Returns the end of the window that contains `instant`. A usage that was stored without ALIGNED (`is_aligned` is
-    /// `false`) counts for a period from `instant`, if the window has a period.
+impl LocalBounds {
+    /// Returns the end of the window that contains `instant`. If `is_aligned` is `false`, the usage was stored without
+    /// ALIGNED, and counts for the length of this window from `instant`, unless the window is a calendar's.
     #[inline(never)]
     fn end(self, is_aligned: bool, instant: Timestamp) -> Timestamp {
         match self {
-            Clocks::Multiples(window, offset) if is_aligned => offset.end(window, instant),
-            Clocks::Multiples(window, _) => instant.plus(window.span()),
-            Clocks::Dates(calendar, offset) => calendar.end(offset, instant),
+            LocalBounds::Multiples(window, offset) if is_aligned => offset.end(window, instant),
+            LocalBounds::Multiples(window, _) => instant.plus(window.span()),
+            LocalBounds::Dates(calendar, offset) => calendar.end(offset, instant),
         }
     }
 }
@@ -92,7 +92,7 @@ impl FixedWindow {
         let bounds = if offset == Offset::UTC {
             Bounds::Multiples(window)
         } else {
-            Bounds::Clocks(Clocks::Multiples(window, offset))
+            Bounds::LocalTime(LocalBounds::Multiples(window, offset))
         };
         FixedWindow { limit, bounds }
     }
@@ -100,34 +100,35 @@ impl FixedWindow {
     /// Creates a calendar window.
     #[must_use]
     pub fn calendar(limit: Amount, calendar: Calendar, offset: Offset) -> FixedWindow {
-        FixedWindow { limit, bounds: Bounds::Clocks(Clocks::Dates(calendar, offset)) }
+        FixedWindow { limit, bounds: Bounds::LocalTime(LocalBounds::Dates(calendar, offset)) }
     }
 
-    /// Returns the identity of the limit without a name. Its number of the options consists of four bytes, from the
-    /// lowest: 0 without ALIGNED, 1 with it, or the number of the calendar unit; the anchor, or 0 without a calendar; and
-    /// two bytes of the offset.
+    /// Returns the identity that stands for the limit if it has no name. Its `words` consist of four bytes, from the
+    /// lowest: 0 without ALIGNED, 1 with it, or the number of the calendar unit; the anchor, or 0 without a calendar;
+    /// and two bytes of the offset.
     #[must_use]
     pub fn identity(&self) -> Identity {
         let (micros, mode, anchor, offset) = match self.bounds {
             Bounds::FirstCall(window) => return Identity::by(window),
             Bounds::Multiples(window) => (window.micros().get(), 1, 0, Offset::UTC),
-            Bounds::Clocks(Clocks::Multiples(window, offset)) => (window.micros().get(), 1, 0, offset),
-            Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
+            Bounds::LocalTime(LocalBounds::Multiples(window, offset)) => (window.micros().get(), 1, 0, offset),
+            Bounds::LocalTime(LocalBounds::Dates(calendar, offset)) => {
                 (0, calendar.unit_number(), calendar.anchor().day(), offset)
             }
         };
-        let [low, high] = offset.identity();
+        let [low, high] = offset.to_bytes();
         Identity { micros, words: u32::from_le_bytes([mode, anchor, low, high]) }
     }
 
-    /// Returns the words of a call that select the aligned window with this identity, or `None` for any other window.
+    /// Returns the words of a call that select the aligned window with this identity, or `None` if the window is not
+    /// aligned.
     #[must_use]
     pub fn aligned_words(identity: Identity) -> Option<String> {
         let [mode, anchor, low, high] = identity.words.to_le_bytes();
         let length = Period::new(Span::from_micros(identity.micros));
-        let calendar = Calendar::of_number(mode).map(|calendar| calendar.to_string());
+        let calendar = Calendar::from_number(mode).map(|calendar| calendar.to_string());
         let window = calendar.or_else(|| length.filter(|_| mode != 0).map(|window| window.to_string()))?;
-        let offset = Offset::of_bytes([low, high]).filter(|offset| *offset != Offset::UTC);
+        let offset = Offset::from_bytes([low, high]).filter(|offset| *offset != Offset::UTC);
         let offset = offset.map_or(String::new(), |offset| format!(" OFFSET {offset}"));
         let anchor = if anchor > 1 { format!(" ANCHOR {anchor}") } else { String::new() };
         Some(format!("{window} ALIGNED{offset}{anchor}"))
@@ -143,27 +144,27 @@ impl FixedWindow {
         FixedWindow { limit, ..self }
     }
 
-    /// Returns the time at which the usage stops counting, as of `now`.
+    /// Returns the time at which the usage stops counting, as determined at `now`.
     fn end(&self, usage: &FixedWindowUsage, now: Timestamp) -> Timestamp {
         let instant = usage.stamp.instant().min(now);
         let (start, window) = match self.bounds {
-            Bounds::Multiples(window) if usage.stamp.aligned() => (instant.aligned(window), window),
+            Bounds::Multiples(window) if usage.stamp.is_aligned() => (instant.aligned(window), window),
             Bounds::FirstCall(window) | Bounds::Multiples(window) => (instant, window),
-            Bounds::Clocks(clocks) => return clocks.end(usage.stamp.aligned(), instant),
+            Bounds::LocalTime(bounds) => return bounds.end(usage.stamp.is_aligned(), instant),
         };
         start.plus(window.span())
     }
 
     /// Returns the usage that counts at `now`.
-    fn present(&self, usage: &FixedWindowUsage, now: Timestamp) -> Amount {
+    fn used_at(&self, usage: &FixedWindowUsage, now: Timestamp) -> Amount {
         if now < self.end(usage, now) { usage.used } else { Amount::ZERO }
     }
 
     /// Drops usage that no longer counts, and opens a window if none is open.
     fn advance(&self, usage: &mut FixedWindowUsage, now: Timestamp) {
-        let used = self.present(usage, now);
-        let opened = if self.is_aligned() || used == Amount::ZERO { now } else { usage.stamp.instant() };
-        *usage = FixedWindowUsage { used, stamp: WindowStamp::new(opened, self.is_aligned()) };
+        let used = self.used_at(usage, now);
+        let instant = if self.is_aligned() || used == Amount::ZERO { now } else { usage.stamp.instant() };
+        *usage = FixedWindowUsage { used, stamp: WindowStamp::new(instant, self.is_aligned()) };
     }
 }
 
@@ -184,7 +185,7 @@ impl Limit for FixedWindow {
 
     #[inline]
     fn verdict(&self, usage: &FixedWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
-        if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
+        if self.used_at(usage, now).excess(cost, self.limit) == Amount::ZERO {
             Verdict::Allowed(Span::ZERO)
         } else if cost <= self.limit {
             Verdict::After(self.end(usage, now).since(now))
@@ -194,7 +195,7 @@ impl Limit for FixedWindow {
     }
 
     fn remaining(&self, usage: &FixedWindowUsage, now: Timestamp) -> Amount {
-        self.limit.minus(self.present(usage, now))
+        self.limit.minus(self.used_at(usage, now))
     }
 
     fn reset(&self, usage: &FixedWindowUsage, now: Timestamp) -> Span {
@@ -212,7 +213,7 @@ impl Limit for FixedWindow {
     }
 
     fn low_water_mark(&self, usage: &FixedWindowUsage, now: Timestamp) -> Option<Amount> {
-        Some(if usage.is_saturated() { Amount::ZERO } else { self.present(usage, now) })
+        Some(if usage.is_saturated() { Amount::ZERO } else { self.used_at(usage, now) })
     }
 }
 
@@ -224,8 +225,8 @@ pub struct FixedWindowUsage {
 }
 
 impl FixedWindowUsage {
-    /// Returns `true` if `used` may be lower than the sum of its charges. Then no charge can be taken back, because it
-    /// may not be contained in `used` in full.
+    /// Returns `true` if `used` may be lower than the sum of its charges. Then no charge can be taken back, because
+    /// `used` may contain only a part of it.
     fn is_saturated(&self) -> bool {
         self.used == Amount::MAX
     }
@@ -236,8 +237,8 @@ impl FixedWindowUsage {
 struct WindowStamp(u64);
 
 impl WindowStamp {
-    fn new(instant: Timestamp, aligned: bool) -> WindowStamp {
-        WindowStamp((instant.micros() << 1) | u64::from(aligned))
+    fn new(instant: Timestamp, is_aligned: bool) -> WindowStamp {
+        WindowStamp((instant.micros() << 1) | u64::from(is_aligned))
     }
 
     fn instant(self) -> Timestamp {
@@ -245,7 +246,7 @@ impl WindowStamp {
         Timestamp::from_micros(self.0 >> 1).unwrap_or(Timestamp::MAX)
     }
 
-    fn aligned(self) -> bool {
+    fn is_aligned(self) -> bool {
         self.0 & 1 == 1
     }
 }
@@ -262,43 +263,43 @@ impl Usage for FixedWindowUsage {
     }
 
     fn move_back(&mut self, now: Timestamp) {
-        self.stamp = WindowStamp::new(self.stamp.instant().min(now), self.stamp.aligned());
+        self.stamp = WindowStamp::new(self.stamp.instant().min(now), self.stamp.is_aligned());
     }
 
     // The window stays open even if its usage becomes zero.
     fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
-        let taken = if self.is_saturated() { Amount::ZERO } else { amount.min(self.used) };
-        self.used = self.used.minus(taken);
-        taken
+        let reduction = if self.is_saturated() { Amount::ZERO } else { amount.min(self.used) };
+        self.used = self.used.minus(reduction);
+        reduction
     }
 
     fn recovery_source(&self) -> RecoverySource {
-        // The length or calendar of an aligned window is not stored, so its end is unknown. But an earlier timestamp
-        // never lies in a later window.
-        if self.stamp.aligned() { RecoverySource::Limit } else { RecoverySource::MovesBack }
+        // The length or calendar of an aligned window is not stored, so its end is unknown. The previous end is an
+        // upper bound, because an earlier timestamp never lies in a later window.
+        if self.stamp.is_aligned() { RecoverySource::Limit } else { RecoverySource::MovesBack }
     }
 
     fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.used.millionths());
         to.integer(self.stamp.instant().micros());
-        to.integer(u64::from(self.stamp.aligned()));
+        to.integer(u64::from(self.stamp.is_aligned()));
     }
 
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<FixedWindowUsage> {
         let used = Amount::from_millionths(from.integer()?)?;
         let instant = Timestamp::from_micros(from.integer()?)?;
-        let aligned = from.flag()?;
-        (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: WindowStamp::new(instant, aligned) })
+        let is_aligned = from.flag()?;
+        (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: WindowStamp::new(instant, is_aligned) })
     }
 
     fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
         let is_over = recovers_at.is_some_and(|at| at <= now);
         let used = if is_over { Amount::ZERO } else { self.used };
-        let (mode, instant) = if self.stamp.aligned() { ("aligned", "charged") } else { ("plain", "start") };
+        let (mode, stamp_name) = if self.stamp.is_aligned() { ("aligned", "charged") } else { ("plain", "start") };
         vec![
             ("used", InfoField::Amount(used)),
             ("mode", InfoField::Word(mode)),
-            (instant, InfoField::Instant(self.stamp.instant())),
+            (stamp_name, InfoField::Instant(self.stamp.instant())),
         ]
     }
 }

@@ -14,7 +14,9 @@ use crate::wire::args::whole;
 use std::fmt;
 use std::num::NonZeroU64;
 
+/// Microseconds in a minute.
 const MINUTE: i64 = 60_000_000;
+/// Microseconds in a day.
 const DAY: u64 = 86_400_000_000;
 
 /// Number of days from March 1 of year 0, a Wednesday, to the Unix epoch.
@@ -61,13 +63,13 @@ impl Offset {
 
     /// Returns the offset in minutes as two bytes in little endian, for a stored identity.
     #[must_use]
-    pub fn identity(self) -> [u8; 2] {
+    pub fn to_bytes(self) -> [u8; 2] {
         self.minutes.to_le_bytes()
     }
 
-    /// Creates the offset that has this [`identity`](Offset::identity).
+    /// Creates the offset from its [bytes](Offset::to_bytes). Returns `None` if it is out of range.
     #[must_use]
-    pub fn of_bytes(bytes: [u8; 2]) -> Option<Offset> {
+    pub fn from_bytes(bytes: [u8; 2]) -> Option<Offset> {
         let minutes = i16::from_le_bytes(bytes);
         (u64::from(minutes.unsigned_abs()) <= Offset::MAX_MINUTES).then_some(Offset { minutes })
     }
@@ -78,7 +80,7 @@ impl Offset {
     pub fn end(self, window: Period, instant: Timestamp) -> Timestamp {
         let length = window.micros();
         let distance = self.micros().unsigned_abs() % length;
-        // West of UTC by `distance` has the same boundaries as east of it by `length - distance`.
+        // Boundaries west of UTC by `distance` are the same as those east of UTC by `length - distance`.
         let east = match self.minutes {
             0.. => distance,
             ..0 => length.get().saturating_sub(distance),
@@ -104,12 +106,12 @@ impl fmt::Display for Offset {
     }
 }
 
-/// Day on which months and quarters begin. In a shorter month, the last day of the month.
+/// Day of the month on which months and quarters begin. In a shorter month, they begin on its last day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor(u8);
 
 impl Anchor {
-    /// Default: the first day of the month.
+    /// First day of the month, the default.
     pub const FIRST_DAY: Anchor = Anchor(1);
 
     /// Parses a whole number from 1 to 31.
@@ -135,7 +137,7 @@ impl Anchor {
 /// let days = |days: u64| Timestamp::EPOCH.plus(Span::SECOND.times(days * 86_400));
 /// let (month, february) = (Calendar::parse(b"1mo").unwrap(), days(31));
 /// assert_eq!(month.end(Offset::UTC, february), days(31 + 28));
-/// // On the 31st, and in a shorter month on its last day.
+/// // A month that begins on the 31st begins in a shorter month on its last day.
 /// let late = month.anchored(Anchor::parse(b"31").unwrap()).unwrap();
 /// assert_eq!(late.end(Offset::UTC, february), days(31 + 27));
 /// assert_eq!(Calendar::parse(b"2mo"), None);
@@ -173,7 +175,7 @@ impl Calendar {
         Some(Calendar { unit, anchor: Anchor::FIRST_DAY })
     }
 
-    /// Returns this window with another first day. Returns `None` for a week or a year.
+    /// Returns this window with another anchor. Returns `None` for a week or a year.
     #[must_use]
     pub fn anchored(self, anchor: Anchor) -> Option<Calendar> {
         self.unit.months.is_some_and(|months| months.get() < 12).then_some(Calendar { anchor, ..self })
@@ -192,9 +194,9 @@ impl Calendar {
         self.unit.number
     }
 
-    /// Creates the window that begins on the first day of the unit with this [number](Calendar::unit_number).
+    /// Creates the window of the unit with this [number](Calendar::unit_number), with the default anchor.
     #[must_use]
-    pub fn of_number(number: u8) -> Option<Calendar> {
+    pub fn from_number(number: u8) -> Option<Calendar> {
         let unit = UNITS.iter().find(|unit| unit.number == number)?;
         Some(Calendar { unit, anchor: Anchor::FIRST_DAY })
     }
@@ -204,21 +206,21 @@ impl Calendar {
     pub fn end(self, offset: Offset, instant: Timestamp) -> Timestamp {
         let local = offset.local(instant);
         let day = local / DAY;
-        let next = match self.unit.months {
+        let end_day = match self.unit.months {
             // Day 0 was a Wednesday.
             None => day.saturating_add(7).saturating_sub(day.saturating_add(2) % 7),
             Some(months) => {
                 let month = month_of(day);
                 // Month 0 was a March.
-                let first = month.saturating_sub(month.saturating_add(2) % months);
-                let start = self.first_day_in(first);
-                if day < start { start } else { self.first_day_in(first.saturating_add(months.get())) }
+                let first_month = month.saturating_sub(month.saturating_add(2) % months);
+                let first_day = self.first_day_in(first_month);
+                if day < first_day { first_day } else { self.first_day_in(first_month.saturating_add(months.get())) }
             }
         };
-        instant.plus(Span::from_micros(next.saturating_mul(DAY).saturating_sub(local)))
+        instant.plus(Span::from_micros(end_day.saturating_mul(DAY).saturating_sub(local)))
     }
 
-    /// Returns the number of the day, from March 1 of year 0, on which a window that begins in this month begins.
+    /// Returns the first day of a window that begins in this month, in days since March 1 of year 0.
     fn first_day_in(self, month: u64) -> u64 {
         let last = first_day(month.saturating_add(1)).saturating_sub(1);
         first_day(month).saturating_add(u64::from(self.anchor.0)).saturating_sub(1).min(last)

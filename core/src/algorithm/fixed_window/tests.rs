@@ -1,3 +1,5 @@
+//! Replies are `[allowed, limit, remaining, wait_ms, reset_ms]`.
+
 mod calendar_windows;
 
 use super::calendar::Anchor;
@@ -33,11 +35,11 @@ fn calendar(limit: u64, words: &str) -> FixedWindow {
     FixedWindow::calendar(units(limit), calendar, offset)
 }
 
-fn distance(text: &str) -> Offset {
+fn utc_offset(text: &str) -> Offset {
     Offset::parse(text.as_bytes()).unwrap()
 }
 
-fn one() -> Request {
+fn take_one() -> Request {
     Take(units(1))
 }
 
@@ -49,9 +51,9 @@ fn window_opens_with_the_first_admitted_call() {
         (2000, Take(Amount::ZERO), [1, 10, 10, 0, 0]),
         (59_000, Take(units(4)), [1, 10, 6, 0, 60_000]),
         (60_000, Take(units(6)), [1, 10, 0, 0, 59_000]),
-        (118_999, one(), [0, 10, 0, 1, 1]),
+        (118_999, take_one(), [0, 10, 0, 1, 1]),
         (119_000, Take(Amount::ZERO), [1, 10, 10, 0, 0]),
-        (130_000, one(), [1, 10, 9, 0, 60_000]),
+        (130_000, take_one(), [1, 10, 9, 0, 60_000]),
     ] {
         assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
     }
@@ -61,10 +63,10 @@ fn window_opens_with_the_first_admitted_call() {
 fn window_ends_after_its_last_microsecond() {
     for (limit, start, end) in [(plain(1, "1s"), 1_500_000, 2_500_000), (aligned(1, "1s"), 1_500_000, 2_000_000)] {
         let (mut usage, at) = (FixedWindowUsage::default(), |micros| Timestamp::from_micros(micros).unwrap());
-        assert!(call(&limit, &mut usage, at(start), one()).verdict.allowed());
-        let denied = call(&limit, &mut usage, at(end - 1), one());
+        assert!(call(&limit, &mut usage, at(start), take_one()).verdict.allowed());
+        let denied = call(&limit, &mut usage, at(end - 1), take_one());
         assert_eq!(denied.verdict, Verdict::After(Span::from_micros(1)));
-        assert!(call(&limit, &mut usage, at(end), one()).verdict.allowed());
+        assert!(call(&limit, &mut usage, at(end), take_one()).verdict.allowed());
     }
 }
 
@@ -78,7 +80,7 @@ fn usage_counts_for_the_window_of_the_call() {
         (30_000, "1m", [0, 10, 0, 30_000, 30_000]),
         (60_000, "1h", [0, 10, 0, 3_540_000, 3_540_000]),
     ] {
-        assert_eq!(key.peek(&plain(10, window), at, one()), reply, "{window} at {at}");
+        assert_eq!(key.peek(&plain(10, window), at, take_one()), reply, "{window} at {at}");
     }
 }
 
@@ -87,24 +89,28 @@ fn state_of_the_other_mode_counts_for_a_window_after_its_timestamp() {
     let (plain, aligned) = (plain(10, "1m"), aligned(10, "1m"));
     let mut key = Key::default();
     key.call(&plain, 50_000, Take(units(4)));
-    assert_eq!(key.peek(&aligned, 60_000, one()), [1, 10, 6, 0, 50_000]);
-    // After a charge it has the call's mode, and ends with the minute.
-    assert_eq!(key.call(&aligned, 60_000, one()), [1, 10, 5, 0, 60_000]);
-    assert_eq!(key.peek(&aligned, 119_999, one()), [1, 10, 5, 0, 1]);
-    assert_eq!(key.peek(&plain, 119_999, one()), [1, 10, 5, 0, 1]);
+    assert_eq!(key.peek(&aligned, 60_000, take_one()), [1, 10, 6, 0, 50_000]);
+    // After a charge, the state has the call's mode, and the usage ends with the minute.
+    assert_eq!(key.call(&aligned, 60_000, take_one()), [1, 10, 5, 0, 60_000]);
+    assert_eq!(key.peek(&aligned, 119_999, take_one()), [1, 10, 5, 0, 1]);
+    assert_eq!(key.peek(&plain, 119_999, take_one()), [1, 10, 5, 0, 1]);
 
     let mut key = Key::default();
     key.call(&aligned, 50_000, Take(units(4)));
-    assert_eq!(key.peek(&plain, 109_999, one()), [1, 10, 6, 0, 1]);
-    assert_eq!(key.peek(&aligned, 60_000, one()), [1, 10, 10, 0, 0]);
-    assert_eq!(key.call(&plain, 70_000, one()), [1, 10, 5, 0, 40_000]);
-    assert_eq!(key.peek(&aligned, 109_999, one()), [1, 10, 5, 0, 1]);
+    assert_eq!(key.peek(&plain, 109_999, take_one()), [1, 10, 6, 0, 1]);
+    assert_eq!(key.peek(&aligned, 60_000, take_one()), [1, 10, 10, 0, 0]);
+    assert_eq!(key.call(&plain, 70_000, take_one()), [1, 10, 5, 0, 40_000]);
+    assert_eq!(key.peek(&aligned, 109_999, take_one()), [1, 10, 5, 0, 1]);
 }
 
 #[test]
 fn forced_debt_ends_with_the_window() {
     let (limit, mut key) = (plain(10, "1m"), Key::default());
-    assert_eq!(key.peek(&limit, 0, Force(units(25))), [0, 10, 10, 60_000, 0], "as if charged");
+    assert_eq!(
+        key.peek(&limit, 0, Force(units(25))),
+        [0, 10, 10, 60_000, 0],
+        "a peek with FORCE reports the wait after the charge"
+    );
     for (at, request, reply) in [
         (0, Force(units(25)), [0, 10, 0, 60_000, 60_000]),
         (1000, Take(Amount::ZERO), [0, 10, 0, 59_000, 59_000]),
@@ -118,8 +124,8 @@ fn forced_debt_ends_with_the_window() {
 #[test]
 fn upto_grants_the_remaining_whole_units() {
     let (limit, mut key) = (FixedWindow::new(millionths(10_500_000), period("1m")), Key::default());
-    for (most, granted) in [(4, 4), (9, 6), (1, 0)] {
-        assert_eq!(key.granted(&limit, 0, most), granted);
+    for (cost, granted) in [(4, 4), (9, 6), (1, 0)] {
+        assert_eq!(key.granted(&limit, 0, cost), granted);
     }
     assert_eq!(key.call(&limit, 1000, Request::UpTo(units(99))), [0, 10, 0, 59_000, 59_000]);
     assert_eq!(key.call(&limit, 1000, Take(millionths(500_000))), [1, 10, 0, 0, 59_000]);
@@ -129,23 +135,23 @@ fn upto_grants_the_remaining_whole_units() {
 fn refund_lowers_the_usage_of_the_open_window() {
     let mut key = Key::default();
     let (limit, longer) = (plain(10, "1m"), plain(10, "2m"));
-    for (limit, at, request, reply, gone) in [
+    for (limit, at, request, reply, is_deleted) in [
         (&limit, 0, Refund(units(1)), [1, 10, 10, 0, 0], true),
         (&limit, 0, Take(units(8)), [1, 10, 2, 0, 60_000], false),
         (&limit, 20_000, Refund(units(3)), [1, 10, 5, 0, 40_000], false),
         (&longer, 70_000, Refund(units(3)), [1, 10, 8, 0, 50_000], false),
         (&limit, 70_000, Refund(units(1)), [1, 10, 10, 0, 0], true),
-        (&limit, 70_000, one(), [1, 10, 9, 0, 60_000], false),
+        (&limit, 70_000, take_one(), [1, 10, 9, 0, 60_000], false),
         (&limit, 70_000, Refund(units(9)), [1, 10, 10, 0, 0], true),
     ] {
         assert_eq!(key.call(limit, at, request), reply, "{request:?} at {at}");
-        assert_eq!(key.is_deleted(), gone, "{request:?} at {at}");
+        assert_eq!(key.is_deleted(), is_deleted, "{request:?} at {at}");
     }
     // Like a charge, a refund updates the timestamp of an aligned window.
     let mut key = Key::default();
     key.call(&aligned(10, "1m"), 10_000, Take(units(8)));
     key.call(&aligned(10, "1m"), 30_000, Refund(units(1)));
-    assert_eq!(key.peek(&plain(10, "1m"), 30_000, one()), [1, 10, 3, 0, 60_000]);
+    assert_eq!(key.peek(&plain(10, "1m"), 30_000, take_one()), [1, 10, 3, 0, 60_000]);
 }
 
 #[test]
@@ -161,10 +167,14 @@ fn clock_step_back_reopens_the_window_with_its_usage() {
     for (limit, reset) in [(plain(10, "1m"), 60_000), (aligned(10, "1m"), 20_000)] {
         let mut key = Key::default();
         key.call(&limit, 1_000_000, Take(units(10)));
-        assert_eq!(key.peek(&limit, 40_000, one()), [0, 10, 0, reset, reset]);
-        assert_eq!(key.peek(&limit, 1_100_000, one()), [1, 10, 10, 0, 0], "a peek has written nothing");
-        assert_eq!(key.call(&limit, 40_000, one()), [0, 10, 0, reset, reset]);
-        assert_eq!(key.call(&limit, 100_000, one()), [1, 10, 9, 0, reset], "a denied call has written that");
+        assert_eq!(key.peek(&limit, 40_000, take_one()), [0, 10, 0, reset, reset]);
+        assert_eq!(key.peek(&limit, 1_100_000, take_one()), [1, 10, 10, 0, 0], "a peek changes nothing");
+        assert_eq!(key.call(&limit, 40_000, take_one()), [0, 10, 0, reset, reset]);
+        assert_eq!(
+            key.call(&limit, 100_000, take_one()),
+            [1, 10, 9, 0, reset],
+            "a denied call stores the moved-back time"
+        );
     }
 }
 
@@ -195,14 +205,16 @@ fn usage_is_16_bytes_and_rejects_invalid_encodings() {
 
 #[test]
 fn description_shows_the_opening_or_the_last_charge() {
-    let at = InfoField::Instant(Timestamp::from_micros(7_500_000).unwrap());
-    for (limit, mode, instant) in [(plain(10, "1m"), "plain", "start"), (aligned(10, "1m"), "aligned", "charged")] {
+    let stamp = InfoField::Instant(Timestamp::from_micros(7_500_000).unwrap());
+    for (limit, mode, stamp_name) in [(plain(10, "1m"), "plain", "start"), (aligned(10, "1m"), "aligned", "charged")] {
         let mut key = Key::default();
         key.call(&limit, 7500, Take(units(3)));
-        let facts = [("used", InfoField::Amount(units(3))), ("mode", InfoField::Word(mode)), (instant, at.clone())];
+        let facts =
+            [("used", InfoField::Amount(units(3))), ("mode", InfoField::Word(mode)), (stamp_name, stamp.clone())];
         assert_eq!(key.0.describe(Timestamp::EPOCH, None), facts);
-        let used =
-            |now, at| key.0.describe(Timestamp::from_micros(now).unwrap(), Timestamp::from_micros(at))[0].clone();
+        let used = |now, recovers_at| {
+            key.0.describe(Timestamp::from_micros(now).unwrap(), Timestamp::from_micros(recovers_at))[0].clone()
+        };
         assert_eq!(used(66_999_999, 67_000_000), facts[0]);
         assert_eq!(used(67_000_000, 67_000_000), ("used", InfoField::Amount(Amount::ZERO)));
     }
@@ -214,13 +226,14 @@ impl Lawful for FixedWindow {
 
     fn limits() -> impl Strategy<Value = FixedWindow> {
         let length = || lengths().prop_map(|window| Period::new(Span::from_micros(window)).unwrap());
-        let distance = || offsets().prop_map(|minutes| Offset::parse(offset(minutes).as_bytes()).unwrap());
+        let any_offset = || offsets().prop_map(|minutes| Offset::parse(offset(minutes).as_bytes()).unwrap());
         let bounds = prop_oneof![
             length().prop_map(Bounds::FirstCall),
             length().prop_map(Bounds::Multiples),
-            (length(), distance()).prop_map(|(window, offset)| Bounds::Clocks(Clocks::Multiples(window, offset))),
-            (CalendarWindow::any(), distance())
-                .prop_map(|(window, offset)| Bounds::Clocks(Clocks::Dates(window.implementation(), offset))),
+            (length(), any_offset())
+                .prop_map(|(window, offset)| Bounds::LocalTime(LocalBounds::Multiples(window, offset))),
+            (CalendarWindow::any(), any_offset())
+                .prop_map(|(window, offset)| Bounds::LocalTime(LocalBounds::Dates(window.implementation(), offset))),
         ];
         (amounts(), bounds).prop_map(|(limit, bounds)| FixedWindow { limit: Amount::saturating(limit), bounds })
     }
@@ -233,8 +246,8 @@ impl Lawful for FixedWindow {
                 end = match self.bounds {
                     Bounds::FirstCall(window) => at.plus(window.span()),
                     Bounds::Multiples(window) => at.aligned(window).plus(window.span()),
-                    Bounds::Clocks(Clocks::Multiples(window, offset)) => offset.end(window, *at),
-                    Bounds::Clocks(Clocks::Dates(calendar, offset)) => calendar.end(offset, *at),
+                    Bounds::LocalTime(LocalBounds::Multiples(window, offset)) => offset.end(window, *at),
+                    Bounds::LocalTime(LocalBounds::Dates(calendar, offset)) => calendar.end(offset, *at),
                 };
                 sum = 0;
             }
@@ -258,7 +271,7 @@ fn refund_after_the_window_leaves_no_usage() {
 
 #[test]
 fn displayed_window_is_its_spec() {
-    let tokyo = distance("+09:00");
+    let tokyo = utc_offset("+09:00");
     for (limit, text) in [
         (plain(7, "60s"), "FIXED 7 1m"),
         (aligned(7, "60s"), "FIXED 7 1m ALIGNED"),

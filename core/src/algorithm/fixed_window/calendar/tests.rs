@@ -10,8 +10,9 @@ fn offset(minutes: i64) -> Offset {
 
 /// Returns the end of the window that contains a local time, both in microseconds since local clocks showed the epoch.
 fn end(calendar: Calendar, minutes: i64, local: i128) -> i128 {
-    let utc = i128::from(minutes) * 60_000_000;
-    i128::from(calendar.end(offset(minutes), us(u64::try_from(local - utc).unwrap())).micros()) + utc
+    let offset_micros = i128::from(minutes) * 60_000_000;
+    let instant = us(u64::try_from(local - offset_micros).unwrap());
+    i128::from(calendar.end(offset(minutes), instant).micros()) + offset_micros
 }
 
 #[test]
@@ -34,10 +35,15 @@ fn almanac_contains_well_known_dates() {
 fn days_and_months_are_numbered_consecutively() {
     let mut month = month_of(DAYS_BEFORE_EPOCH - 1);
     for day in 0..=365_366 {
-        let (.., of_month, _) = date(day);
+        let (.., day_of_month, _) = date(day);
         let number = DAYS_BEFORE_EPOCH + u64::try_from(day).unwrap();
-        month += u64::from(of_month == 1);
-        assert_eq!((month_of(number), number - first_day(month) + 1), (month, u64::from(of_month)), "{:?}", date(day));
+        month += u64::from(day_of_month == 1);
+        assert_eq!(
+            (month_of(number), number - first_day(month) + 1),
+            (month, u64::from(day_of_month)),
+            "{:?}",
+            date(day)
+        );
     }
 }
 
@@ -58,7 +64,7 @@ fn window_ends_where_the_next_begins() {
 #[test]
 fn window_that_began_before_the_epoch_ends_correctly() {
     let hour = 3_600_000_000;
-    let utc = |text: &str, minutes, anchor: &str| {
+    let end_hour = |text: &str, minutes, anchor: &str| {
         let calendar = Calendar::parse(text.as_bytes()).unwrap();
         let calendar = calendar.anchored(Anchor::parse(anchor.as_bytes()).unwrap()).unwrap_or(calendar);
         calendar.end(offset(minutes), Timestamp::EPOCH).micros() / hour
@@ -79,15 +85,14 @@ fn window_that_began_before_the_epoch_ends_correctly() {
         ("1y", -840, "1", 14),
         ("1y", 840, "1", 365 * 24 - 14),
     ] {
-        assert_eq!(utc(text, minutes, anchor), hours, "{text} {minutes} {anchor}");
+        assert_eq!(end_hour(text, minutes, anchor), hours, "{text} {minutes} {anchor}");
     }
 }
 
 #[test]
-fn window_at_the_last_timestamp_is_at_most_a_leap_year() {
+fn window_at_the_last_timestamp_ends_within_a_leap_year() {
     let year = Calendar::parse(b"1y").unwrap();
-    // 1972-01-01
-    let leap = us(730 * DAY);
+    let leap = us(730 * DAY); // 1972-01-01
     assert_eq!(year.end(Offset::UTC, leap).since(leap), Span::from_micros(366 * DAY));
     for window in CalendarWindow::all() {
         for minutes in [-840, 840] {
@@ -111,16 +116,16 @@ proptest! {
         window in lengths(), minutes in offsets(),
         micros in prop_oneof![0..=Timestamp::MAX.micros(), 0..200_000_000_000_u64],
     ) {
-        let (shift, length) = (i128::from(minutes) * 60_000_000, i128::from(window));
-        let expected = ((i128::from(micros) + shift).div_euclid(length) + 1) * length - shift;
+        let (offset_micros, length) = (i128::from(minutes) * 60_000_000, i128::from(window));
+        let expected = ((i128::from(micros) + offset_micros).div_euclid(length) + 1) * length - offset_micros;
         let window = Period::new(Span::from_micros(window)).unwrap();
         prop_assert_eq!(i128::from(offset(minutes).end(window, us(micros)).micros()), expected);
     }
 
     #[test]
-    fn displayed_offset_is_parsed_back_to_the_same(minutes in offsets()) {
+    fn parsed_offset_is_displayed_like_its_argument(minutes in offsets()) {
         prop_assert_eq!(offset(minutes).to_string(), almanac::offset(minutes));
-        prop_assert_eq!(i64::from(i16::from_le_bytes(offset(minutes).identity())), minutes);
+        prop_assert_eq!(i64::from(i16::from_le_bytes(offset(minutes).to_bytes())), minutes);
     }
 }
 
@@ -187,9 +192,9 @@ fn units_and_anchors_are_parsed() {
 
 #[test]
 fn anchor_applies_only_to_months_and_quarters() {
-    let ides = Anchor::parse(b"15").unwrap();
-    for (text, anchored) in [("1w", false), ("1mo", true), ("3mo", true), ("1y", false)] {
-        let anchor = Calendar::parse(text.as_bytes()).unwrap().anchored(ides).map(Calendar::anchor);
-        assert_eq!(anchor, anchored.then_some(ides), "{text}");
+    let fifteenth = Anchor::parse(b"15").unwrap();
+    for (text, accepts_anchor) in [("1w", false), ("1mo", true), ("3mo", true), ("1y", false)] {
+        let anchor = Calendar::parse(text.as_bytes()).unwrap().anchored(fifteenth).map(Calendar::anchor);
+        assert_eq!(anchor, accepts_anchor.then_some(fifteenth), "{text}");
     }
 }

@@ -8,9 +8,9 @@ const DAY: u64 = 86_400_000;
 fn aligned_window_admits_the_limit_on_both_sides_of_a_boundary() {
     let (limit, mut key) = (aligned(10, "1m"), Key::default());
     assert_eq!(key.admitted(&limit, 59_000, 11), 10);
-    assert_eq!(key.call(&limit, 59_999, one()), [0, 10, 0, 1, 1]);
+    assert_eq!(key.call(&limit, 59_999, take_one()), [0, 10, 0, 1, 1]);
     assert_eq!(key.admitted(&limit, 60_000, 11), 10);
-    assert_eq!(key.call(&limit, 60_000, one()), [0, 10, 0, 60_000, 60_000]);
+    assert_eq!(key.call(&limit, 60_000, take_one()), [0, 10, 0, 60_000, 60_000]);
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn aligned_window_ends_at_a_multiple_of_its_length() {
     // Tuesday, 2023-11-14 22:13:20 UTC. The epoch was a Thursday.
     let now = 1_700_000_000_000;
     let (minute, hour, day) = (60_000, 3_600_000, 86_400_000);
-    for (window, left) in [
+    for (window, reset) in [
         ("1m", 40_000),
         ("1h", 46 * minute + 40_000),
         ("1d", hour + 46 * minute + 40_000),
@@ -41,8 +41,8 @@ fn aligned_window_ends_at_a_multiple_of_its_length() {
         ("3s", 1000),
         ("7ms", 6),
     ] {
-        let reply = Key::default().call(&aligned(10, window), now, one());
-        assert_eq!(reply, [1, 10, 9, 0, left], "{window}");
+        let reply = Key::default().call(&aligned(10, window), now, take_one());
+        assert_eq!(reply, [1, 10, 9, 0, reset], "{window}");
     }
 }
 
@@ -67,7 +67,7 @@ fn calendar_window_ends_with_its_unit() {
         ("3mo ANCHOR 15", 61 * day),
         ("3mo ANCHOR 31", 77 * day),
     ] {
-        let reply = Key::default().call(&calendar(10, words), now, one());
+        let reply = Key::default().call(&calendar(10, words), now, take_one());
         assert_eq!(reply, [1, 10, 9, 0, midnight + after_midnight], "{words}");
     }
 }
@@ -77,63 +77,63 @@ fn month_anchored_on_the_31st_begins_on_the_last_day_of_shorter_months() {
     // 2024-01-31, -02-29 and -03-31; 2025-01-31, -02-28 and -03-31.
     for [january, february, march] in [[19_753, 19_782, 19_813], [20_119, 20_147, 20_178]] {
         let (limit, mut key) = (calendar(10, "1mo ANCHOR 31"), Key::default());
-        for (at, left) in [
+        for (at, reset) in [
             (january * DAY - 1, 1),
             (january * DAY, (february - january) * DAY),
             (february * DAY, (march - february) * DAY),
         ] {
-            let left = i64::try_from(left).unwrap();
-            assert_eq!(key.call(&limit, at, Take(units(10))), [1, 10, 0, 0, left]);
-            assert_eq!(key.call(&limit, at, one()), [0, 10, 0, left, left]);
+            let reset = i64::try_from(reset).unwrap();
+            assert_eq!(key.call(&limit, at, Take(units(10))), [1, 10, 0, 0, reset]);
+            assert_eq!(key.call(&limit, at, take_one()), [0, 10, 0, reset, reset]);
         }
-        assert_eq!(key.peek(&limit, march * DAY - 1, one()), [0, 10, 0, 1, 1]);
+        assert_eq!(key.peek(&limit, march * DAY - 1, take_one()), [0, 10, 0, 1, 1]);
     }
 }
 
 #[test]
 fn day_ends_at_local_midnight_with_an_offset() {
     let hour = 3_600_000;
-    for (text, left) in [("+00:00", 24), ("+09:00", 15), ("-09:00", 9), ("+14:00", 10), ("-14:00", 14)] {
-        let limit = FixedWindow::aligned(units(10), period("1d"), distance(text));
-        let (left, mut key) = (left * hour, Key::default());
-        assert_eq!(key.call(&limit, 0, Take(units(10))), [1, 10, 0, 0, left], "{text}");
-        let end = u64::try_from(left).unwrap();
-        assert_eq!(key.peek(&limit, end - 1, one()), [0, 10, 0, 1, 1], "{text}");
-        assert_eq!(key.call(&limit, end, one()), [1, 10, 9, 0, 24 * hour], "{text}");
+    for (text, reset_hours) in [("+00:00", 24), ("+09:00", 15), ("-09:00", 9), ("+14:00", 10), ("-14:00", 14)] {
+        let limit = FixedWindow::aligned(units(10), period("1d"), utc_offset(text));
+        let (reset, mut key) = (reset_hours * hour, Key::default());
+        assert_eq!(key.call(&limit, 0, Take(units(10))), [1, 10, 0, 0, reset], "{text}");
+        let end = u64::try_from(reset).unwrap();
+        assert_eq!(key.peek(&limit, end - 1, take_one()), [0, 10, 0, 1, 1], "{text}");
+        assert_eq!(key.call(&limit, end, take_one()), [1, 10, 9, 0, 24 * hour], "{text}");
     }
 }
 
 #[test]
 fn state_of_the_other_mode_counts_until_the_end_of_its_calendar_window() {
-    // From the 20th of January 1970.
-    let (plain, month, ides) = (plain(10, "7d"), calendar(10, "1mo"), calendar(10, "1mo ANCHOR 15"));
-    let left = |days: u64| i64::try_from(days * DAY).unwrap();
+    // The first charge is on January 20, 1970.
+    let (plain, month, fifteenth) = (plain(10, "7d"), calendar(10, "1mo"), calendar(10, "1mo ANCHOR 15"));
+    let millis = |days: u64| i64::try_from(days * DAY).unwrap();
     let mut key = Key::default();
     key.call(&plain, 19 * DAY, Take(units(4)));
-    assert_eq!(key.peek(&month, 20 * DAY, one()), [1, 10, 6, 0, left(11)]);
-    assert_eq!(key.peek(&ides, 20 * DAY, one()), [1, 10, 6, 0, left(25)]);
-    assert_eq!(key.peek(&month, 31 * DAY, one()), [1, 10, 10, 0, 0]);
-    // After a charge it has the call's mode.
-    assert_eq!(key.call(&month, 30 * DAY, one()), [1, 10, 5, 0, left(1)]);
-    // Under a plain window it counts until its last charge plus that window.
-    assert_eq!(key.peek(&plain, 30 * DAY, one()), [1, 10, 5, 0, left(7)]);
-    assert_eq!(key.peek(&plain, 37 * DAY, one()), [1, 10, 10, 0, 0]);
-    // Under another aligned window it counts while its last charge is in the current window.
-    assert_eq!(key.peek(&aligned(10, "7d"), 30 * DAY, one()), [1, 10, 5, 0, left(5)]);
-    assert_eq!(key.peek(&ides, 44 * DAY, one()), [1, 10, 5, 0, left(1)]);
-    assert_eq!(key.peek(&calendar(10, "1y"), 44 * DAY, one()), [1, 10, 5, 0, left(321)]);
+    assert_eq!(key.peek(&month, 20 * DAY, take_one()), [1, 10, 6, 0, millis(11)]);
+    assert_eq!(key.peek(&fifteenth, 20 * DAY, take_one()), [1, 10, 6, 0, millis(25)]);
+    assert_eq!(key.peek(&month, 31 * DAY, take_one()), [1, 10, 10, 0, 0]);
+    // After a charge, the state has the call's mode.
+    assert_eq!(key.call(&month, 30 * DAY, take_one()), [1, 10, 5, 0, millis(1)]);
+    // Under a plain window, the usage counts until its last charge plus that window.
+    assert_eq!(key.peek(&plain, 30 * DAY, take_one()), [1, 10, 5, 0, millis(7)]);
+    assert_eq!(key.peek(&plain, 37 * DAY, take_one()), [1, 10, 10, 0, 0]);
+    // Under another aligned window, the usage counts while its last charge is in the current window.
+    assert_eq!(key.peek(&aligned(10, "7d"), 30 * DAY, take_one()), [1, 10, 5, 0, millis(5)]);
+    assert_eq!(key.peek(&fifteenth, 44 * DAY, take_one()), [1, 10, 5, 0, millis(1)]);
+    assert_eq!(key.peek(&calendar(10, "1y"), 44 * DAY, take_one()), [1, 10, 5, 0, millis(321)]);
 }
 
 #[test]
 fn clock_step_back_to_the_previous_month_counts_the_usage_there() {
     let (limit, mut key) = (calendar(10, "1mo"), Key::default());
     key.call(&limit, 32 * DAY, Take(units(10)));
-    let left = i64::try_from(DAY).unwrap();
-    assert_eq!(key.peek(&limit, 30 * DAY, one()), [0, 10, 0, left, left]);
-    assert_eq!(key.peek(&limit, 59 * DAY, one()), [1, 10, 10, 0, 0], "a peek has written nothing");
-    assert_eq!(key.call(&limit, 30 * DAY, one()), [0, 10, 0, left, left]);
-    // The call has moved the usage to January, so that it ends with January.
-    assert_eq!(key.call(&limit, 31 * DAY, one()), [1, 10, 9, 0, 28 * left]);
+    let day = i64::try_from(DAY).unwrap();
+    assert_eq!(key.peek(&limit, 30 * DAY, take_one()), [0, 10, 0, day, day]);
+    assert_eq!(key.peek(&limit, 59 * DAY, take_one()), [1, 10, 10, 0, 0], "a peek changes nothing");
+    assert_eq!(key.call(&limit, 30 * DAY, take_one()), [0, 10, 0, day, day]);
+    // The denied call has moved the usage to January, so that the usage ends with January.
+    assert_eq!(key.call(&limit, 31 * DAY, take_one()), [1, 10, 9, 0, 28 * day]);
 }
 
 #[test]
@@ -151,18 +151,18 @@ fn clock_step_back_to_the_previous_month_keeps_the_expiry_after_the_recovery() {
         let (before, after) = (expiry(limit, &usage, february), expiry(limit, &moved, january));
         StepBack { now: january, back, recovery: moved.recovery_source(), before, after }.expiry(Some(present))
     };
-    // Under its own limit it recovers with January.
+    // Under the limit of the last charge, the usage recovers at the end of January.
     let recovered = month.end(&moved, january).ceil_millis();
     assert_eq!(recovered, 31 * DAY);
     assert!((recovered + 1..=recovered + DAY / 8 + 1000).contains(&expiry_under(month)), "{}", expiry_under(month));
-    // Another limit does not know the recovery, and leaves the expiry unchanged.
+    // A call under another limit leaves the expiry unchanged, because the recovery is unknown.
     assert_eq!(expiry_under(minute), present);
 }
 
 #[test]
 fn limits_of_different_words_have_different_identities() {
     let identity = |limit: &FixedWindow| (limit.identity().micros, limit.identity().words);
-    let (day, tokyo, lima) = (period("1d"), distance("+09:00"), distance("-05:00"));
+    let (day, tokyo, lima) = (period("1d"), utc_offset("+09:00"), utc_offset("-05:00"));
     let limits = [
         plain(10, "1d"),
         plain(10, "7d"),
@@ -179,7 +179,7 @@ fn limits_of_different_words_have_different_identities() {
         calendar(10, "3mo OFFSET +09:00 ANCHOR 31"),
     ];
     let micros = DAY * 1000;
-    // Stored numbers, which never change.
+    // Identities are stored, so they never change.
     let expected = [
         (micros, 0),
         (7 * micros, 0),
@@ -205,16 +205,16 @@ fn limits_of_different_words_have_different_identities() {
 fn words_of_an_aligned_window_follow_from_its_identity() {
     for words in ["1w", "1mo", "3mo OFFSET +09:00 ANCHOR 31", "1y OFFSET -05:00", "1mo ANCHOR 2"] {
         let (window, rest) =
-            words.split_once(' ').map_or((words, String::new()), |(one, rest)| (one, format!(" {rest}")));
+            words.split_once(' ').map_or((words, String::new()), |(window, rest)| (window, format!(" {rest}")));
         let words_of_identity = FixedWindow::aligned_words(calendar(10, words).identity());
         assert_eq!(words_of_identity, Some(format!("{window} ALIGNED{rest}")));
     }
     let words_of = |limit: FixedWindow| FixedWindow::aligned_words(limit.identity());
     assert_eq!(words_of(aligned(10, "1d")).as_deref(), Some("1d ALIGNED"));
     assert_eq!(
-        words_of(FixedWindow::aligned(units(10), period("1d"), distance("-14:00"))).as_deref(),
+        words_of(FixedWindow::aligned(units(10), period("1d"), utc_offset("-14:00"))).as_deref(),
         Some("1d ALIGNED OFFSET -14:00")
     );
     assert_eq!(words_of(plain(10, "1d")), None);
-    assert_eq!(Offset::of_bytes((14 * 60 + 1_i16).to_le_bytes()), None);
+    assert_eq!(Offset::from_bytes((14 * 60 + 1_i16).to_le_bytes()), None);
 }
