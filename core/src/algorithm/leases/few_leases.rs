@@ -6,8 +6,8 @@ use crate::number::lazy_shift::Shift;
 use crate::number::{Span, Timestamp};
 use crate::record_table::Block;
 
-/// Maximum number of leases in this form. At about this number, a call takes as long as in the [form of
-/// many](super::many_leases).
+/// Maximum number of leases in this form. At about this number, a call takes as long as in the form of [many
+/// leases](super::many_leases).
 pub(super) const MAX_FEW: usize = 32;
 
 /// Shift of few leases, whose expiries are stored unshifted.

@@ -131,9 +131,9 @@ impl ConcurrencyUsage {
 
     /// Returns the leases that count, in the order of expiry: those that had not expired when the table was last
     /// changed.
-    pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
+    pub(super) fn counted_leases(&self) -> impl Iterator<Item = (&[u8], Lease)> {
         let (few, many) = self.by_form();
-        few.into_iter().flat_map(FewLeases::iter).chain(many.into_iter().flat_map(ManyLeases::counted))
+        few.into_iter().flat_map(FewLeases::iter).chain(many.into_iter().flat_map(ManyLeases::counted_leases))
     }
 
     /// Returns the leases in the form that they have, and `None` for the other form.
@@ -159,7 +159,7 @@ impl ConcurrencyUsage {
                 leases.tidy(span, now);
                 // A quarter of the maximum, so that a key near the maximum does not alternate between the forms.
                 if leases.len() <= few_leases::MAX_FEW / 4 {
-                    self.leases = Leases::Few(FewLeases::from_ordered(leases.changed_at, leases.counted()));
+                    self.leases = Leases::Few(FewLeases::from_ordered(leases.changed_at, leases.counted_leases()));
                 }
             }
         }

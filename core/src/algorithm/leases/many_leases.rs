@@ -1,8 +1,8 @@
 //! Leases of a key with many leases, indexed by holder and ordered by expiry.
 //!
 //! The state consists of the leases that *count*: those that had not expired at the last change. Denied calls and peeks
-//! cannot change the state, so they have to subtract the leases that have expired since then. The cost of a call is
-//! independent of the number of leases that expire at the same time, and of changes of the clock:
+//! cannot change the state, so they have to subtract the leases that have expired since then. The amortized cost of a
+//! call is independent of the number of leases that have expired, and of changes of the clock:
 //!
 //! * the sum of the expired leases is cached with the time that it refers to. A later evaluation adds only the leases
 //!   that have expired since that time;
@@ -31,16 +31,16 @@ pub(super) struct ManyLeases {
     /// Time of the last change.
     pub(super) changed_at: Timestamp,
     /// Sum of the leases that count.
-    pub(super) counted: LeaseSum,
+    pub(super) counted_sum: LeaseSum,
     /// Cached sum of the counted leases that have expired since the last change. Not part of the state.
-    expired: Cell<Expired>,
+    cached_expired: Cell<ExpiredSum>,
     /// Position of the lease that the current call has taken.
     pub(super) leased_position: Option<RecordPosition>,
 }
 
 /// Cached sum of expired leases.
 #[derive(Clone, Copy, Debug, Default)]
-struct Expired {
+struct ExpiredSum {
     /// Time that the sum refers to, not before the last change.
     until: Timestamp,
     /// Sum of the counted leases that have expired by that time.
@@ -72,18 +72,18 @@ impl ManyLeases {
 
     /// Returns the sum of the leases that count and have not expired.
     pub(super) fn live_sum(&self, now: Timestamp) -> LeaseSum {
-        self.counted.minus(self.expired(now))
+        self.counted_sum.minus(self.expired_sum(now))
     }
 
     /// Returns the sum of the leases that count and have not expired, for a change at `now`.
     pub(super) fn live_sum_at_change(&self, now: Timestamp) -> LeaseSum {
-        self.counted.minus(self.expired_by_change(now))
+        self.counted_sum.minus(self.expired_sum_at_change(now))
     }
 
     /// Returns the sum of the counted leases that have expired by `now`. Updates the cached sum.
-    fn expired(&self, now: Timestamp) -> LeaseSum {
+    fn expired_sum(&self, now: Timestamp) -> LeaseSum {
         let now = self.effective_time(now).min(Timestamp::MAX);
-        let Expired { until, sum } = self.expired.get();
+        let ExpiredSum { until, sum } = self.cached_expired.get();
         if now == until {
             return sum;
         }
@@ -91,21 +91,29 @@ impl ManyLeases {
             // Also the result after the clock moved backwards. The cached sum stays valid.
             return LeaseSum::default();
         }
-        let sum = if until < now { sum.plus(self.expiring(until, now)) } else { sum.minus(self.expiring(now, until)) };
-        self.expired.set(Expired { until: now, sum });
+        let sum = if until < now {
+            sum.plus(self.expiring_sum(until, now))
+        } else {
+            sum.minus(self.expiring_sum(now, until))
+        };
+        self.cached_expired.set(ExpiredSum { until: now, sum });
         sum
     }
 
     /// Returns the sum of the counted leases that have expired by `now`, the time of a change. If the cached sum refers
     /// to a later time (on a replica whose clock is ahead of that of its primary), leaves the cache unchanged, and
     /// computes the sum from the last change on.
-    fn expired_by_change(&self, now: Timestamp) -> LeaseSum {
+    fn expired_sum_at_change(&self, now: Timestamp) -> LeaseSum {
         let now = self.effective_time(now);
-        if now < self.expired.get().until { self.expiring(self.changed_at, now) } else { self.expired(now) }
+        if now < self.cached_expired.get().until {
+            self.expiring_sum(self.changed_at, now)
+        } else {
+            self.expired_sum(now)
+        }
     }
 
     /// Returns the sum of the leases that expire after `from` and until `to`, which is not before `from`.
-    fn expiring(&self, from: Timestamp, to: Timestamp) -> LeaseSum {
+    fn expiring_sum(&self, from: Timestamp, to: Timestamp) -> LeaseSum {
         let end = self.first_mark_after(to);
         // Usually no lease expires, which the first lease shows without a search.
         if self.leases.first().is_none_or(|first| first.at >= end) {
@@ -125,7 +133,7 @@ impl ManyLeases {
     }
 
     /// Returns the leases that count, with their holders, in the order of expiry.
-    pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
+    pub(super) fn counted_leases(&self) -> impl Iterator<Item = (&[u8], Lease)> {
         self.expiring_after(self.counted_after())
     }
 
@@ -144,10 +152,10 @@ impl ManyLeases {
     pub(super) fn advance(&mut self, span: Span, now: Timestamp) {
         // Time shown by the clock before a move backwards.
         let at = now.plus(span);
-        let expired = self.expired_by_change(at);
-        let Expired { until, sum } = self.expired.get();
-        self.expired.set(Expired { until: until.minus(span).max(now), sum: sum.minus(expired) });
-        self.counted = self.counted.minus(expired);
+        let expired = self.expired_sum_at_change(at);
+        let ExpiredSum { until, sum } = self.cached_expired.get();
+        self.cached_expired.set(ExpiredSum { until: until.minus(span).max(now), sum: sum.minus(expired) });
+        self.counted_sum = self.counted_sum.minus(expired);
         self.shift_back(span);
         self.changed_at = now;
     }
@@ -155,8 +163,8 @@ impl ManyLeases {
     /// Advances to `now` and removes some leases that no longer count.
     pub(super) fn tidy(&mut self, span: Span, now: Timestamp) {
         self.advance(span, now);
-        // At the latest timestamp, new leases expire at the same time as the expired ones, so all of these are removed
-        // first.
+        // At the latest timestamp, new leases expire at the same time as the expired ones, so all expired leases
+        // are removed first.
         let max = if now == Timestamp::MAX { usize::MAX } else { MAX_SWEPT };
         let now = self.shift.mark(now);
         for _ in 0..max {
@@ -185,8 +193,8 @@ impl ManyLeases {
             return;
         }
         let lease_sum = LeaseSum::single(lease.units);
-        self.counted = change(self.counted, lease_sum);
-        let expired = self.expired.get_mut();
+        self.counted_sum = change(self.counted_sum, lease_sum);
+        let expired = self.cached_expired.get_mut();
         if lease.expires_at <= expired.until {
             expired.sum = change(expired.sum, lease_sum);
         }
@@ -243,7 +251,7 @@ impl ManyLeases {
         leases: impl Iterator<Item = (&'a [u8], Lease)>,
     ) -> ManyLeases {
         let mut many = ManyLeases { changed_at, ..ManyLeases::default() };
-        many.expired.get_mut().until = changed_at;
+        many.cached_expired.get_mut().until = changed_at;
         leases.for_each(|(holder, lease)| {
             many.append(holder, lease);
         });

@@ -33,7 +33,7 @@ impl ConcurrencyUsage {
 /// Maximum TTL in microseconds.
 const MAX_TTL: u64 = 3650 * 86_400_000_000;
 
-fn held<'a>(holder: &'a str, limit: u64, ttl: &str) -> LeaseLimit<'a> {
+fn lease_limit<'a>(holder: &'a str, limit: u64, ttl: &str) -> LeaseLimit<'a> {
     Concurrency::new(units(limit), period(ttl)).for_holder(holder.as_bytes())
 }
 

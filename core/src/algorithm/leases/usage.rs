@@ -61,7 +61,7 @@ impl Usage for ConcurrencyUsage {
     fn is_unused(&self) -> bool {
         match &self.leases {
             Leases::Few(leases) => leases.is_empty(),
-            Leases::Many(leases) => leases.counted.leases == 0,
+            Leases::Many(leases) => leases.counted_sum.leases == 0,
         }
     }
 
@@ -82,7 +82,7 @@ impl Usage for ConcurrencyUsage {
     fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.changed_at().micros());
         to.integer(u64::try_from(self.entries()).unwrap_or(0));
-        for (holder, lease) in self.counted() {
+        for (holder, lease) in self.counted_leases() {
             encode_lease(to, holder, lease);
         }
     }
@@ -141,7 +141,7 @@ impl Usage for ConcurrencyUsage {
     fn entries(&self) -> usize {
         match &self.leases {
             Leases::Few(leases) => leases.len(),
-            Leases::Many(leases) => leases.counted.leases,
+            Leases::Many(leases) => leases.counted_sum.leases,
         }
     }
 

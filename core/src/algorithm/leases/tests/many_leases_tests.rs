@@ -32,8 +32,8 @@ fn many_expired_leases_are_visited_once_and_removed_by_many_calls() {
     let (mut usage, last) = ten_thousand_leases();
     let limit = lease_limit("new", 10_000, "10s");
     let (half, all) = (Span::from_micros(10_000_000 - 5000), Span::from_micros(10_000_000));
-    for (later, expected, remaining) in [(half, 5000, 5000), (half, 0, 5000), (all, 5000, 10_000), (all, 0, 10_000)] {
-        let now = last.plus(later);
+    for (elapsed, expected, remaining) in [(half, 5000, 5000), (half, 0, 5000), (all, 5000, 10_000), (all, 0, 10_000)] {
+        let now = last.plus(elapsed);
         let visits = step_counter::count_without_copies(|| {
             assert_eq!(peek(&limit, &usage, now, take(1)).remaining, units(remaining));
         });
@@ -90,8 +90,8 @@ fn expired_lease_does_not_count_whether_removed_or_not() {
 type Rush = (u64, u64, i64, u64, bool);
 
 fn rushes() -> impl Strategy<Value = Vec<Rush>> {
-    let later = prop_oneof![4 => 0..=40i64, 1 => -100..=0i64, 1 => 100..=200i64];
-    vec((0..100u64, 0..60u64, later, 1..=100u64, any::<bool>()), 1..=12)
+    let elapsed = prop_oneof![4 => 0..=40i64, 1 => -100..=0i64, 1 => 100..=200i64];
+    vec((0..100u64, 0..60u64, elapsed, 1..=100u64, any::<bool>()), 1..=12)
 }
 
 #[test]
@@ -167,8 +167,8 @@ proptest! {
     #[test]
     fn table_of_many_decides_like_its_decoded_copy(rushes in rushes()) {
         let (mut usage, mut now) = (ConcurrencyUsage::default(), 1_000_000);
-        for (first, holders, later, ttl, releases) in rushes {
-            now = u64::checked_add_signed(now, later).unwrap();
+        for (first, holders, elapsed, ttl, releases) in rushes {
+            now = u64::checked_add_signed(now, elapsed).unwrap();
             let names: Vec<String> = (first..first + holders).map(|number| format!("{number}")).collect();
             for name in &names {
                 let ttl = Period::new(Span::from_micros(ttl)).unwrap();
