@@ -49,7 +49,7 @@ fn with_queue<'a>(spec: &Spec<'a>, has_waiters_ahead: bool) -> Spec<'a> {
 /// Returns the limit of a spec for its holder.
 fn limit<'a>(spec: &Spec<'a>) -> leases::LeaseLimit<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
-    concurrency.for_holder(spec.holder_or_item).nx(spec.nx)
+    concurrency.for_holder(spec.holder_or_item).with_nx(spec.nx)
 }
 
 fn answer(decision: &Decision) -> Answer {

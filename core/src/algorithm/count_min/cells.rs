@@ -39,7 +39,7 @@ impl Piece {
     #[cold]
     fn convert_to_era_of(&mut self, mark: &WaterMark) {
         for level in self.levels.iter_mut().map(AtomicU64::get_mut) {
-            *level = mark.to_current_era(*level, self.era);
+            *level = mark.level_in_current_era(*level, self.era);
         }
         self.era = mark.era;
     }

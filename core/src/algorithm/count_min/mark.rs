@@ -34,12 +34,12 @@ impl WaterMark {
 
     /// Converts a level of the era `era` to the current era.
     #[inline(always)]
-    pub(super) fn to_current_era(&self, level: u64, era: u64) -> u64 {
-        if era == self.era { level } else { self.from_earlier_era(level, era) }
+    pub(super) fn level_in_current_era(&self, level: u64, era: u64) -> u64 {
+        if era == self.era { level } else { self.level_of_earlier_era(level, era) }
     }
 
     #[cold]
-    fn from_earlier_era(&self, level: u64, era: u64) -> u64 {
+    fn level_of_earlier_era(&self, level: u64, era: u64) -> u64 {
         let eras = self.era.wrapping_sub(era);
         eras.checked_mul(ERA).map_or(0, |drained| level.saturating_sub(drained))
     }
@@ -47,7 +47,7 @@ impl WaterMark {
     /// Returns the usage of a cell with a level of the era `era`.
     #[inline(always)]
     pub(super) fn usage(&self, level: u64, era: u64) -> u64 {
-        self.to_current_era(level, era).saturating_sub(self.level)
+        self.level_in_current_era(level, era).saturating_sub(self.level)
     }
 
     /// Returns the level, in the current era, of a cell with this usage.
@@ -93,7 +93,7 @@ mod tests {
                     drained += u128::from(step);
                     let expected = u128::from(usage).saturating_sub(drained);
                     assert_eq!(u128::from(mark.usage(level, first_era)), expected, "{usage} after {drained}");
-                    assert_eq!(u128::from(mark.usage(mark.to_current_era(level, first_era), mark.era)), expected);
+                    assert_eq!(u128::from(mark.usage(mark.level_in_current_era(level, first_era), mark.era)), expected);
                     assert_eq!(mark.since(&earlier).map(u128::from), Some(drained.min(u128::from(u64::MAX >> 1))));
                     assert_eq!(earlier.since(&mark), (drained == 0).then_some(0));
                 }

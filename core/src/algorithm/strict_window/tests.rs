@@ -285,7 +285,7 @@ fn usage_is_504_bytes_and_rejects_invalid_encodings() {
 }
 
 #[test]
-fn slot_that_expires_within_another_is_dropped_by_the_next_charge() {
+fn slot_that_expires_during_the_newest_slot_is_dropped_by_the_next_charge() {
     let (limit, mut usage) = (strict(10, "60s"), StrictWindowUsage::default());
     for (at, fields) in [
         (0, &[60_000_000, 0, 1, 0, 1_000_000][..]),

@@ -115,7 +115,7 @@ fn lease_in_a_table_takes_few_bytes_besides_its_name() {
         let mut usage = ConcurrencyUsage::default();
         for number in 0..holders {
             let lease = numbered_lease(number);
-            usage.lease(format!("worker-{number:05}").as_bytes(), lease);
+            usage.store_lease(format!("worker-{number:05}").as_bytes(), lease);
         }
         let bytes_per_lease = usage.heap_size() / usize::try_from(holders).unwrap();
         // A name has 12 bytes.
@@ -128,9 +128,9 @@ fn lease_in_a_table_takes_few_bytes_besides_its_name() {
     }
 }
 
-fn numbered_lease(number: u32) -> lease::Lease {
+fn numbered_lease(number: u32) -> Lease {
     let expires_at = us(10_000_000 + u64::from(number) * 7 % 1000);
-    lease::Lease { expires_at, units: units(1), token: None }
+    Lease { expires_at, units: units(1), token: None }
 }
 
 #[test]

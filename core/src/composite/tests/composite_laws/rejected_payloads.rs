@@ -36,7 +36,7 @@ fn impossible_payload_is_rejected() {
         }),
         ("a component of nothing", |usage| {
             let unused = AnyUsage::unused(UsageKind::FixedWindow).unwrap();
-            usage.components[4].usage = unused.with(*usage.components[4].usage.label());
+            usage.components[4].usage = unused.with_label(*usage.components[4].usage.label());
         }),
         ("nothing", |usage| *usage = CompositeUsage::default()),
         ("a charge that was not counted", |usage| {
