@@ -120,7 +120,7 @@ async function openSignIn(why) {
   const done = await dialog({
     title: "Sign in", small: true,
     body: h("div", { class: "stack" }, why && h("p", { class: "notice error" }, why),
-      field("Token", input, "RATELIMIT_CONSOLE_TOKEN looks, …_WRITE_TOKEN changes. It is kept for this tab only.")),
+      field("Token", input, "A token of RATELIMIT_CONSOLE_TOKEN may look, one of …_WRITE_TOKEN may change limits. It is kept for this tab only.")),
     actions: [h("button", { class: "button primary" }, "Sign in")],
     submit: async () => {
       const before = api.token.get();

@@ -17,7 +17,6 @@ export async function mount(root, context) {
   const folded = new Map();
   let lanes = [];
   const clock = { now: 0, received: 0 };
-  const traffic = { calls: [] };
 
   const lanesRoot = h("div", { class: "pg-lanes" });
   const controls = h("div", { class: "pg-controls" });
@@ -40,7 +39,6 @@ export async function mount(root, context) {
     onStart() {
       problem.hidden = true;
       Object.assign(clock, { now: 0, received: performance.now() });
-      traffic.calls = [];
       for (const lane of lanes) lane.history = new History();
     },
     onTick,
@@ -60,8 +58,6 @@ export async function mount(root, context) {
       lane.history.tick(at, states[index]);
       lane.history.forget(before, scene.window);
     });
-    for (const [when] of calls) traffic.calls.push([when / 1e6, 0]);
-    while (traffic.calls.length > 0 && traffic.calls[0][0] < before) traffic.calls.shift();
     Object.assign(clock, { now: at, received: performance.now() });
   }
 
@@ -106,7 +102,7 @@ export async function mount(root, context) {
       class: "slider", type: "range", min: minimum, max: maximum, step, "aria-label": label, dataset: { name },
       oninput: () => {
         const value = Number(input.value);
-        // The refill follows the capacity until the user changes it.
+        // The size of a bucket follows the limit until the user changes it.
         const follows = name === "limit" && scene.burst === scene.limit ? { burst: value } : {};
         changed({ [name]: value, ...follows });
         show();
