@@ -26,7 +26,7 @@ def process(server: Server, clock: Clock, start: Callable[..., ConsoleProcess]) 
     return start(server.port, environment=WRITE_ENVIRONMENT | clock.environment)
 
 
-def test_spike_of_last_night_is_found_and_named(
+def test_past_spike_shows_its_policies_and_keys(
     visit: Callable[..., Visit],
     process: ConsoleProcess,
     redis: Redis,

@@ -147,7 +147,7 @@ SMALL_TARGETS = """() => [...document.querySelectorAll("a, button, input, select
 
 @pytest.mark.usefixtures("denied_keys")
 @pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
-def test_targets_have_at_least_24_pixels(
+def test_click_targets_have_at_least_24_pixels(
     visit: Callable[..., Visit], process: ConsoleProcess, size: dict
 ) -> None:
     console = Console(process, WRITE_ENVIRONMENT["RATELIMIT_CONSOLE_WRITE_TOKEN"])
@@ -252,7 +252,7 @@ def test_keys_are_found_by_their_prefix(visit: Callable[..., Visit], redis: Redi
 
 
 @pytest.mark.usefixtures("denied_keys")
-def test_only_a_ban_can_be_lifted(visit: Callable[..., Visit], redis: Redis) -> None:
+def test_lift_button_is_shown_only_during_a_ban(visit: Callable[..., Visit], redis: Redis) -> None:
     page = visit().open("key/login%3A10.0.0.12")
     lift = page.get_by_role("button", name="Lift ban…")
     expect(page.get_by_role("button", name="Ban…", exact=True)).to_be_visible()

@@ -36,7 +36,7 @@ HOT, CALM = "203.0.113.66", "198.51.100.7"
 
 @pytest.fixture
 def server(binary: Binary) -> Iterator[Server]:
-    """Server on the real clock, with which the page compares its own."""
+    """Server on the real clock, because the page compares times with its own clock."""
     with Server(binary) as server:
         yield server
 
@@ -133,7 +133,7 @@ def replay_log(opened: Visit, log: Path) -> None:
 
 
 def try_in_shadow(opened: Visit) -> None:
-    """Adds the limit as a shadow beside the enforced one."""
+    """Adds the limit in shadow mode to a policy with an enforced limit."""
     page = opened.page
     opened.press(page.get_by_role("button", name="Set in shadow mode…").first)
     dialog = page.get_by_role("dialog")

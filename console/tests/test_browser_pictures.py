@@ -26,7 +26,7 @@ ENDING = {"light": "", "dark": "-dark"}
 
 @pytest.fixture
 def server(binary: Binary) -> Iterator[Server]:
-    """Server on the real clock, with which the page compares its own."""
+    """Server on the real clock, because the page compares times with its own clock."""
     with Server(binary) as server:
         yield server
 

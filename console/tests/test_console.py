@@ -240,7 +240,7 @@ def test_key_is_shown_and_changed(
     assert all("127.0.0.1" in line for line in changes)
 
 
-def test_policy_is_found_by_the_key_of_a_proxy(
+def test_policy_is_found_by_the_key_of_a_gateway(
     console: Console, policy: Callable[..., int]
 ) -> None:
     policy("api|plan|user", "FIXED 5 1h")

@@ -44,7 +44,7 @@ def undo(console: Console, change: dict, **body: str):
     return console(f"/api/changes/{change['id']}/undo", "POST", body)
 
 
-def test_colleague_sees_who_changed_what_and_why_after_a_restart(
+def test_changes_have_users_and_notes_after_a_restart(
     anna: Console, bert: Console, clock: Clock
 ) -> None:
     first = anna.put("login", "FIXED 5 1m").json
@@ -63,7 +63,7 @@ def test_colleague_sees_who_changed_what_and_why_after_a_restart(
         assert (created["before"], created.get("why")) == (None, None)
 
 
-def test_wrong_edit_is_undone_by_a_colleague(anna: Console, bert: Console, redis: Redis) -> None:
+def test_user_undoes_the_edit_of_another_user(anna: Console, bert: Console, redis: Redis) -> None:
     version = anna.put("login", "FIXED 5 1m").json["version"]
     anna.put("login", "FIXED 1 1d", version)
     (wrong, _) = changes(bert)
@@ -97,7 +97,7 @@ def test_undo_of_a_policy_that_has_changed_since_is_refused(
     assert len(changes(anna)) == 3
 
 
-def test_deleted_policy_comes_back_with_its_limits_and_scale(
+def test_undo_of_a_deletion_restores_limits_and_scale(
     anna: Console, redis: Redis, clock: Clock
 ) -> None:
     anna.put("plan", "FIXED 5 1m AS calls BAN 10 1m 1h")
@@ -180,7 +180,7 @@ def test_reset_and_returned_units_are_not_undone(
     assert undo(anna, {"id": "1-1"}).status == 404
 
 
-def test_list_is_bounded_and_notes_too(anna: Console, redis: Redis) -> None:
+def test_list_and_notes_are_bounded(anna: Console, redis: Redis) -> None:
     for _ in range(1005):
         redis.xadd(LIST, {"change": "of another program"})
     first = anna.put("a", "FIXED 5 1m").json

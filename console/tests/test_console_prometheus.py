@@ -116,7 +116,7 @@ def test_rates_span_four_samples(
     assert 'redis_script_values{key=~"' in all_calls["query"]
 
 
-def test_samples_of_the_console_fill_what_prometheus_lacks(
+def test_samples_of_the_console_fill_gaps_of_prometheus(
     ask: Callable[..., Callable[[int], dict]],
     stub: PrometheusStub,
     clock: Clock,

@@ -1,4 +1,4 @@
-//! Simulated traffic beside that of the caller that is shown: every call comes from a new caller.
+//! Simulated traffic of all callers but the one that the page shows. Every call comes from a new caller.
 //!
 //! The calls affect only sketches, which have all callers in one key; other limits have a key for each caller.
 

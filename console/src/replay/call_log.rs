@@ -70,7 +70,7 @@ impl Log {
             late: options.late,
             waiting: BinaryHeap::new(),
             newest: Timestamp::EPOCH,
-            written: None,
+            written_span: None,
             writer: CallWriter::new(),
         };
         let (mut skipped, mut first_not_understood) = (SkippedLines::default(), None);
@@ -163,13 +163,13 @@ struct Reorderer {
     /// Latest time of a call so far.
     newest: Timestamp,
     /// Times of the first and the last call that were written.
-    written: Option<(Timestamp, Timestamp)>,
+    written_span: Option<(Timestamp, Timestamp)>,
     writer: CallWriter,
 }
 
 impl Reorderer {
     fn is_too_late(&self, at: Timestamp) -> bool {
-        self.written.is_some_and(|(_, last)| at < last) || self.late == Span::ZERO && at < self.newest
+        self.written_span.is_some_and(|(_, last)| at < last) || self.late == Span::ZERO && at < self.newest
     }
 
     fn push(&mut self, at: Timestamp, serial: u64, key: usize, cost: Amount) -> io::Result<()> {
@@ -190,8 +190,8 @@ impl Reorderer {
     }
 
     fn write(&mut self, call: LoggedCall) -> io::Result<()> {
-        let first = self.written.map_or(call.at, |(first, _)| first);
-        self.written = Some((first, call.at));
+        let first = self.written_span.map_or(call.at, |(first, _)| first);
+        self.written_span = Some((first, call.at));
         self.writer.push(call)
     }
 
@@ -199,7 +199,7 @@ impl Reorderer {
         while let Some(Reverse((at, _, key, cost))) = self.waiting.pop() {
             self.write(LoggedCall { at, key, cost })?;
         }
-        let (first, last) = self.written.unzip();
+        let (first, last) = self.written_span.unzip();
         Ok((first, last, self.writer.finish()?))
     }
 }

@@ -30,8 +30,9 @@ pub struct Trial<'l> {
     /// `true` if usages grow with the number of calls.
     grows: bool,
     usages: Vec<Option<KeyUsage>>,
-    /// Memory of growing usages in bytes, and its maximum.
+    /// Memory of growing usages in bytes.
     bytes: usize,
+    /// Value of `bytes` above which no entries are added.
     max_bytes: usize,
 }
 

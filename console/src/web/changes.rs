@@ -35,7 +35,7 @@ pub enum Kind {
     /// Banned key.
     #[serde(rename = "key banned")]
     KeyBanned,
-    /// Key whose ban was lifted.
+    /// Key with a lifted ban.
     #[serde(rename = "ban lifted")]
     BanLifted,
     /// Deleted key.

@@ -126,7 +126,7 @@ async fn read_minutes(node: Arc<Node>, minutes: u16, keys: usize) -> Result<Read
     Ok(Read { running: (minute_of(before), minute_of(after)), denials })
 }
 
-/// Returns the minute of the server's clock in a reply to INFO, or else that of this machine.
+/// Returns the minute of the server's clock in a reply to INFO, or the minute of this machine if the reply has none.
 fn minute_of(info: &Value) -> u64 {
     let info = redis::from_redis_value_ref::<String>(info).unwrap_or_default();
     ServerState::parse(&info).time_ms.unwrap_or_else(now_ms).checked_div(MINUTE).unwrap_or_default()

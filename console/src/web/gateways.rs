@@ -30,7 +30,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 const LIMITS: HttpLimits = HttpLimits { timeout: Duration::from_secs(2), body_bytes: 16 << 20 };
 /// Path of the metrics if the URL has none.
 const METRICS_PATH: &str = "/metrics";
-/// Number of samples from which the rates and latencies are computed, those of a minute.
+/// Number of samples from which the rates and latencies are computed: those of a minute.
 const MAX_SAMPLES: usize = 61;
 /// Number of the latest samples that tell whether requests are decided at present.
 const RECENT_SAMPLES: usize = 6;
@@ -52,22 +52,22 @@ pub struct Gateways {
 
 /// Gateway whose metrics are read.
 struct Gateway {
-    /// Host and port, and the path of the metrics unless it is that of all gateways.
+    /// Host and port, and the path of the metrics unless it is [`METRICS_PATH`].
     name: String,
     target: HttpTarget,
-    /// Path of the metrics, which is appended to that of the URL.
+    /// Path that is appended to the URL: empty if the URL has a path.
     path: &'static str,
-    history: Mutex<History>,
+    history: Mutex<GatewayHistory>,
     /// Number of reads since the start.
     reads: watch::Sender<u64>,
 }
 
 /// Samples of a gateway.
 #[derive(Default)]
-struct History {
+struct GatewayHistory {
     /// Samples of the last minute, without those before the last failure or restart of the gateway.
     samples: VecDeque<(Instant, GatewaySample)>,
-    /// Time of the first of the last consecutive failures, and the reason of the last one.
+    /// Time since which each read has failed, in milliseconds since the Unix epoch, and the reason of the last failure.
     failure: Option<(u64, String)>,
 }
 
@@ -122,7 +122,7 @@ impl Gateway {
         Ok(Gateway { name, target, path, history: Mutex::default(), reads: watch::Sender::new(0) })
     }
 
-    fn history(&self) -> std::sync::MutexGuard<'_, History> {
+    fn history(&self) -> std::sync::MutexGuard<'_, GatewayHistory> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,7 +182,7 @@ impl Gateway {
     }
 }
 
-impl History {
+impl GatewayHistory {
     /// Adds a sample, or a failure at `now`, in milliseconds since the Unix epoch.
     fn add(&mut self, sample: Result<GatewaySample, String>, now: u64) {
         let sample = match sample {
@@ -235,7 +235,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gateway, GatewaySample, Gateways, History, MAX_SAMPLES};
+    use super::{Gateway, GatewayHistory, GatewaySample, Gateways, MAX_SAMPLES};
     use std::time::Duration;
     use tokio::time::advance;
 
@@ -261,7 +261,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn counts_are_those_of_the_last_minute() {
-        let mut history = History::default();
+        let mut history = GatewayHistory::default();
         for second in 0..200 {
             history.add(Ok(sample(second, 10 * second)), 1000 * second);
             advance(Duration::from_secs(1)).await;
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn counts_begin_anew_after_a_failure_and_a_restart() {
-        let mut history = History::default();
+        let mut history = GatewayHistory::default();
         history.add(Ok(sample(1, 10)), 0);
         history.add(Ok(sample(3, 20)), 1000);
         history.add(Err("refused".to_owned()), 2000);

@@ -28,7 +28,7 @@ pub struct RecentHistory {
     /// Most denied keys of minutes, by the beginnings of the minutes.
     pub keys: Vec<(u64, Vec<Value>)>,
     pub source: Source,
-    /// URL of Prometheus, if there is one.
+    /// URL of Prometheus, if `--prometheus` names one.
     pub prometheus: Option<String>,
     /// Error of Prometheus.
     pub why: Option<String>,

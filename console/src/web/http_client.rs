@@ -1,4 +1,4 @@
-//! HTTP client for the servers beside Redis that the console reads: Prometheus and gateways.
+//! HTTP client of Prometheus and of gateways.
 
 use axum::body::{self, Body, Bytes};
 use axum::http::uri::{Authority, Scheme};

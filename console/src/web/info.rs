@@ -160,7 +160,7 @@ pub struct ServerState {
     pub waiting_calls: u64,
     /// Number of keys with waiting calls.
     pub waiting_keys: u64,
-    /// Keys whose calls have waited longest.
+    /// Keys with the calls that have waited longest.
     pub waiting: Vec<WaitingKey>,
     pub replicas: Vec<Replica>,
 }

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn place_is_parsed_from_its_text() {
+    fn position_is_parsed_from_its_text() {
         let position = Position { cursor: "17".to_owned(), node: "[::1]:7001".to_owned() };
         assert_eq!(Position::parse(&position.text()), Some(position));
         assert_eq!(["", "17", "x@a:1", "-1@a:1"].map(Position::parse), [None, None, None, None]);

@@ -91,7 +91,8 @@ async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>
     Ok(Json(answer))
 }
 
-/// Returns the time of the server's clock, which the instants of keys refer to, or else that of this machine.
+/// Returns the time of the server's clock, by which keys store instants. If it is unknown, returns the time of this
+/// machine.
 pub async fn server_now_ms(server: &Server) -> u64 {
     let mut command = redis::cmd("INFO");
     command.arg("server");

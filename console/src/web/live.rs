@@ -22,7 +22,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 const MINUTE_DELAY: u64 = 5000;
 /// Number of the most denied keys of a minute in the history.
 const KEYS_OF_MINUTE: usize = 5;
-/// Number of ticks that are kept, those of five minutes.
+/// Maximum number of ticks: those of five minutes.
 const MAX_TICKS: usize = 300;
 /// Number of recent ticks from which the shares of nodes are computed.
 const SHARE_TICKS: usize = 10;

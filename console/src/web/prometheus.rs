@@ -54,7 +54,7 @@ struct RangeRates {
     points: Vec<Point>,
 }
 
-/// Times of a query, in seconds since the Unix epoch. The rate at a time is that of the interval before it.
+/// Times of a query, in seconds since the Unix epoch. The rate at a time is the rate of the interval that ends then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     first: u64,
@@ -195,8 +195,8 @@ impl Series {
 }
 
 impl Range {
-    /// Returns the range of the minutes before `now`, which is in milliseconds. Its times are multiples of its step, so
-    /// that the intervals of later ranges are the same.
+    /// Returns the range of the last minutes before `now`, in milliseconds since the Unix epoch. The times are
+    /// multiples of the step, so that later ranges have the same intervals.
     fn last(now: u64, minutes: u64) -> Range {
         let step = if minutes <= FINE_MINUTES {
             FINE_STEP

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn role_is_that_of_the_token() {
+    fn user_has_the_role_of_the_token() {
         let tokens = tokens(Some(READS), Some(WRITES)).expect("valid tokens");
         let roles = [READS, WRITES, "", "reads-012345678", "reads-01234567890"].map(|text| role(&tokens, text));
         assert_eq!(roles, [Some(Role::Look), Some(Role::Change), None, None, None]);

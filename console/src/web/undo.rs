@@ -1,5 +1,5 @@
-//! Routes for the list of changes, and their undo. An undo is a change like others: it fails if the policy or the key
-//! has changed since, and it is in the list.
+//! Routes for the list of changes, and their undo. An undo fails if the policy or the key has changed since. It is
+//! itself a change in the list.
 
 use super::Console;
 use super::audit::Actor;

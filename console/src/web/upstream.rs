@@ -61,7 +61,7 @@ pub struct Upstream {
 struct UpstreamState {
     server: Option<Arc<Server>>,
     /// Time and error of the last attempt to connect, if it failed.
-    failed: Option<(Instant, Failure)>,
+    last_failure: Option<(Instant, Failure)>,
     /// `true` while the primaries of the cluster are being looked up again.
     is_renewing: bool,
 }
@@ -94,7 +94,7 @@ impl Upstream {
             }
             return Ok(server);
         }
-        if let Some((at, failure)) = &state.failed
+        if let Some((at, failure)) = &state.last_failure
             && at.elapsed() < RETRY_PAUSE
         {
             return Err(failure.clone());
@@ -102,11 +102,11 @@ impl Upstream {
         match with_timeout(SERVER_TIMEOUT, Server::find(&self.address, None)).await {
             Ok(server) => {
                 let server = Arc::new(server);
-                (state.server, state.failed) = (Some(Arc::clone(&server)), None);
+                (state.server, state.last_failure) = (Some(Arc::clone(&server)), None);
                 Ok(server)
             }
             Err(failure) => {
-                (state.server, state.failed) = (None, Some((Instant::now(), failure.clone())));
+                (state.server, state.last_failure) = (None, Some((Instant::now(), failure.clone())));
                 Err(failure)
             }
         }

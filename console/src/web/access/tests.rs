@@ -21,7 +21,7 @@ fn authorization(value: &str) -> HeaderMap {
 }
 
 #[test]
-fn role_is_that_of_the_token() {
+fn user_has_the_role_of_the_token() {
     let guard = guard(Some("reads"), Some("writes"));
     for (headers, expected) in [
         (HeaderMap::new(), Err(AccessError::Unknown)),

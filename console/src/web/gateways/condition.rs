@@ -8,7 +8,7 @@ use crate::web::problem::{Level, Problem};
 pub struct Condition<'a> {
     /// Name of the gateway.
     pub name: &'a str,
-    /// Time of the first of the last consecutive failures to read the metrics, and the reason.
+    /// Time since which each read of the metrics has failed, and the reason of the last failure.
     pub away: Option<(u64, &'a str)>,
     /// Last sample, if there is one.
     pub sample: Option<&'a GatewaySample>,
