@@ -1,9 +1,9 @@
-/* Preloaded into a server under test: its wall clock reads what the test has set.
+/* Library that is preloaded into a server under test, and replaces its wall clock.
  *
  * RATELIMIT_TEST_CLOCK names a file of one int64: microseconds since the Unix epoch, or 0 for the
  * real time. Only the wall clock is replaced: a server runs its event loop by the monotonic clock,
- * which has to go on. Servers that load modules with RTLD_DEEPBIND (Valkey) hide this library from
- * them: there a module sees the set time only through the module API. */
+ * which has to go on. Valkey loads modules with RTLD_DEEPBIND, which hides this library from the
+ * modules: they see the replaced time only through the module API. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ __attribute__((constructor)) static void map_clock(void) {
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     void *page = mmap(NULL, sizeof *clock_us, PROT_READ, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) {
-        /* To fall back to the real time would make tests pass or fail by chance. */
+        /* With the real time, tests would pass or fail by chance. */
         perror("RATELIMIT_TEST_CLOCK");
         abort();
     }
@@ -34,7 +34,7 @@ __attribute__((constructor)) static void map_clock(void) {
 }
 
 int clock_gettime(clockid_t id, struct timespec *now) {
-    /* Other libraries may ask before the constructor has run. */
+    /* Other libraries may ask for the time before the constructor has run. */
     int64_t us = clock_us ? __atomic_load_n(clock_us, __ATOMIC_RELAXED) : 0;
     if (us == 0 || (id != CLOCK_REALTIME && id != CLOCK_REALTIME_COARSE))
         return (int)syscall(SYS_clock_gettime, id, now);
@@ -59,9 +59,9 @@ time_t time(time_t *seconds) {
     return now.tv_sec;
 }
 
-/* Newer servers ask for the wall clock once a millisecond and in between add what the processor's
- * cycle counter says, so a time just set would go unseen. A server that cannot read here that the
- * counter is constant does not use it. */
+/* Newer servers read the wall clock once a millisecond and extrapolate in between by the processor's
+ * cycle counter, so they would miss a new time. They use the counter only if /proc/cpuinfo says that
+ * its rate is constant, so this file is hidden. */
 FILE *fopen(const char *path, const char *mode) {
     FILE *(*next)(const char *, const char *) = dlsym(RTLD_NEXT, "fopen");
     if (strcmp(path, "/proc/cpuinfo") == 0) {

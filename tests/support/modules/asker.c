@@ -1,8 +1,8 @@
 /* Another module on the same server, which calls commands for its callers.
  *
- *   ASKER.CALL command [arg ...]    calls it, as modules do that let nobody block, and replies what it was replied
+ *   ASKER.CALL command [arg ...]    calls the command, which may not block, and forwards its reply
  *
- * The module API is a table of functions that are asked by name, so that no header of the server is needed. */
+ * The functions of the module API are looked up by name, so that no header of the server is needed. */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -24,7 +24,7 @@ API(int, ReplyWithError, RedisModuleCtx *, const char *);
 enum { API_VERSION = 1 };
 
 static int call(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc < 2) return RedisModule_ReplyWithError(ctx, "ERR a command");
+    if (argc < 2) return RedisModule_ReplyWithError(ctx, "ERR a command is missing");
     const char *command = RedisModule_StringPtrLen(argv[1], NULL);
     errno = 0;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, command, "!v", argv + 2, (size_t)(argc - 2));

@@ -1,9 +1,9 @@
-/* Loads another module (its first argument; the rest are that one's) on a server whose allocator seems to align to 8
- * bytes and no better: every block begins 8 bytes behind a multiple of 16. That is what a server gives that keeps the
- * size of each block before it.
+/* Loads another module, whose path and arguments are the arguments of this one. To the other module, the server's
+ * allocator seems to align to 8 bytes only: every block begins 8 bytes after a multiple of 16, as on a server that
+ * stores the size of each block before it.
  *
- * A module finds the functions of the API by a pointer at the head of its context. The other one is shown functions in
- * their place that hand out such blocks, and take them back. */
+ * A module looks up the functions of the API by a function pointer at the head of its context. This module replaces the
+ * pointer while the other module is loaded, and so the functions that allocate and free. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,43 +24,43 @@ static size_t (*server_size)(void *);
 static void *(*server_defrag)(void *, void *);
 static char *(*server_load)(void *, size_t *);
 
-/* Where the server's block begins is kept in the word before the place that is handed out. */
-static void *block_of(void *place) { return ((void **)place)[-1]; }
+/* The word before an aligned address holds the address of the server's block. */
+static void *block_of(void *address) { return ((void **)address)[-1]; }
 
 static void *alloc(size_t size) {
     char *block = server_alloc(size + WORD + ALIGNMENT);
     if (!block) return NULL;
-    char *place = block + WORD;
-    while ((uintptr_t)place % ALIGNMENT != WORD) place += WORD;
-    ((void **)place)[-1] = block;
-    return place;
+    char *address = block + WORD;
+    while ((uintptr_t)address % ALIGNMENT != WORD) address += WORD;
+    ((void **)address)[-1] = block;
+    return address;
 }
 
-static void release(void *place) {
-    if (place) server_free(block_of(place));
+static void release(void *address) {
+    if (address) server_free(block_of(address));
 }
 
-static size_t size_of(void *place) {
-    return place ? server_size(block_of(place)) - (size_t)((char *)place - (char *)block_of(place)) : 0;
+static size_t size_of(void *address) {
+    return address ? server_size(block_of(address)) - (size_t)((char *)address - (char *)block_of(address)) : 0;
 }
 
-static void *reallocate(void *place, size_t size) {
-    void *new = alloc(size);
-    if (!new || !place) return new;
-    size_t old = size_of(place);
-    memcpy(new, place, old < size ? old : size);
-    release(place);
-    return new;
+static void *reallocate(void *address, size_t size) {
+    void *new_address = alloc(size);
+    if (!new_address || !address) return new_address;
+    size_t old_size = size_of(address);
+    memcpy(new_address, address, old_size < size ? old_size : size);
+    release(address);
+    return new_address;
 }
 
-static void *defrag(void *ctx, void *place) {
-    /* There is no better place. */
-    (void)ctx, (void)place;
+static void *defrag(void *ctx, void *address) {
+    /* NULL tells the module to keep the block. */
+    (void)ctx, (void)address;
     return NULL;
 }
 
 static char *load(void *io, size_t *length) {
-    /* What the server has allocated is given back by our own function. */
+    /* The module frees the bytes by `release`, so they are copied into a block of `alloc`. */
     char *bytes = server_load(io, length), *copy = bytes ? alloc(*length + 1) : NULL;
     if (copy) memcpy(copy, bytes, *length);
     if (bytes) server_free(bytes);
@@ -70,7 +70,7 @@ static char *load(void *io, size_t *length) {
 static int get(const char *name, void *function) {
     static const struct {
         const char *name;
-        void *server, *ours;
+        void *server, *replacement;
     } functions[] = {
         {"RedisModule_Alloc", &server_alloc, alloc},        {"RedisModule_Realloc", &server_realloc, reallocate},
         {"RedisModule_Free", &server_free, release},        {"RedisModule_MallocSize", &server_size, size_of},
@@ -78,7 +78,7 @@ static int get(const char *name, void *function) {
     };
     for (size_t index = 0; index < sizeof functions / sizeof *functions; index++) {
         if (strcmp(name, functions[index].name) != 0) continue;
-        *(const void **)function = functions[index].ours;
+        *(const void **)function = functions[index].replacement;
         return get_api(name, functions[index].server);
     }
     return get_api(name, function);

@@ -1,8 +1,11 @@
-/* Loads another module (its first argument; the rest are that one's), and moves values of its types on any server, as
- * active defragmentation does where the allocator gives hints: MOVE.VALUE key [steps] calls the type's function for that
- * until it is done, with a time that is up after so many questions for it (0, the default: never, and no cursor is kept,
- * as servers do for a value of few blocks). The answer is how often the function was called, and how many blocks were
- * moved; a block that has been moved is overwritten before it is freed. */
+/* Loads another module, whose path and arguments are the arguments of this one. Moves values of its types on any server,
+ * as active defragmentation does on servers whose allocator supports it.
+ *
+ *   MOVE.VALUE key [steps]    calls the defrag function of the key's type until the value is done, and replies the
+ *                             number of these calls and of moved blocks
+ *
+ * RedisModule_DefragShouldStop returns 1 at every `steps`-th call. With 0 steps, the default, it never does, and there is
+ * no cursor, as for a value of few blocks. A moved block is overwritten before it is freed. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +19,7 @@ typedef struct RedisModuleType RedisModuleType;
 typedef int (*GetApi)(const char *, void *);
 typedef int (*Defrag)(void *, RedisModuleString *, void **);
 
-/* As far as the function that is wanted: the version, and pointers in the order of the SDK's RedisModuleTypeMethods. */
+/* Beginning of RedisModuleTypeMethods in redismodule.h, up to the defrag function. */
 struct methods {
     uint64_t version;
     void *rdb_load, *rdb_save, *aof_rewrite, *mem_usage, *digest, *free, *aux_load, *aux_save;
@@ -25,7 +28,7 @@ struct methods {
     Defrag defrag;
 };
 
-enum { MOST_TYPES = 32, READ_AND_WRITE = 3, OK = 0, ERR = 1 };
+enum { MAX_TYPES = 32, READ_AND_WRITE = 3, OK = 0, ERR = 1 };
 
 static GetApi get_api;
 static RedisModuleType *(*create_type)(RedisModuleCtx *, const char *, int, struct methods *);
@@ -36,17 +39,17 @@ static size_t (*server_size)(void *);
 static struct {
     RedisModuleType *type;
     Defrag defrag;
-} types[MOST_TYPES];
-static size_t known;
+} types[MAX_TYPES];
+static size_t type_count;
 
-static unsigned long cursor;
-static long long steps, left, moved;
+static unsigned long stored_cursor;
+static long long steps, steps_left, moved_blocks;
 
 static RedisModuleType *register_type(RedisModuleCtx *ctx, const char *name, int version, struct methods *methods) {
     RedisModuleType *type = create_type(ctx, name, version, methods);
-    if (type && known < MOST_TYPES) {
-        types[known].type = type;
-        types[known++].defrag = methods->defrag;
+    if (type && type_count < MAX_TYPES) {
+        types[type_count].type = type;
+        types[type_count++].defrag = methods->defrag;
     }
     return type;
 }
@@ -54,48 +57,48 @@ static RedisModuleType *register_type(RedisModuleCtx *ctx, const char *name, int
 static void *move(void *ctx, void *block) {
     (void)ctx;
     size_t size = server_size(block);
-    void *better = server_alloc(size);
-    if (!better) return NULL;
-    memcpy(better, block, size);
+    void *new_block = server_alloc(size);
+    if (!new_block) return NULL;
+    memcpy(new_block, block, size);
     memset(block, 0xa5, size);
     server_free(block);
-    moved++;
-    return better;
+    moved_blocks++;
+    return new_block;
 }
 
 static int should_stop(void *ctx) {
     (void)ctx;
-    return steps > 0 && --left <= 0;
+    return steps > 0 && --steps_left <= 0;
 }
 
-static int keep_cursor(void *ctx, unsigned long at) {
+static int set_cursor(void *ctx, unsigned long cursor) {
     (void)ctx;
     if (steps == 0) return ERR;
-    cursor = at;
+    stored_cursor = cursor;
     return OK;
 }
 
-static int read_cursor(void *ctx, unsigned long *at) {
+static int get_cursor(void *ctx, unsigned long *cursor) {
     (void)ctx;
     if (steps == 0) return ERR;
-    *at = cursor;
+    *cursor = stored_cursor;
     return OK;
 }
 
 static int get(const char *name, void *function) {
     static const struct {
         const char *name;
-        void *ours;
+        void *replacement;
     } functions[] = {
         {"RedisModule_DefragAlloc", move},
         {"RedisModule_DefragShouldStop", should_stop},
-        {"RedisModule_DefragCursorSet", keep_cursor},
-        {"RedisModule_DefragCursorGet", read_cursor},
+        {"RedisModule_DefragCursorSet", set_cursor},
+        {"RedisModule_DefragCursorGet", get_cursor},
         {"RedisModule_CreateDataType", register_type},
     };
     for (size_t index = 0; index < sizeof functions / sizeof *functions; index++) {
         if (strcmp(name, functions[index].name) != 0) continue;
-        *(const void **)function = functions[index].ours;
+        *(const void **)function = functions[index].replacement;
         return OK;
     }
     return get_api(name, function);
@@ -116,20 +119,20 @@ static int move_value(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2 || (argc > 2 && read_number(argv[2], &steps) != OK)) return reply_error(ctx, "ERR no key, or no number");
     RedisModuleKey *key = open_key(ctx, argv[1], READ_AND_WRITE);
     RedisModuleType *type = type_of(key);
-    for (size_t place = 0; type && place < known; place++) {
-        if (types[place].type != type) continue;
-        void *value = value_of(key), *before;
+    for (size_t index = 0; type && index < type_count; index++) {
+        if (types[index].type != type) continue;
+        void *value = value_of(key), *old_value;
         long long calls = 0;
-        int goes_on = 1;
-        for (cursor = 0, moved = 0; goes_on; calls++) {
-            left = steps;
-            goes_on = types[place].defrag(&cursor, argv[1], &value);
+        int is_unfinished = 1;
+        for (stored_cursor = 0, moved_blocks = 0; is_unfinished; calls++) {
+            steps_left = steps;
+            is_unfinished = types[index].defrag(&stored_cursor, argv[1], &value);
         }
-        replace_value(key, type, value, &before);
+        replace_value(key, type, value, &old_value);
         close_key(key);
         reply_array(ctx, 2);
         reply_number(ctx, calls);
-        return reply_number(ctx, moved);
+        return reply_number(ctx, moved_blocks);
     }
     close_key(key);
     return reply_error(ctx, "ERR the key has none of the module's types");

@@ -1,10 +1,10 @@
 /* Another module on the same server, which does what modules may do to each other.
  *
- *   NEIGHBOUR.ON event key command [arg ...]    when it hears of the event on the key, it runs the command, for replicas
- *                                               too, and forgets the order
- *   CL.THROTTLE                                 is its own, if it is loaded with the argument "owner"
+ *   NEIGHBOUR.ON event key command [arg ...]    executes the command once, at the next event of this name on the key, and
+ *                                               propagates it
+ *   CL.THROTTLE                                 exists if the module is loaded with the argument "owner"
  *
- * The module API is a table of functions that are asked by name, so that no header of the server is needed. */
+ * The functions of the module API are looked up by name, so that no header of the server is needed. */
 #include <stddef.h>
 #include <string.h>
 
@@ -27,36 +27,39 @@ API(void, FreeCallReply, RedisModuleCallReply *);
 API(int, ReplyWithSimpleString, RedisModuleCtx *, const char *);
 API(int, ReplyWithError, RedisModuleCtx *, const char *);
 
-/* Generic, string, expired, evicted, key miss, of a module, and new keys: bits of the module API. */
-enum { EVENTS = 1 << 2 | 1 << 3 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 13 | 1 << 14, API_VERSION = 1, MOST_WORDS = 32 };
+/* Bits of the module API: generic, string, expired, evicted, key miss, module, and new keys. */
+enum { EVENTS = 1 << 2 | 1 << 3 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 13 | 1 << 14, API_VERSION = 1, MAX_WORDS = 32 };
 
-static RedisModuleString *order[MOST_WORDS];
-static int words;
+/* Words after NEIGHBOUR.ON: the event, the key, the command and its arguments. */
+static RedisModuleString *words[MAX_WORDS];
+static int word_count;
 
-static int hear(RedisModuleCtx *ctx, int class, const char *event, RedisModuleString *key) {
+static int on_event(RedisModuleCtx *ctx, int class, const char *event, RedisModuleString *key) {
     (void)class;
-    if (words == 0 || strcmp(event, RedisModule_StringPtrLen(order[0], NULL)) != 0) return 0;
-    if (RedisModule_StringCompare(key, order[1]) != 0) return 0;
-    int count = words;
-    words = 0;
-    const char *command = RedisModule_StringPtrLen(order[2], NULL);
-    RedisModuleCallReply *reply = RedisModule_Call(ctx, command, "!v", order + 3, (size_t)(count - 3));
+    if (word_count == 0 || strcmp(event, RedisModule_StringPtrLen(words[0], NULL)) != 0) return 0;
+    if (RedisModule_StringCompare(key, words[1]) != 0) return 0;
+    int count = word_count;
+    /* The command may cause the same event. */
+    word_count = 0;
+    const char *command = RedisModule_StringPtrLen(words[2], NULL);
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, command, "!v", words + 3, (size_t)(count - 3));
     if (reply) RedisModule_FreeCallReply(reply);
-    for (int word = 0; word < count; word++) RedisModule_FreeString(NULL, order[word]);
+    for (int index = 0; index < count; index++) RedisModule_FreeString(NULL, words[index]);
     return 0;
 }
 
-static int on(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc < 4 || argc - 1 > MOST_WORDS) return RedisModule_ReplyWithError(ctx, "ERR an event, a key and a command");
-    for (int word = 0; word < words; word++) RedisModule_FreeString(NULL, order[word]);
-    for (words = 0; words < argc - 1; words++) {
-        order[words] = argv[words + 1];
-        RedisModule_RetainString(NULL, order[words]);
+static int set_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4 || argc - 1 > MAX_WORDS)
+        return RedisModule_ReplyWithError(ctx, "ERR not an event, a key and a command of up to 30 words");
+    for (int index = 0; index < word_count; index++) RedisModule_FreeString(NULL, words[index]);
+    for (word_count = 0; word_count < argc - 1; word_count++) {
+        words[word_count] = argv[word_count + 1];
+        RedisModule_RetainString(NULL, words[word_count]);
     }
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-static int own(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int throttle(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv, (void)argc;
     return RedisModule_ReplyWithSimpleString(ctx, "mine");
 }
@@ -68,7 +71,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     GET(RetainString), GET(FreeString), GET(Call), GET(FreeCallReply), GET(ReplyWithSimpleString), GET(ReplyWithError);
     RedisModule_SetModuleAttribs(ctx, "neighbour", 1, API_VERSION);
     if (argc == 1 && strcmp(RedisModule_StringPtrLen(argv[0], NULL), "owner") == 0)
-        RedisModule_CreateCommand(ctx, "cl.throttle", own, "readonly", 0, 0, 0);
-    RedisModule_SubscribeToKeyspaceEvents(ctx, EVENTS, hear);
-    return RedisModule_CreateCommand(ctx, "neighbour.on", on, "readonly", 0, 0, 0);
+        RedisModule_CreateCommand(ctx, "cl.throttle", throttle, "readonly", 0, 0, 0);
+    RedisModule_SubscribeToKeyspaceEvents(ctx, EVENTS, on_event);
+    return RedisModule_CreateCommand(ctx, "neighbour.on", set_command, "readonly", 0, 0, 0);
 }

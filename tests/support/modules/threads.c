@@ -1,8 +1,8 @@
-/* Another module on the same server, which works on a thread of its own.
+/* Another module on the same server, which works on threads of its own.
  *
- *   THREADS.CALL command [arg ...]    calls it there, under the server's lock, and replies what it was replied
+ *   THREADS.CALL command [arg ...]    calls the command on a new thread, under the server's lock, and forwards its reply
  *
- * The module API is a table of functions that are asked by name, so that no header of the server is needed. */
+ * The functions of the module API are looked up by name, so that no header of the server is needed. */
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -33,11 +33,11 @@ API(void, FreeThreadSafeContext, RedisModuleCtx *);
 API(void, ThreadSafeContextLock, RedisModuleCtx *);
 API(void, ThreadSafeContextUnlock, RedisModuleCtx *);
 
-enum { API_VERSION = 1, MOST = 32 };
+enum { API_VERSION = 1, MAX_ARGUMENTS = 32 };
 
 typedef struct Work {
     RedisModuleBlockedClient *client;
-    RedisModuleString *words[MOST];
+    RedisModuleString *words[MAX_ARGUMENTS];
     size_t count;
 } Work;
 
@@ -54,7 +54,7 @@ static void *run(void *data) {
     } else {
         RedisModule_ReplyWithError(ctx, strerror(errno));
     }
-    for (size_t place = 0; place < work->count; place++) RedisModule_FreeString(NULL, work->words[place]);
+    for (size_t index = 0; index < work->count; index++) RedisModule_FreeString(NULL, work->words[index]);
     RedisModule_ThreadSafeContextUnlock(ctx);
     RedisModule_FreeThreadSafeContext(ctx);
     RedisModule_UnblockClient(work->client, NULL);
@@ -63,12 +63,12 @@ static void *run(void *data) {
 }
 
 static int call(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc < 2 || argc > MOST) return RedisModule_ReplyWithError(ctx, "ERR a command of up to 31 words");
+    if (argc < 2 || argc > MAX_ARGUMENTS) return RedisModule_ReplyWithError(ctx, "ERR not a command of up to 31 words");
     Work *work = calloc(1, sizeof *work);
     if (!work) return RedisModule_ReplyWithError(ctx, "ERR no memory");
     work->count = (size_t)(argc - 1);
-    for (int place = 1; place < argc; place++) {
-        work->words[place - 1] = RedisModule_CreateStringFromString(NULL, argv[place]);
+    for (int index = 1; index < argc; index++) {
+        work->words[index - 1] = RedisModule_CreateStringFromString(NULL, argv[index]);
     }
     work->client = RedisModule_BlockClient(ctx, NULL, NULL, NULL, 0);
     pthread_t thread;
