@@ -29,11 +29,11 @@ pytest_plugins = [
     "support.restoring",
 ]
 
-# Endings of the names of the files whose tests take longest.
-LONGEST = ("cluster", "failover", "policy_replication", "valgrind", "monitoring")
+# Last words in the names of the slowest test files.
+SLOWEST_FILES = ("cluster", "failover", "policy_replication", "valgrind", "monitoring")
 
-# No deadline, as an example is many round trips. All examples share one server, so a property
-# begins by emptying the keys that it uses.
+# An example needs many round trips, so it has no deadline. All examples share one server, so a
+# property begins by emptying the keys that it uses.
 hypothesis.settings.register_profile(
     "server",
     deadline=None,
@@ -50,11 +50,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs the slowest tests, clusters and failovers, first, so that no worker ends long after the
-    others. Tests of a file that share a cluster run in one worker, as a cluster for each worker
-    would overload a small machine.
+    """Sorts the slowest tests first, so that no worker ends long after the others. Tests of a file
+    that share a cluster run in one worker, as a cluster for each worker would overload a small
+    machine.
     """
-    items.sort(key=lambda item: not item.path.stem.endswith(LONGEST))
+    items.sort(key=lambda item: not item.path.stem.endswith(SLOWEST_FILES))
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -91,22 +91,22 @@ def pytest_report_header() -> str:
 @pytest.fixture
 def no_file_stays_open() -> Iterator[None]:
     """Fails a test that leaves a file open, as later tests would run out of descriptors."""
-    before = files.opened()
+    before = files.open_files()
     yield
-    after = files.opened()
+    after = files.open_files()
     if len(after) > len(before):
         # A reference cycle, such as a server and its replica, may keep files open until it is
         # collected.
         gc.collect()
-        after = files.opened()
+        after = files.open_files()
     if len(after) > len(before):
         leaked = [target for number, target in after.items() if before.get(number) != target]
         pytest.fail(f"{len(after) - len(before)} files stay open; these are new: {leaked}")
 
 
 @pytest.fixture(autouse=True)
-def clock(no_file_stays_open: None, shared_clock: Clock) -> Clock:  # noqa: ARG001  must be first
-    """Wall clock of all servers, at the same time at the start of every test."""
+def clock(no_file_stays_open: None, shared_clock: Clock) -> Clock:  # noqa: ARG001  is set up first
+    """Wall clock of all servers, reset to the same time before every test."""
     shared_clock.reset()
     return shared_clock
 
@@ -117,7 +117,7 @@ def server(shared_server: Server) -> Iterator[Server]:
     which it crashes fails.
     """
     shared_server.empty()
-    with shared_server.closing_clients(), settings_stay([shared_server]):
+    with shared_server.closing_clients(), failing_on_changed_settings([shared_server]):
         yield shared_server
     shared_server.check()
 
@@ -149,7 +149,7 @@ def shared_pair(binary: Binary, shared_clock: Clock) -> Iterator[Pair]:
 
 @pytest.fixture
 def pair(shared_pair: Pair) -> Iterator[Pair]:
-    """Shared `server` with a replica in sync; `pair.replica.wait_for_sync()` waits for later
+    """Shared primary with a replica in sync; `pair.replica.wait_for_sync()` waits for later
     writes.
     """
     with emptied(shared_pair):
@@ -166,7 +166,7 @@ def emptied(pair: Pair) -> Iterator[None]:
     with (
         pair.primary.closing_clients(),
         pair.replica.closing_clients(),
-        settings_stay([pair.primary, pair.replica]),
+        failing_on_changed_settings([pair.primary, pair.replica]),
     ):
         yield
     pair.primary.check()
@@ -175,11 +175,12 @@ def emptied(pair: Pair) -> Iterator[None]:
 
 @pytest.fixture
 def primary(pair: Pair) -> Redis:
+    """Client of the primary in `pair`."""
     return pair.primary.client()
 
 
 @pytest.fixture
-def offset(primary: Redis) -> Callable[[], int]:
+def replication_offset(primary: Redis) -> Callable[[], int]:
     """Returns a function that returns the number of bytes that the primary has propagated."""
     return lambda: primary.info("replication")["master_repl_offset"]
 
@@ -225,9 +226,9 @@ def running_cluster(
     binary: Binary, clock: Clock, directory: Path, *, replicas: bool = True
 ) -> Iterator[Cluster]:
     """Starts a cluster with a clock of its own, which shows the real time."""
-    with closing(Clock(clock.library, directory / "clock")) as running:
-        running.run()
-        with Cluster(binary, running, replicas=replicas) as cluster:
+    with closing(Clock(clock.library, directory / "clock")) as real_clock:
+        real_clock.run()
+        with Cluster(binary, real_clock, replicas=replicas) as cluster:
             yield cluster
 
 
@@ -235,15 +236,15 @@ def running_cluster(
 def cluster(shared_cluster: SharedCluster) -> Iterator[Cluster]:
     """Shared cluster, empty and healthy. Its clock shows the real time."""
     cluster = shared_cluster.emptied()
-    with cluster.closing_clients(), settings_stay(cluster.servers):
+    with cluster.closing_clients(), failing_on_changed_settings(cluster.servers):
         yield cluster
     cluster.check()
 
 
 @pytest.fixture
 def own_cluster(binary: Binary, clock: Clock, tmp_path: Path) -> Iterator[Cluster]:
-    """Cluster of three primaries for one test, from which they would not recover: after Valkey 9.1
-    rejected a script that crosses slots, it rejects calls of scripts and modules.
+    """Cluster of three primaries for a test that leaves it unusable: after Valkey 9.1 rejected a
+    script that crosses slots, it rejects calls of scripts and modules.
     """
     with running_cluster(binary, clock, tmp_path, replicas=False) as cluster:
         yield cluster
@@ -263,14 +264,14 @@ def fresh_server(binary: Binary, clock: Clock) -> Iterator[Callable[..., Server]
 
 
 @pytest.fixture
-def fresh(fresh_server: Callable[..., Server]) -> Redis:
-    """Client of a server of its own, which has never had a policy."""
+def fresh_client(fresh_server: Callable[..., Server]) -> Redis:
+    """Client of a server for one test."""
     return fresh_server().client()
 
 
 @pytest.fixture(scope="session")
 def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Module that executes preset commands when it receives an event."""
+    """Path of another module, which executes a preset command when it receives an event."""
     return modules.build("neighbour", tmp_path_factory.mktemp("neighbour"))
 
 
@@ -283,18 +284,16 @@ def queue(server: Server) -> Iterator[Queue]:
 
 @pytest.fixture
 def own_queue(fresh_server: Callable[..., Server]) -> Iterator[Queue]:
-    """Blocked clients on a server of its own, which the test may configure, with counters at
-    zero.
-    """
+    """Blocked clients on a new server, which the test may configure."""
     with Queue(fresh_server()) as queue:
         yield queue
 
 
 @contextmanager
-def settings_stay(servers: list[Server]) -> Iterator[None]:
+def failing_on_changed_settings(servers: list[Server]) -> Iterator[None]:
     """Fails a test that leaves a changed setting of the module, which later tests would inherit."""
     before = [server.module_settings() for server in servers]
     yield
     for server, settings in zip(servers, before, strict=True):
         if server.is_running and server.module_settings() != settings:
-            pytest.fail(f"{server.module_settings()} is left of {settings}")
+            pytest.fail(f"the settings were {settings}, and are {server.module_settings()}")

@@ -19,18 +19,19 @@ from support.workload import Limiter, State, Word, each_limiter, state
 
 pytestmark = pytest.mark.every_server
 
-# Redis 7.0, where a user may have selectors and patterns for reading alone.
+# First versions with selectors and read-only key patterns, with ACL categories for commands of
+# modules, and with categories that a module adds.
 SELECTORS = (7, 0)
 CATEGORIZED = (7, 2)
 ADDS_CATEGORIES = (7, 4)
 
 EFFECT = f"rl-bucket 1 {START_US // 1000 + 3_600_000} 1000000 {START_US}"
-# Commands that ordinary users need no right to.
+# Commands that an ordinary user need not call.
 DANGEROUS = (
     *("rl.effect", "rl.top"),
     *("rl.policyset", "rl.policyscale", "rl.policydel", "rl.policyeffect"),
 )
-# Rights that a user needs to send calls in the three ways below.
+# Rights that a user needs to send calls in a transaction and from a script.
 WAYS = "+multi +exec +eval"
 
 Call = tuple[Word, ...]
@@ -68,7 +69,7 @@ def by_a_script(client: Redis, call: Call) -> object:
 each_way = pytest.mark.parametrize("send", [directly, in_a_transaction, by_a_script])
 
 
-def may(send: Callable[[Redis, Call], object], client: Redis, call: Call) -> bool:
+def may_call(send: Callable[[Redis, Call], object], client: Redis, call: Call) -> bool:
     try:
         send(client, call)
     except ResponseError as error:
@@ -98,17 +99,17 @@ def calls(limiter: Limiter, key: str) -> list[Call]:
     """Returns a call of every command on a key of this limiter."""
     found: list[Call] = [
         limiter.take(key, 2),
-        ("RL.TAKE", key, *limiter.full(2)),
-        ("RL.MTAKE", 1, key, *limiter.full(2)),
+        ("RL.TAKE", key, *limiter.words(2)),
+        ("RL.MTAKE", 1, key, *limiter.words(2)),
         limiter.peek(key),
-        ("RL.MPEEK", 1, key, *limiter.full()),
+        ("RL.MPEEK", 1, key, *limiter.words()),
         ("RL.INFO", key),
     ]
-    if limiter.leases:
+    if limiter.has_leases:
         found.append(("RL.RELEASE", key, "holder"))
     if limiter.type == b"rl-bucket":
         found += [("RL.THROTTLE", key, 9, 10, 3600), ("RL.EFFECT", key, EFFECT)]
-    # It creates a key with several limits if another limiter's key is missing.
+    # A ban is last, as it creates a composite key or converts the key to one.
     return [*found, ("RL.BAN", key, "1s")]
 
 
@@ -121,14 +122,14 @@ def test_only_keys_that_the_pattern_allows_are_charged(
     pair: Pair,
 ) -> None:
     pair.primary.client().execute_command(*limiter.take("b:k", 4))
-    there = state(pair.primary.client())
+    before = state(pair.primary.client())
     client = user("+@all ~a:*")
     with unchanged(pair):
         for call in calls(limiter, "b:k") + calls(limiter, "b:new"):
-            assert not may(send, client, call), call
+            assert not may_call(send, client, call), call
     for call in calls(limiter, "a:k"):
-        assert may(send, client, call), call
-    assert state(pair.primary.client())[b"b:k"] == there[b"b:k"]
+        assert may_call(send, client, call), call
+    assert state(pair.primary.client())[b"b:k"] == before[b"b:k"]
 
 
 @each_way
@@ -151,31 +152,31 @@ def test_one_forbidden_key_refuses_the_whole_call(
         ]
 
     with unchanged(pair):
-        for place in range(count):
-            for call in several([*allowed[:place], "b", *allowed[place + 1 :]]):
-                assert not may(send, client, call), call
+        for index in range(count):
+            for call in several([*allowed[:index], "b", *allowed[index + 1 :]]):
+                assert not may_call(send, client, call), call
     for call in several(allowed):
         # The error text shows that the key was refused, not the command.
-        assert may(send, client, call), call
+        assert may_call(send, client, call), call
         pair.primary.client().flushall()
 
 
 @each_way
 @each_limiter
-def test_only_commands_that_are_granted_are_carried_out(
+def test_only_permitted_commands_are_executed(
     limiter: Limiter,
     send: Callable[[Redis, Call], object],
     user: Callable[[str], Redis],
     pair: Pair,
 ) -> None:
     pair.primary.client().execute_command(*limiter.take("k", 4))
-    for granted in calls(limiter, "k"):
-        client = user(f"+{granted[0]} {WAYS} ~*")
+    for permitted in calls(limiter, "k"):
+        client = user(f"+{permitted[0]} {WAYS} ~*")
         with unchanged(pair):
             for call in calls(limiter, "k") + calls(limiter, "new"):
-                if call[0] != granted[0]:
-                    assert not may(send, client, call), (granted, call)
-        assert may(send, client, granted)
+                if call[0] != permitted[0]:
+                    assert not may_call(send, client, call), (permitted, call)
+        assert may_call(send, client, permitted)
 
 
 @each_limiter
@@ -197,7 +198,7 @@ def test_permissions_revoked_before_exec_are_missing_at_exec(
 @pytest.fixture
 def selectors(pair: Pair) -> None:
     if pair.primary.version < SELECTORS:
-        pytest.skip("the server has neither selectors nor key patterns for reading alone")
+        pytest.skip("the server has neither selectors nor read-only key patterns")
 
 
 @each_way
@@ -213,37 +214,39 @@ def test_read_permission_on_a_key_allows_peeks_and_no_charges(
     client = user("+@all %R~*")
     with unchanged(pair):
         for call in calls(limiter, "k"):
-            assert may(send, client, call) == (call[0] in {"RL.PEEK", "RL.MPEEK", "RL.INFO"}), call
+            assert may_call(send, client, call) == (
+                call[0] in {"RL.PEEK", "RL.MPEEK", "RL.INFO"}
+            ), call
         # The same user may write another key.
         client = user("+@all ~mine %R~k")
         for keys in (("mine", "k"), ("k", "mine")):
-            both = (*keys, *limiter.full(), *limiter.full())
-            assert not may(send, client, ("RL.MTAKE", 2, *both))
-            assert may(send, client, ("RL.MPEEK", 2, *both))
+            arguments = (2, *keys, *limiter.words(), *limiter.words())
+            assert not may_call(send, client, ("RL.MTAKE", *arguments))
+            assert may_call(send, client, ("RL.MPEEK", *arguments))
 
 
 @each_way
 @each_limiter
 @pytest.mark.usefixtures("selectors")
-def test_a_selector_grants_its_commands_on_its_keys_and_mixes_with_no_other(
+def test_commands_of_a_selector_are_permitted_on_its_keys_only(
     limiter: Limiter,
     send: Callable[[Redis, Call], object],
     user: Callable[[str], Redis],
     pair: Pair,
 ) -> None:
     client = user(f"{WAYS} (+rl.take +rl.mtake ~charge:*) (+rl.peek +rl.mpeek %R~look:*)")
-    assert may(send, client, ("RL.TAKE", "charge:k", *limiter.full(4)))
-    assert may(send, client, limiter.peek("look:k"))
+    assert may_call(send, client, ("RL.TAKE", "charge:k", *limiter.words(4)))
+    assert may_call(send, client, limiter.peek("look:k"))
     with unchanged(pair):
         for call in [
-            ("RL.TAKE", "look:k", *limiter.full(4)),
-            ("RL.MTAKE", 2, "charge:k", "look:k", *limiter.full(), *limiter.full()),
-            ("RL.MTAKE", 2, "look:k", "charge:k", *limiter.full(), *limiter.full()),
+            ("RL.TAKE", "look:k", *limiter.words(4)),
+            ("RL.MTAKE", 2, "charge:k", "look:k", *limiter.words(), *limiter.words()),
+            ("RL.MTAKE", 2, "look:k", "charge:k", *limiter.words(), *limiter.words()),
             limiter.peek("charge:k"),
-            ("RL.MPEEK", 2, "look:k", "charge:k", *limiter.full(), *limiter.full()),
+            ("RL.MPEEK", 2, "look:k", "charge:k", *limiter.words(), *limiter.words()),
             limiter.take("charge:k"),
         ]:
-            assert not may(send, client, call), call
+            assert not may_call(send, client, call), call
 
 
 # RL.EFFECT, RL.TOP and the commands of policies
@@ -267,11 +270,11 @@ def test_users_without_dangerous_commands_apply_no_effect(
     for rules in without_dangerous(pair.primary):
         pair.primary.client().flushall()
         client = user(rules)
-        assert may(send, client, limited)
+        assert may_call(send, client, limited)
         with unchanged(pair):
             for effect in (EFFECT, "rl-bucket del", "nonsense", ""):
-                assert not may(send, client, ("RL.EFFECT", "k", effect)), rules
-                assert not may(send, client, ("RL.EFFECT", "new", effect)), rules
+                assert not may_call(send, client, ("RL.EFFECT", "k", effect)), rules
+                assert not may_call(send, client, ("RL.EFFECT", "new", effect)), rules
 
 
 @each_way
@@ -283,10 +286,11 @@ def test_users_without_dangerous_commands_see_no_other_key_names(
     admin.execute_command("RL.FIXED secret 1 1h COST 2")
     for rules in without_dangerous(pair.primary):
         client = user(rules)
-        assert not may(send, client, ("RL.TOP",)), rules
-        assert not may(send, client, ("RL.TOP", "RESET")), rules
+        assert not may_call(send, client, ("RL.TOP",)), rules
+        assert not may_call(send, client, ("RL.TOP", "RESET")), rules
     client = user(f"+rl.top {WAYS}")
-    assert send(client, ("RL.TOP",)) == [[b"secret", 1, 0, None, None]], "and it needs no key"
+    top = send(client, ("RL.TOP",))
+    assert top == [[b"secret", 1, 0, None, None]], "RL.TOP needs no permission for a key"
 
 
 @each_way
@@ -306,9 +310,9 @@ def test_users_without_dangerous_commands_read_policies_and_change_none(
                 ("RL.POLICYDEL", "gold"),
                 ("RL.POLICYEFFECT", "nonsense"),
             ):
-                assert not may(send, client, call), (rules, call)
-        assert may(send, client, ("RL.LIMIT", "k", "gold"))
-        assert may(send, client, ("RL.POLICYLIST",))
+                assert not may_call(send, client, call), (rules, call)
+        assert may_call(send, client, ("RL.LIMIT", "k", "gold"))
+        assert may_call(send, client, ("RL.POLICYLIST",))
     assert admin.execute_command("RL.POLICYGET gold")[:10] == record[:10]
 
 
@@ -330,7 +334,7 @@ def test_users_with_permission_for_policies_alone_cannot_choose_limits(
             ("RL.DELAY", "k", "gold"),
             ("RL.POLICYSET", "gold", "FIXED", 99, "1h"),
         ):
-            assert not may(send, client, call), call
+            assert not may_call(send, client, call), call
 
 
 @each_way
@@ -342,17 +346,17 @@ def test_users_with_permission_for_effects_make_only_valid_states(
         with pytest.raises(ResponseError, match="invalid effect"):
             send(client, ("RL.EFFECT", "k", effect))
     assert pair.primary.client().dbsize() == 0
-    assert may(send, client, ("RL.EFFECT", "k", EFFECT))
+    assert may_call(send, client, ("RL.EFFECT", "k", EFFECT))
     assert pair.primary.client().pttl("k") > 0
 
 
 @pytest.mark.parametrize("file", ["docs/operation.md", "redis.conf.example"])
-def test_the_lines_that_name_commands_name_every_one(pair: Pair, file: str) -> None:
+def test_documented_acl_rules_name_every_command(pair: Pair, file: str) -> None:
     lines = re.findall(r"^(?:# )?user (\w+) (.*)$", (REPOSITORY / file).read_text(), re.MULTILINE)
     users = [(user, set(re.findall(r"([+-])(rl\.\w+)", rules))) for user, rules in lines]
     names = {name for name in pair.primary.client().command() if name.startswith("rl.")}
     for_operators = {*DANGEROUS, "rl.ban"}
-    # The longest of the lines for users is for servers without ACL categories.
+    # The longest line of a user is for servers without ACL categories.
     limiter = max((rules for user, rules in users if user == "limiter"), key=len)
     assert limiter == {("+", name) for name in names - for_operators}
     app = max((rules for user, rules in users if user == "app"), key=len)

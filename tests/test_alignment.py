@@ -1,4 +1,4 @@
-"""An allocator that aligns to only 8 bytes is enough."""
+"""The module works with an allocator that aligns blocks to 8 bytes only."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +13,13 @@ from support.workload import keys, play, state, steps
 pytestmark = pytest.mark.every_server
 
 
-def test_blocks_that_are_aligned_to_eight_bytes_are_enough(
+def test_module_works_with_blocks_aligned_to_eight_bytes(
     tmp_path: Path, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     shim = modules.build("misaligned", tmp_path)
     server = fresh_server(module=shim, module_args=str(MODULE))
-    usual = fresh_server()
-    redis, expected = server.client(), usual.client()
+    usual_server = fresh_server()
+    redis, expected = server.client(), usual_server.client()
     for number in range(300):
         acquire = ("RL.ACQUIRE", "pool", 1000, "1h", f"holder {number}")
         assert redis.execute_command(*acquire) == expected.execute_command(*acquire)

@@ -9,8 +9,8 @@ from support.clock import Clock
 from support.server import DEBUG_MODULE, Server
 from support.workload import LIMITERS, Limiter, Word
 
-# A lease allocates its name and two tree nodes, a log grows with its entries, and a call on a key
-# with several limits allocates lists.
+# Types whose calls allocate: a lease for its name and two tree nodes, a log for its entries, and a
+# composite key for lists.
 GROWING = {b"rl-leases", b"rl-reqlog", b"rl-limits"}
 FIXED_SIZE = [limiter for limiter in LIMITERS if limiter.type not in GROWING]
 LOG = next(limiter for limiter in LIMITERS if limiter.type == b"rl-reqlog")
@@ -18,19 +18,20 @@ LOG = next(limiter for limiter in LIMITERS if limiter.type == b"rl-reqlog")
 each_fixed_size = pytest.mark.parametrize("limiter", FIXED_SIZE, ids=lambda limiter: limiter.name)
 
 
-@pytest.fixture(params=["nobody listens", "a replica listens"])
+@pytest.fixture(params=["without a replica", "with a replica"])
 def counting(
     request: pytest.FixtureRequest, fresh_server: Callable[..., Server]
 ) -> Iterator[Redis]:
+    """Client of a server whose debug module counts allocations."""
     server = fresh_server(module=DEBUG_MODULE)
-    if request.param == "a replica listens":
+    if request.param == "with a replica":
         server.replica()
     with server.client() as client:
         yield client
 
 
 def allocations(redis: Redis, *call: Word) -> int:
-    """Returns how many allocations one call makes."""
+    """Returns the number of allocations of a call."""
     before = redis.execute_command("RL.ALLOCATIONS", "k")
     redis.execute_command(*call)
     return redis.execute_command("RL.ALLOCATIONS", "k") - before
@@ -43,7 +44,7 @@ def test_a_decision_allocates_no_memory(limiter: Limiter, counting: Redis, clock
     assert allocations(counting, *limiter.take("k", 100)) > 0
     clock.advance("1s")
     calls = [limiter.take("k", cost) for cost in (1, 0, "0.5", "-0.5", 100)]
-    calls += [("RL.TAKE", "k", *limiter.full(2)), limiter.peek("k", 1), limiter.peek("k", 100)]
+    calls += [("RL.TAKE", "k", *limiter.words(2)), limiter.peek("k", 1), limiter.peek("k", 100)]
     calls += [limiter.take("k", 3, "FORCE"), limiter.take("k", 1, "UPTO")]
     for call in calls:
         assert allocations(counting, *call) == 0, call
@@ -56,7 +57,7 @@ def test_a_log_allocates_only_to_grow(counting: Redis, clock: Clock) -> None:
         counts.append(allocations(counting, *LOG.take("k", 1)))
     assert counts[0] > 0
     assert 0 in counts[1:]
-    assert allocations(counting, *LOG.take("k", 1)) > 0, "its first denial is for RL.TOP to know"
+    assert allocations(counting, *LOG.take("k", 1)) > 0, "the first denial adds a row to RL.TOP"
     assert allocations(counting, *LOG.take("k", 1)) == 0
     assert allocations(counting, *LOG.peek("k", 1)) == 0
 
@@ -95,4 +96,4 @@ def test_a_key_that_is_converted_is_moved_and_not_copied(
         # A tree of 2,000 leases has about 200 nodes.
         assert allocations(client, *call.split()) < 50
         assert client.type("k") == b"rl-limits"
-        assert client.execute_command("RL.RELEASE", "k", *holders) == 2000, "none was lost"
+        assert client.execute_command("RL.RELEASE", "k", *holders) == 2000, "all leases remain"

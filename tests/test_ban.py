@@ -20,7 +20,7 @@ def test_the_last_strike_bans(redis: Redis, clock: Clock) -> None:
     assert [take(redis)[0] for _ in range(2)] == [1, 1]
     assert take(redis) == [0, 2, 0, 60_000, 60_000]
     assert take(redis) == [0, 2, 0, 60_000, 60_000]
-    assert peek(redis)[3] == 60_000, "a peek shows a ban once it stands"
+    assert peek(redis)[3] == 60_000, "two strikes are no ban yet"
     assert take(redis)[:4] == [0, 2, 0, 3_600_000]
     before = redis.dump("k")
     clock.advance("30m")
@@ -31,7 +31,7 @@ def test_the_last_strike_bans(redis: Redis, clock: Clock) -> None:
         take(redis, "FIXED 2 1m"),
     ):
         assert answer[:4] == [0, 2, 0, 1_800_000]
-    assert redis.dump("k") == before, "while banned nothing is written"
+    assert redis.dump("k") == before, "a denial during a ban writes nothing"
     clock.advance("30m")
     assert take(redis)[:3] == [1, 2, 1]
 
@@ -42,7 +42,7 @@ def test_strikes_are_counted_within_the_window_of_the_first(redis: Redis, clock:
     clock.advance("10m")
     for _ in range(4):
         take(redis)
-    assert take(redis, "COST 0 FIXED 2 1m")[0] == 1, "two strikes, and the first two are forgotten"
+    assert take(redis, "COST 0 FIXED 2 1m")[0] == 1, "the first two of four strikes have expired"
     assert take(redis)[3] == 3_600_000
 
 
@@ -53,7 +53,7 @@ def test_strikes_are_counted_within_the_window_of_the_first(redis: Redis, clock:
         "COST 0 FIXED 2 1m BAN 1 1m 1h",
         "KEEP 1 FIXED 3 1m BAN 1 1m 1h",
     ],
-    ids=["never passes", "only looks", "only what is kept"],
+    ids=["cost above the limit", "peek", "kept units"],
 )
 def test_peeks_oversized_costs_and_kept_units_are_no_strikes(redis: Redis, words: str) -> None:
     take(redis, "COST 2 FORCE FIXED 3 1m")
@@ -66,14 +66,14 @@ def test_repetitions_renewals_and_releases_pass_a_ban(redis: Redis) -> None:
     limits = "FIXED 10 1m CONCURRENCY 5 1m me"
     take(redis, f"COST 4 ONCE a 5m {limits}")
     assert redis.execute_command("RL.BAN", "k", "1h") == 3_600_000
-    assert take(redis, f"COST 4 ONCE a 5m {limits}")[0] == 1, "the repetition of an admitted id"
-    assert redis.execute_command("RL.ACQUIRE", "k", 5, "1m", "me")[0] == 1, "a renewal"
+    assert take(redis, f"COST 4 ONCE a 5m {limits}")[0] == 1, "repetition of an admitted call"
+    assert redis.execute_command("RL.ACQUIRE", "k", 5, "1m", "me")[0] == 1, "renewal"
     assert redis.execute_command("RL.ACQUIRE", "k", 5, "1m", "you")[0] == 0
     assert take(redis, f"SETTLE a 1 {limits}")[0] == 1
-    assert take(redis, "FIXED 10 1m COST -1")[0] == 1, "a give-back"
+    assert take(redis, "FIXED 10 1m COST -1")[0] == 1, "units given back"
     assert redis.execute_command("RL.RELEASE", "k", "me") == 1
     forced = take(redis, "FIXED 10 1m COST 3 FORCE")
-    assert forced[:4] == [0, 10, 0, 3_600_000], "a FORCE charges, and its reply has 0"
+    assert forced[:4] == [0, 10, 0, 3_600_000], "FORCE charges, although its reply is a denial"
     redis.execute_command("RL.BAN", "k", 0)
     assert peek(redis, "FIXED 10 1m")[:3] == [1, 10, 7]
 
@@ -108,7 +108,7 @@ def test_a_ban_moves_back_with_the_clock(redis: Redis, clock: Clock) -> None:
     assert take(redis, "FIXED 1 1m")[3] == 300_000
 
 
-def test_a_banned_key_expires_when_its_ban_has(redis: Redis, clock: Clock) -> None:
+def test_a_banned_key_expires_after_its_ban(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.BAN", "k", "8h")
     assert 8 * 3_600_000 <= redis.pttl("k") <= 9 * 3_600_000 + 1_000
     clock.advance("10h")

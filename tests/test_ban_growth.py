@@ -42,7 +42,7 @@ def test_ban_level_falls_by_one_after_each_maximum(redis: Redis, clock: Clock) -
         assert strike(redis) == hours
         clock.advance(f"{hours}h")
     assert info(redis)[b"ban_level"] == 3
-    assert b"banned_until" not in info(redis), "that ban is over"
+    assert b"banned_until" not in info(redis), "the ban is over"
     clock.advance("7h")
     assert info(redis)[b"ban_level"] == 2
     clock.advance("7h")
@@ -64,7 +64,7 @@ def test_rl_ban_keeps_the_level_and_0_resets_it(redis: Redis, clock: Clock) -> N
     strike(redis)
     assert redis.execute_command("RL.BAN", "k", "1d") == 24 * HOUR_MS
     clock.advance("30h")
-    assert info(redis)[b"ban_level"] == 1, "it passes from the later end on"
+    assert info(redis)[b"ban_level"] == 1, "the level falls 7 hours after the end of RL.BAN"
     assert strike(redis) == 2
     assert redis.execute_command("RL.BAN", "k", 0) == 0
     assert b"ban_level" not in info(redis)
@@ -80,15 +80,15 @@ def test_a_ban_without_max_leaves_the_level(redis: Redis, clock: Clock) -> None:
     assert strike(redis) == 2
 
 
-def test_level_falls_by_the_stored_maximum_and_a_ban_lasts_by_that_of_the_call(
+def test_level_falls_by_the_stored_maximum_and_a_ban_is_bounded_by_the_maximum_of_the_call(
     redis: Redis, clock: Clock
 ) -> None:
     for longest, hours in (("30h", 2), ("90m", 1.5)):
-        for each in (1, 2):
-            assert strike(redis) == each
-            clock.advance(f"{each}h")
+        for ban_hours in (1, 2):
+            assert strike(redis) == ban_hours
+            clock.advance(f"{ban_hours}h")
         clock.advance("8h")
-        # After 7 hours, one of two levels has passed.
+        # The level fell after the stored maximum of 7 hours.
         assert info(redis)[b"ban_level"] == 1
         assert strike(redis, words=f"FIXED 1 1m BAN 1 1m 1h MAX {longest}") == hours
         redis.execute_command("RL.BAN", "k", 0)
@@ -107,7 +107,7 @@ def test_shorter_rl_ban_changes_neither_end_nor_level(redis: Redis, clock: Clock
 def test_clock_moved_back_moves_the_ban_level(redis: Redis, clock: Clock) -> None:
     strike(redis)
     clock.advance("-10h")
-    # This call writes that the clock has gone back.
+    # The denied call stores the earlier time.
     assert redis.execute_command("RL.TAKE", "k", *LOGIN.split())[3] == HOUR_MS
     clock.advance("8h")
     clock.advance("-1us")
@@ -130,20 +130,20 @@ def test_policies_ban_user_and_address_at_once(redis: Redis, clock: Clock) -> No
 
     def login(user: str) -> tuple[int, list[int]]:
         call = f"RL.MTAKE 2 {{in}}:{user} {{in}}:address POLICY user POLICY address"
-        allowed, _, each = redis.execute_command(*call.split())
-        return allowed, [own[3] // HOUR_MS for own in each]
+        allowed, _, decisions = redis.execute_command(*call.split())
+        return allowed, [wait_ms // HOUR_MS for _, _, _, wait_ms, _ in decisions]
 
     for hours in (1, 2):
         assert login("eve") == (1, [0, 0])
         assert login("eve") == (0, [hours, 0])
         assert [login(user)[0] for user in "ab"] == [1, 1]
-        assert login("c") == (0, [0, hours]), "the address is banned, whoever calls"
+        assert login("c") == (0, [0, hours]), "the banned address denies every user"
         assert redis.exists("{in}:c") == 0
         clock.advance(f"{hours}h")
     assert [info(redis, f"{{in}}:{key}")[b"ban_level"] for key in ("eve", "address")] == [2, 2]
 
 
-def test_denials_in_the_shadow_are_no_strikes(redis: Redis) -> None:
+def test_denials_in_shadow_mode_are_no_strikes(redis: Redis) -> None:
     redis.execute_command(*f"RL.POLICYSET p {LOGIN.replace('BAN', 'SHADOW BAN')}".split())
     assert [redis.execute_command("RL.LIMIT", "k", "p")[0] for _ in range(3)] == [1, 1, 1]
 

@@ -1,4 +1,4 @@
-"""Windows of the calendar by the server's clock: their ends, offsets and anchors, and expiry."""
+"""Calendar windows by the server's clock: their ends, offsets, anchors, and expiry."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -43,7 +43,7 @@ each_window = pytest.mark.parametrize(("words", "now", "end"), WINDOWS)
 
 
 def check_end(redis: Redis, clock: Clock, words: str, end: str) -> None:
-    """Checks that a used-up key denies until just before `end`, and allows at `end`."""
+    """Checks that an exhausted key denies until just before `end`, and has recovered at `end`."""
     clock.set(us(end) - 1)
     assert redis.execute_command(f"RL.FIXED k 10 {words}") == [0, 10, 0, 1, 1]
     clock.set(us(end))
@@ -66,8 +66,8 @@ def test_a_window_ends_when_the_calendar_says(
 def test_a_key_expires_after_its_window_and_not_much_later(
     words: str, now: str, end: str, redis: Redis, clock: Clock
 ) -> None:
-    for charged in (us(now), (us(now) + us(end)) // 2, us(end) - 1):
-        clock.set(charged)
+    for charged_at in (us(now), (us(now) + us(end)) // 2, us(end) - 1):
+        clock.set(charged_at)
         redis.execute_command(f"RL.FIXED k 10 {words}")
         latest = us(end) + (us(end) - us(now)) // 8 + 1_000_000
         assert us(end) <= state(redis)[b"k"].expires_at * 1000 <= latest
@@ -76,7 +76,7 @@ def test_a_key_expires_after_its_window_and_not_much_later(
 
 
 @each_window
-def test_a_restart_and_a_restore_leave_a_window_its_end(
+def test_restart_and_restore_keep_the_end_of_a_window(
     words: str, now: str, end: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     clock.set(us(now))
@@ -97,23 +97,24 @@ def test_clock_moved_back_over_the_end_of_a_month_frees_nothing(redis: Redis, cl
     clock.set(us("2024-03-01 00:30"))
     redis.execute_command("RL.FIXED k 10 1mo ALIGNED COST 10")
     clock.advance("-1h")
-    half = 30 * 60_000
-    assert redis.execute_command("RL.FIXED k 10 1mo ALIGNED") == [0, 10, 0, half, half]
+    half_hour_ms = 30 * 60_000
+    reply = redis.execute_command("RL.FIXED k 10 1mo ALIGNED")
+    assert reply == [0, 10, 0, half_hour_ms, half_hour_ms]
     expiry = state(redis)[b"k"].expires_at * 1000
-    assert us("2024-03-01") <= expiry <= us("2024-03-01") + half * 1000 // 8 + 1_000_000
+    assert us("2024-03-01") <= expiry <= us("2024-03-01") + half_hour_ms * 1000 // 8 + 1_000_000
 
 
-def test_a_window_of_another_mode_counts_until_the_end_of_its_month(
+def test_usage_of_an_unaligned_window_counts_in_an_aligned_month(
     redis: Redis, clock: Clock
 ) -> None:
     clock.set(us("2024-02-20"))
     redis.execute_command("RL.FIXED k 10 60d COST 4")
     clock.set(us("2024-02-29"))
-    day = DAY // 1000
-    assert redis.execute_command("RL.PEEK k FIXED 10 1mo ALIGNED") == [1, 10, 6, 0, day]
+    day_ms = DAY // 1000
+    assert redis.execute_command("RL.PEEK k FIXED 10 1mo ALIGNED") == [1, 10, 6, 0, day_ms]
     clock.set(us("2024-03-01"))
     assert redis.execute_command("RL.PEEK k FIXED 10 1mo ALIGNED") == [1, 10, 10, 0, 0]
-    assert redis.execute_command("RL.PEEK k FIXED 10 60d") == [1, 10, 6, 0, 50 * day]
+    assert redis.execute_command("RL.PEEK k FIXED 10 60d") == [1, 10, 6, 0, 50 * day_ms]
 
 
 @pytest.mark.parametrize(

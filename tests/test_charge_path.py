@@ -1,10 +1,10 @@
 """The fast paths of a charge give the same replies, stored values, effects and counts as the slow
 path.
 
-* A call on one key keeps it open, a call on several keys closes each before it opens the next.
-RL.TAKE and RL.MTAKE with one key compare the two.
+* A call on one key keeps the key open; a call on several keys closes each key before it opens the
+  next. The tests compare RL.TAKE with RL.MTAKE of one key.
 * A call whose keys have one token bucket each, or a policy, is decided without effects if the
-server has no replica and no AOF. Servers with and without an AOF compare the two.
+  server has no replica and no AOF. The tests compare servers with and without an AOF.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,8 +32,8 @@ POLICIES = {
 }
 
 
-class Both(NamedTuple):
-    """A call as a one-key command, and the same call as a command over several keys."""
+class CallForms(NamedTuple):
+    """A call as a command on one key, and the same call as a command on several keys."""
 
     one: tuple[Word, ...]
     several: tuple[Word, ...]
@@ -42,41 +42,39 @@ class Both(NamedTuple):
 class OneKey(Workload):
     """Calls on one key that both commands can express."""
 
-    def calls(self, count: int) -> list[tuple[int, Both]]:
-        return [(self._move(), self._both()) for _ in range(count)]
+    def calls(self, count: int) -> list[tuple[int, CallForms]]:
+        return [(self._move(), self._forms()) for _ in range(count)]
 
-    def _both(self) -> Both:
+    def _forms(self) -> CallForms:
         key = self._pick(keys())
         if self._chance(0.3):
-            return self._by_policy(key)
-        ids = key.kind == "limits" or key.window == "2s"
-        options = self._of_the_call() if ids and self._chance(0.5) else []
+            return self._policy_forms(key)
+        may_have_id = key.kind == "limits" or key.window == "2s"
+        options = self._id_options() if may_have_id and self._chance(0.5) else []
         # A settled call has its cost before the spec. A repetition never costs less.
         words = self._spec(key, alone=False)
-        return self._of(
-            key, "RL.PEEK" if self._chance(0.1) and not options else "RL.TAKE", options, words
+        command = "RL.PEEK" if self._chance(0.1) and not options else "RL.TAKE"
+        several = command.replace("RL.", "RL.M")
+        return CallForms(
+            (command, key.name, *options, *words), (several, 1, key.name, *options, *words)
         )
 
-    def _of_the_call(self) -> Sequence[Word]:
+    def _id_options(self) -> Sequence[Word]:
         once = ["ONCE", self._pick(IDS), self._pick(["3s", "10m"])]
         return self._pick([once, ["SETTLE", self._pick(IDS), self._pick(["0", "0.25", "9"])]])
 
-    def _by_policy(self, key: Key) -> Both:
+    def _policy_forms(self, key: Key) -> CallForms:
         policy = self._pick(list(POLICIES))
-        options = self._pick([[], [], [], ["COST", "2"], ["COST", "0"], self._of_the_call()])
-        # A policy accepts the state that another definition of it left.
+        options = self._pick([[], [], [], ["COST", "2"], ["COST", "0"], self._id_options()])
+        # A key of this policy, or a key that has usage of other limits.
         name = self._pick([f"{policy}:{self._pick('ab')}", key.name])
         one = ("RL.LIMIT", name, policy, *options)
-        return Both(one, ("RL.MTAKE", 1, name, *options, "POLICY", policy))
-
-    def _of(self, key: Key, command: str, options: Sequence[Word], words: Sequence[Word]) -> Both:
-        several = command.replace("RL.", "RL.M")
-        return Both((command, key.name, *options, *words), (several, 1, key.name, *options, *words))
+        return CallForms(one, ("RL.MTAKE", 1, name, *options, "POLICY", policy))
 
 
 def reply_or_error(redis: Redis, names: list[str], words: tuple[Word, ...]) -> object:
-    """Returns the reply or the error. Removes the expired keys among `names` first, whether or not
-    the call reads them.
+    """Returns the reply or the error. Accesses all keys first, so that the server removes expired
+    keys that the call does not access.
     """
     pipeline = redis.pipeline(transaction=False).exists(*names).execute_command(*words)
     _, reply = pipeline.execute(raise_on_error=False)
@@ -86,8 +84,8 @@ def reply_or_error(redis: Redis, names: list[str], words: tuple[Word, ...]) -> o
 def decision(redis: Redis, names: list[str], words: tuple[Word, ...]) -> object:
     """Returns the decision or the error."""
     reply = reply_or_error(redis, names, words)
-    is_of_several = isinstance(reply, list) and words[0] in {"RL.MTAKE", "RL.MPEEK"}
-    return reply[2][0] if is_of_several else reply
+    has_several = isinstance(reply, list) and words[0] in {"RL.MTAKE", "RL.MPEEK"}
+    return reply[2][0] if has_several else reply
 
 
 def counts_of(redis: Redis) -> object:
@@ -102,23 +100,23 @@ def counts_of(redis: Redis) -> object:
 
 
 @pytest.fixture
-def started(fresh_server: Callable[..., Server]) -> list[Server]:
-    """Starts one server for each path, with an AOF that records all effects."""
-    started = [fresh_server(appendonly="yes", appendfsync="always") for _ in range(2)]
-    for server in started:
+def servers(fresh_server: Callable[..., Server]) -> list[Server]:
+    """Starts a server for each path, with an AOF that records all effects."""
+    servers = [fresh_server(appendonly="yes", appendfsync="always") for _ in range(2)]
+    for server in servers:
         with server.client() as redis:
             redis.config_set("auto-aof-rewrite-percentage", 0)
             # Background expiry would delete keys in a different order on each server.
             redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
             for name, specs in POLICIES.items():
                 redis.execute_command("RL.POLICYSET", name, *specs.split())
-    return started
+    return servers
 
 
 @pytest.mark.parametrize("seed", first_on_every_server(range(4)))
-def test_take_equals_mtake_of_one_key(seed: int, started: list[Server], clock: Clock) -> None:
-    one, several = (server.client() for server in started)
-    before = [len(written_commands(server)) for server in started]
+def test_take_equals_mtake_of_one_key(seed: int, servers: list[Server], clock: Clock) -> None:
+    one, several = (server.client() for server in servers)
+    before = [len(written_commands(server)) for server in servers]
     names = [key.name for key in keys()] + [
         f"{policy}:{end}" for policy in POLICIES for end in "ab"
     ]
@@ -131,7 +129,7 @@ def test_take_equals_mtake_of_one_key(seed: int, started: list[Server], clock: C
     assert state(one) == state(several)
     assert counts_of(one) == counts_of(several)
     effects = [
-        written_commands(server)[first:] for server, first in zip(started, before, strict=True)
+        written_commands(server)[first:] for server, first in zip(servers, before, strict=True)
     ]
     assert len(effects[0]) > 300
     assert effects[0] == effects[1]
@@ -139,7 +137,7 @@ def test_take_equals_mtake_of_one_key(seed: int, started: list[Server], clock: C
 
 BUCKETS = ["5 5 1s", "3 1 10s", "1.5 0.4 1s", "100000000000 70000 1m", "7 7 3650d", "2 3 7us"]
 BUCKET_POLICIES = {
-    **{f"bucket-{place}": f"TOKENBUCKET {limit}" for place, limit in enumerate(BUCKETS)},
+    **{f"bucket-{index}": f"TOKENBUCKET {limit}" for index, limit in enumerate(BUCKETS)},
     "rates": POLICIES["rates"],
     "queue": "LEAKYBUCKET 4 1 1s FIXED 10 1h",
     "bans": POLICIES["bans"],
@@ -162,15 +160,15 @@ class FastPath(Workload):
         limit = self._pick(BUCKETS)
         policy = self._pick(list(BUCKET_POLICIES))
         bucket = ("RL.TOKENBUCKET", key, *limit.split())
-        # Separate keys, so that they hold the components of one policy.
-        own = f"{self._pick('ab')}:{policy}"
+        # A key with the components of this policy only.
+        policy_key = f"{self._pick('ab')}:{policy}"
         fast_path = [
             bucket,
             bucket,
             *(
                 (command, name, policy)
                 for command in ("RL.LIMIT", "RL.DELAY")
-                for name in (key, own)
+                for name in (key, policy_key)
             ),
         ]
         if self._chance(0.85):
@@ -193,7 +191,7 @@ class FastPath(Workload):
 
 
 def fast_path_counts(redis: Redis) -> object:
-    """Returns the server's counts of fast-path calls, without effects and earlier counts."""
+    """Returns the counts of the server that a fast-path call changes."""
     counts = {
         name: count
         for section in ("ratelimit_commands", "ratelimit_kinds")
@@ -209,7 +207,9 @@ def compare_with_and_without_aof(
     fresh_server: Callable[..., Server],
     clock: Clock,
 ) -> None:
-    """Sends calls to a server without listeners and to one with an AOF: both tell the same."""
+    """Checks that a server with an AOF and a server without an AOF give the same replies, states,
+    counts and events.
+    """
     settings = {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
     without_aof = fresh_server(**settings)
     with_aof = fresh_server(**settings, appendonly="yes")
@@ -260,8 +260,8 @@ class FastPathOfSeveralKeys(FastPath):
             for word in (spec, *limit.split())
         ]
         if self._chance(0.1):
-            place = self._pick(range(len(specs)))
-            specs[place] = self._pick(["0", "LEAKYBUCKET", "FIXED", "1w1", "COST"])
+            index = self._pick(range(len(specs)))
+            specs[index] = self._pick(["0", "LEAKYBUCKET", "FIXED", "1w1", "COST"])
         return ("RL.MTAKE", len(names), *names, *specs)
 
 

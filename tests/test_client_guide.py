@@ -1,5 +1,5 @@
-"""docs/write-a-client.md is right: its table of errors is that of clients/events.json, and its Go
-program allows, denies, raises and pauses as the page says.
+"""The table of errors in docs/write-a-client.md has the errors of clients/events.json, and the Go
+program in the document allows, denies, fails and pauses as the document says.
 """
 
 import json
@@ -57,10 +57,10 @@ def program() -> Path:
     (code,) = [block.text for block in markdown.blocks(GUIDE.read_text()) if block.language == "go"]
     (directory / "guide.go").write_text(code)
     shutil.copy(PROGRAMS / "go-guide/main.go", directory)
-    where = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
+    environment = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
     files = [directory / "guide.go", directory / "main.go"]
     build = ["go", "build", "-o", directory / "guide", *files]
-    subprocess.run(build, check=True, env={**os.environ, **where})
+    subprocess.run(build, check=True, env={**os.environ, **environment})
     return directory / "guide"
 
 
@@ -79,7 +79,7 @@ def asking(program: Path, port: int) -> Iterator[Ask]:
 
 
 class Stub(socketserver.ThreadingTCPServer):
-    """Server that answers each call with one reply, or hangs up where there is none."""
+    """Server that answers every call with `reply`, or closes the connection if it is None."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -128,8 +128,13 @@ def test_program_raises_errors_of_the_server(program: Path, server: Server) -> N
 
 
 def test_program_maps_each_error_to_its_class(program: Path, stub: Stub) -> None:
-    does = {"outage": (True, False), "operator": (False, True), "caller": (False, True)}
-    does["decision"] = (False, False)
+    # Whether the program allows the call, and whether it fails with an error.
+    outcomes = {
+        "outage": (True, False),
+        "operator": (False, True),
+        "caller": (False, True),
+        "decision": (False, False),
+    }
     events = json.loads(EVENTS.read_text())["events"]
     with asking(program, stub.server_address[1]) as ask:
         for event in events:
@@ -137,7 +142,7 @@ def test_program_maps_each_error_to_its_class(program: Path, stub: Stub) -> None
                 continue
             stub.reply = f"-{event['by']['reply']}\r\n".encode()
             answer = ask("RL.FIXED", "k", 1, "1m")
-            assert (answer["allowed"], bool(answer["error"])) == does[event["class"]], event
+            assert (answer["allowed"], bool(answer["error"])) == outcomes[event["class"]], event
             assert answer["reply"] is None
 
 
@@ -149,7 +154,7 @@ def test_program_resends_a_lost_call_with_its_id(program: Path, stub: Stub) -> N
     assert first[-3] == b"ONCE"
 
 
-def test_program_sends_no_id_where_there_is_no_room_for_one(program: Path, stub: Stub) -> None:
+def test_program_resends_without_an_id_if_the_key_is_full_of_ids(program: Path, stub: Stub) -> None:
     stub.reply = b"-ERR the key has 1000 entries, as many as ratelimit.max-ids allows\r\n"
     with asking(program, stub.server_address[1]) as ask:
         ask("RL.FIXED", "k", 1, "1m")

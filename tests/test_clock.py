@@ -37,7 +37,7 @@ def test_clock_moved_back_forgives_nothing(
 ) -> None:
     redis.execute_command(*limiter.take("k", 7))
     clock.advance(f"-{jump}")
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     allowed, _, remaining, _, _ = redis.execute_command(*other.take("k", 4))
     assert (allowed, remaining) == (0, 3)
     assert redis.execute_command(*other.take("k", 3))[:3] == [1, 10, 0]
@@ -50,7 +50,7 @@ def test_clock_moved_back_denies_for_at_most_one_full_recovery(
 ) -> None:
     redis.execute_command(*limiter.take("k", 10))
     clock.advance(f"-{jump}")
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     allowed, _, _, wait_ms, reset_ms = redis.execute_command(*other.take("k", 10))
     assert allowed == 0
     assert 0 < wait_ms <= reset_ms <= -(-limiter.recovery // 1000)
@@ -68,9 +68,9 @@ def test_a_peek_answers_as_if_the_step_back_were_written_and_does_not_write_it(
     redis.execute_command(*limiter.take("k", 7))
     clock.advance(f"-{jump}")
     before = state(redis)
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     peeked = redis.execute_command(*other.peek("k", 4))
-    several = redis.execute_command("RL.MPEEK", 1, "k", *other.full(4))
+    several = redis.execute_command("RL.MPEEK", 1, "k", *other.words(4))
     redis.execute_command("RL.INFO", "k")
     assert state(redis) == before
     assert several[2] == [peeked]
@@ -87,17 +87,17 @@ def test_a_denied_call_writes_and_propagates_the_step_back(
     primary, replica = pair.primary.client(), pair.replica.client()
     # A bucket and a window store the instant of the first charge.
     primary.execute_command(*limiter.take("k", 7))
-    primary.execute_command(*limiter.by("other").take("k", 3))
+    primary.execute_command(*limiter.for_holder("other").take("k", 3))
     before = state(primary)
     clock.advance(f"-{jump}")
-    assert primary.execute_command(*limiter.by("third").take("k", 1))[0] == 0
+    assert primary.execute_command(*limiter.for_holder("third").take("k", 1))[0] == 0
     written = state(primary)
     assert written[b"k"].dump != before[b"k"].dump
     pair.replica.wait_for_sync()
     assert state(replica) == written
     # A second denied call writes nothing.
     offset = primary.info("replication")["master_repl_offset"]
-    assert primary.execute_command(*limiter.by("third").take("k", 1))[0] == 0
+    assert primary.execute_command(*limiter.for_holder("third").take("k", 1))[0] == 0
     assert primary.info("replication")["master_repl_offset"] == offset
     assert state(primary) == written
 
@@ -110,8 +110,8 @@ def test_a_denied_mtake_writes_the_step_back_of_every_key_and_nothing_else(
     for key in ("a", "b"):
         primary.execute_command(*limiter.take(key, 5))
     clock.advance("-2h")
-    other = limiter.by("other")
-    call = ("RL.MTAKE", 3, "a", "b", "c", *other.full(1), *other.full(6), "FIXED", 5, "1h")
+    other = limiter.for_holder("other")
+    call = ("RL.MTAKE", 3, "a", "b", "c", *other.words(1), *other.words(6), "FIXED", 5, "1h")
     allowed, _, decisions = primary.execute_command(*call)
     assert allowed == 0
     assert [decision[2] for decision in decisions] == [5, 5, 5]
@@ -139,12 +139,12 @@ def test_a_release_of_nothing_writes_the_step_back(pair: Pair, clock: Clock) -> 
 
 
 def check_after_a_step(client: Redis, clock: Clock, step: str) -> None:
-    """After a clock step, checks a key of every limiter of which 7 of 10 units were used just
-    before: only elapsed time has given units back.
+    """Checks a key of every limiter after a step of the clock, before which 7 of 10 units were
+    used: usage has recovered only by elapsed time.
     """
     start = clock.now
     for limiter in LIMITERS:
-        key, other = limiter.name, limiter.by("other")
+        key, other = limiter.name, limiter.for_holder("other")
         allowed, _, remaining, wait_ms, reset_ms = client.execute_command(*other.take(key, 4))
         if step.startswith("-") or step == "1s":
             assert (allowed, remaining) == (0, 3), key
@@ -153,11 +153,12 @@ def check_after_a_step(client: Redis, clock: Clock, step: str) -> None:
         elif step == "365d" or limiter.recovery == HOUR:
             assert (allowed, remaining) == (1, 6), key
         else:
-            # A sliding window still weighs the last window's count, and a slot counts in full.
+            # A sliding window still weighs the count of the last window, and a strict window counts
+            # each of its parts in full.
             assert (allowed, remaining) == (0, 3), key
     for limiter in sorted(LIMITERS, key=lambda limiter: limiter.recovery):
         clock.set(start + limiter.recovery)
-        last = limiter.by("third").take(limiter.name, 10)
+        last = limiter.for_holder("third").take(limiter.name, 10)
         assert client.execute_command(*last)[:3] == [1, 10, 0], limiter.name
 
 
@@ -183,18 +184,18 @@ def test_a_promoted_replica_with_a_wrong_clock_forgives_nothing(
     step: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
     clock.set(START_US // (2 * HOUR) * 2 * HOUR)
-    off = Clock(clock.library, tmp_path / "clock")
-    off.set(clock.now)
-    off.advance(step)
+    wrong_clock = Clock(clock.library, tmp_path / "clock")
+    wrong_clock.set(clock.now)
+    wrong_clock.advance(step)
     primary = fresh_server()
-    replica = primary.replica(clock=off)
+    replica = primary.replica(clock=wrong_clock)
     client = primary.client()
     for limiter in LIMITERS:
         client.execute_command(*limiter.take(limiter.name, 7))
     replica.wait_for_sync()
     promoted = replica.client()
     promoted.execute_command("REPLICAOF", "NO", "ONE")
-    check_after_a_step(promoted, off, step)
+    check_after_a_step(promoted, wrong_clock, step)
 
 
 def test_calls_work_at_the_epoch_and_at_the_last_timestamp(redis: Redis, clock: Clock) -> None:
@@ -202,12 +203,12 @@ def test_calls_work_at_the_epoch_and_at_the_last_timestamp(redis: Redis, clock: 
     for instant in (1, 10**6, end_of_time - 10**6, end_of_time, 10**6, 1, START_US):
         clock.set(instant)
         for limiter in LIMITERS:
-            reply = redis.execute_command(*limiter.by(f"{instant}").take(limiter.name, 1))
+            reply = redis.execute_command(*limiter.for_holder(f"{instant}").take(limiter.name, 1))
             assert reply[1] == 10
             assert 0 <= reply[4] <= limiter.recovery // 1000
             stored = redis.dump(limiter.name)
             if instant == end_of_time and limiter.type == b"rl-limits":
-                # Every part has recovered by then.
+                # Every component has recovered, as no state may be later than this instant.
                 assert stored is None
                 continue
             redis.restore(limiter.name, 0, stored, replace=True)
@@ -233,9 +234,9 @@ def clock_that_runs(clock: Clock) -> Iterator[None]:
 
 
 @pytest.fixture
-def freezing(server: Server) -> None:
+def freezes_time(server: Server) -> None:
     if not server.is_valkey and server.version < (7, 2):
-        pytest.skip("before 7.2, modules are not told the instant that a server freezes")
+        pytest.skip("before 7.2, modules cannot read the instant at which a script began")
 
 
 SCRIPT = """
@@ -252,23 +253,24 @@ return count
 
 
 def instants_seen(redis: Redis, transaction: bool) -> int:
+    """Returns the number of different instants that 2,000 calls see, by their resets."""
     pipeline = redis.pipeline(transaction=transaction)
     for _ in range(2000):
         pipeline.execute_command("RL.PEEK", "k", "FIXED", 1000, "3650d")
     return len({reset_ms for *_, reset_ms in pipeline.execute()})
 
 
-@pytest.mark.usefixtures("freezing")
+@pytest.mark.usefixtures("freezes_time")
 def test_scripts_and_transactions_see_one_instant(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.FIXED", "k", 1000, "3650d")
     with clock_that_runs(clock):
 
-        def seen_to_run() -> bool:
+        def clock_is_seen_to_run() -> bool:
             assert redis.eval(SCRIPT, 1, "k") == 1
             assert instants_seen(redis, transaction=True) == 1
             return instants_seen(redis, transaction=False) > 1
 
-        poll.until(seen_to_run, "the clock goes on between calls that are no transaction")
+        poll.until(clock_is_seen_to_run, "calls outside of a transaction see several instants")
 
 
 def test_a_transaction_is_charged_like_calls_one_by_one(redis: Redis, clock: Clock) -> None:
@@ -289,10 +291,10 @@ def test_keys_after_a_step_back_to_the_epoch_can_be_saved_and_replicated(
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     for number in range(5):
-        primary.execute_command(*limiter.by(f"{number}").take("k", 2))
+        primary.execute_command(*limiter.for_holder(f"{number}").take("k", 2))
         clock.advance("10s")
     clock.set(15 * UNITS_US["s"])
-    assert primary.execute_command(*limiter.by("other").take("k", 1))[:3] == [0, 10, 0]
+    assert primary.execute_command(*limiter.for_holder("other").take("k", 1))[:3] == [0, 10, 0]
     stored = state(primary)[b"k"]
     primary.restore("restored", 0, stored.dump)
     assert primary.dump("restored") == stored.dump
@@ -300,7 +302,7 @@ def test_keys_after_a_step_back_to_the_epoch_can_be_saved_and_replicated(
     clock.advance(limiter.recovery - UNITS_US["s"])
     for seconds in ("0s", "1s", "10s"):
         clock.advance(seconds)
-        primary.execute_command(*limiter.by("other").take("k", 1))
+        primary.execute_command(*limiter.for_holder("other").take("k", 1))
         pair.replica.wait_for_sync()
         assert state(replica) == state(primary)
 
@@ -309,14 +311,14 @@ def test_keys_after_a_step_back_to_the_epoch_can_be_saved_and_replicated(
 def test_aligned_window_restarts_after_a_call_in_an_earlier_one(
     between: str, redis: Redis, clock: Clock
 ) -> None:
-    # Documented as not guaranteed: a charge counts in the window that the clock shows.
-    noon = START_US // HOUR * HOUR
+    # A documented limit: a charge counts in the window that the clock shows.
+    begin = START_US // HOUR * HOUR
     spec = ("FIXED", 10, "1h", "ALIGNED")
-    clock.set(noon + 5 * UNITS_US["m"])
+    clock.set(begin + 5 * UNITS_US["m"])
     assert redis.execute_command("RL.TAKE", "k", *spec, "COST", 10)[0] == 1
-    clock.set(noon - UNITS_US["m"])
+    clock.set(begin - UNITS_US["m"])
     denied = redis.execute_command(between, "k", *spec)
     assert (denied[0], denied[3]) == (0, 60_000)
-    clock.set(noon)
-    again = redis.execute_command("RL.TAKE", "k", *spec, "COST", 10)[0]
-    assert again == (1 if between == "RL.TAKE" else 0)
+    clock.set(begin)
+    allowed = redis.execute_command("RL.TAKE", "k", *spec, "COST", 10)[0]
+    assert allowed == (1 if between == "RL.TAKE" else 0)

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis import ResponseError
-from redis.exceptions import (
-    ClusterCrossSlotError,
-    MovedError,
-)
+from redis.exceptions import ClusterCrossSlotError, MovedError
 
 from conftest import running_cluster
 from support.binaries import Binary
@@ -24,7 +21,7 @@ from support.taking import Taking
 from support.workload import LIMITERS, digests, play, state, steps
 
 pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
-# Policies that are set on every primary.
+# Policy that is set on every primary.
 POLICY = "a-policy"
 # Calls without a key, which any node may receive.
 KEYLESS = {
@@ -78,20 +75,20 @@ def test_a_cluster_client_sends_every_command_where_its_keys_are(cluster: Cluste
         for server in cluster.servers:
             stats = cluster.admin(server).info("commandstats")
             for command in calls(tag):
-                replies = stats.get(f"cmdstat_{command}", {"calls": 0})
+                counts = stats.get(f"cmdstat_{command}", {"calls": 0})
                 # The client sent it to the right node at once: no other node counted the call or
                 # answered MOVED. The replica receives an effect instead.
                 if command == "rl.effect" and server not in cluster.tags():
                     continue
-                assert replies["calls"] == (server is owner), (command, server.port)
-                assert replies.get("rejected_calls", 0) == 0, (command, server.port)
+                assert counts["calls"] == (server is owner), (command, server.port)
+                assert counts.get("rejected_calls", 0) == 0, (command, server.port)
 
 
 def test_the_first_key_of_command_info_leads_to_the_node(cluster: Cluster) -> None:
     replies = cluster.client().command()
     for owner, (tag, _) in cluster.tags().items():
         for name, call in calls(tag).items():
-            # As a client does that knows only the first key's position.
+            # Some clients know only the position of the first key.
             key = call[replies[name]["first_key_pos"]]
             assert cluster.owner(key) is owner, name
             cluster.admin(owner).execute_command(*call)
@@ -193,7 +190,7 @@ def test_replicas_answer_peeks(cluster: Cluster) -> None:
     for primary, (tag, _) in cluster.tags().items():
         limits = limiters(10, f"{{{tag}}}:")
         several = list(limits)[:2]
-        specs = [word for key in several for word in limits[key].by("other").full()]
+        specs = [word for key in several for word in limits[key].for_holder("other").words()]
         with (
             primary.client() as primary_client,
             cluster.replica_of(primary).client() as replica_client,
@@ -201,13 +198,13 @@ def test_replicas_answer_peeks(cluster: Cluster) -> None:
             for key, limiter in limits.items():
                 primary_client.execute_command(*limiter.take(key, 7))
             cluster.wait_until_well()
-            peeks = [limiter.by("other").peek(key, 4) for key, limiter in limits.items()]
+            peeks = [limiter.for_holder("other").peek(key, 4) for key, limiter in limits.items()]
             for peek in [*peeks, ("RL.MPEEK", 2, *several, *specs), ("RL.INFO", several[0])]:
                 with pytest.raises(MovedError):
                     replica_client.execute_command(*peek)
             replica_client.readonly()
             for peek in peeks:
-                # Compares the remaining units and not the times, which go on.
+                # Compares the remaining units and not the times, as the clock runs.
                 replies = replica_client.execute_command(*peek)[:3]
                 assert replies == primary_client.execute_command(*peek)[:3] == [0, 10, 3]
             assert replica_client.execute_command("RL.MPEEK", 2, *several, *specs)[0] == 1
@@ -222,13 +219,13 @@ def test_replicas_answer_peeks(cluster: Cluster) -> None:
 # Replicas
 
 
-def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(
+def test_replica_in_a_cluster_has_the_same_bytes_after_any_workload(
     own_cluster_with_replicas: Cluster,
 ) -> None:
     cluster = own_cluster_with_replicas
     client = cluster.client()
     compared = set()
-    with standing_still(cluster):
+    with clock_stopped(cluster):
         for seed in range(600, 600 + 10 * scaled(1, 10), 10):
             for number, (server, (tag, _)) in enumerate(cluster.tags().items()):
                 play(steps(seed + number, 400, tag), cluster.clock, client, tag=tag)
@@ -247,16 +244,16 @@ def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(
 def own_cluster_with_replicas(
     binary: Binary, shared_clock: Clock, tmp_path: Path
 ) -> Iterator[Cluster]:
-    """A cluster for one test, which may set the clock back. After that, the nodes have heard from
-    each other "in the future" and detect no failed node.
+    """Cluster for one test, which may set the clock back. The nodes then have heard from each other
+    "in the future", and detect no failed node.
     """
     with running_cluster(binary, shared_clock, tmp_path) as cluster:
         yield cluster
 
 
 @contextmanager
-def standing_still(cluster: Cluster) -> Iterator[None]:
-    """Lets a workload step the clock by any amount without nodes being marked as failed."""
+def clock_stopped(cluster: Cluster) -> Iterator[None]:
+    """Stops the clock, so that a workload can move it. Nodes do not mark each other as failed."""
     with cluster.node_timeout(1_000_000_000_000):
         cluster.clock.set(time.time_ns() // 1000)
         try:

@@ -22,7 +22,7 @@ ENDLESS = 100_000
 
 
 def limiters(cluster: Cluster, prefix: str) -> dict[str, Limiter]:
-    """Returns limiters by key: one of every kind on every primary, none of which recovers during a
+    """Returns limiters by key: one of every kind on every primary. Usage does not recover during a
     test.
     """
     return {
@@ -37,7 +37,7 @@ def usage(client: RedisCluster, limits: Mapping[str, Limiter]) -> Counter[str]:
 
 
 def assert_limited(cluster: Cluster, limits: Mapping[str, Limiter], found: Counter[str]) -> None:
-    """Sets limits that leave ten units, and checks that all clients together get exactly ten."""
+    """Checks that all clients together get exactly ten units under limits with ten units left."""
     narrow = {key: narrowed(limiter, found[key] + 10) for key, limiter in limits.items()}
     with Taking(cluster, narrow, steps=400) as load:
         load.join()
@@ -60,7 +60,7 @@ def test_a_manual_failover_loses_no_charge(cluster: Cluster) -> None:
                 cluster.fail_over(primary)
                 load.wait_for(100)
         admitted, found = load.admitted, usage(cluster.client(), limits)
-        # A call without an answer may have been charged; every other charge was admitted.
+        # Every charge is of an admitted call, or of a call without a reply.
         for key in limits:
             assert admitted[key] <= found[key] <= admitted[key] + load.unanswered[key], key
         assert_limited(cluster, limits, found)
@@ -88,7 +88,7 @@ def test_a_killed_primary_loses_only_unreplicated_charges(
             load.wait_for(100)
         kept, admitted, found = load.kept, load.admitted, usage(cluster.client(), limits)
         assert kept.total() > 0
-        # Charges that were admitted and lost were answered before a replica had them.
+        # Only admitted charges that no replica acknowledged may be lost.
         for key in limits:
             assert kept[key] <= found[key] <= admitted[key] + load.unanswered[key], key
         assert_limited(cluster, limits, found)

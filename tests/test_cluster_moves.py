@@ -8,12 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from redis import Redis, RedisCluster
-from redis.exceptions import (
-    AskError,
-    ClusterError,
-    MovedError,
-    TryAgainError,
-)
+from redis.exceptions import AskError, ClusterError, MovedError, TryAgainError
 
 from support import poll
 from support.binaries import Binary
@@ -30,22 +25,22 @@ pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 ENDLESS = 100_000
 
 
-# A slot on its way, key by key
+# Both nodes during a move
 
 
-def another(cluster: Cluster, key: str) -> Server:
+def other_primary(cluster: Cluster, key: str) -> Server:
     """Returns a primary that does not have the key's slot."""
     owner = cluster.owner(key)
     return random.choice([server for server in cluster.primaries() if server is not owner])
 
 
 def asking(client: Redis, *call: Word) -> object:
-    # ASKING holds for the next command on the same connection.
+    # ASKING applies to the next command on the same connection.
     client.execute_command("ASKING")
     return client.execute_command(*call)
 
 
-def refusal(client: Redis, *call: Word, ask: bool = False) -> type[Exception] | None:
+def redirection(client: Redis, *call: Word, ask: bool = False) -> type[Exception] | None:
     try:
         asking(client, *call) if ask else client.execute_command(*call)
     except (AskError, TryAgainError) as error:
@@ -63,18 +58,18 @@ def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
 
     def take(*keys: str) -> Call:
         """Returns a call that takes one unit of each key for a new holder."""
-        limiters = [limits[key].by(f"holder {taken.total()}") for key in keys]
+        limiters = [limits[key].for_holder(f"holder {taken.total()}") for key in keys]
         if len(keys) == 1:
             return limiters[0].take(keys[0])
         return (
             "RL.MTAKE",
             len(keys),
             *keys,
-            *(word for limiter in limiters for word in limiter.full()),
+            *(word for limiter in limiters for word in limiter.words()),
         )
 
     with (
-        SlotMove(cluster, "{way}", another(cluster, "{way}")) as move,
+        SlotMove(cluster, "{way}", other_primary(cluster, "{way}")) as move,
         move.source.client() as source,
         move.target.client() as target,
     ):
@@ -95,13 +90,13 @@ def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
             taken.update(keys)
             assert client.execute_command(*take(*keys))[0] == 1
             taken.update(keys)
-        # Keys on two nodes at once: refused as a native command would be.
+        # Keys on two nodes: the error is that of a native command.
         for keys in [(moved[0], remaining[0]), (remaining[0], moved[0])]:
-            assert refusal(target, *take(*keys), ask=True) is TryAgainError
-            assert refusal(target, "EXISTS", *keys, ask=True) is TryAgainError
-            expected = refusal(source, "EXISTS", *keys)
+            assert redirection(target, *take(*keys), ask=True) is TryAgainError
+            assert redirection(target, "EXISTS", *keys, ask=True) is TryAgainError
+            expected = redirection(source, "EXISTS", *keys)
             assert expected in {AskError, TryAgainError}
-            assert refusal(source, *take(*keys)) is expected
+            assert redirection(source, *take(*keys)) is expected
             with pytest.raises(ClusterError):
                 client.execute_command(*take(*keys))
         assert usage(client, limits, 100) == taken
@@ -110,7 +105,7 @@ def test_moving_slot_is_served_by_both_nodes(cluster: Cluster) -> None:
     assert usage(client, limits, 100) == taken
 
 
-# A slot that moves under load, whichever way
+# Moves under load, key by key and atomically
 
 
 @pytest.fixture
@@ -124,22 +119,24 @@ Mover = Callable[[str, Taking], None]
 
 
 def key_by_key(cluster: Cluster, key: str, load: Taking) -> None:
-    with SlotMove(cluster, key, another(cluster, key)) as move:
+    with SlotMove(cluster, key, other_primary(cluster, key)) as move:
         load.wait_for(20)
-        while names := move.left(1):
+        while names := move.remaining_keys(1):
             move.move_keys(*names)
             load.wait_for(3)
 
 
-def at_once(cluster: Cluster, key: str, load: Taking) -> None:
-    target = another(cluster, key)
+def atomically(cluster: Cluster, key: str, load: Taking) -> None:
+    target = other_primary(cluster, key)
     move_atomically(cluster, key, target, meanwhile=lambda: load.wait_for(100))
 
 
-@pytest.fixture(params=[key_by_key, at_once])
+@pytest.fixture(params=[key_by_key, atomically])
 def move(request: pytest.FixtureRequest, cluster: Cluster) -> Mover:
-    """Moves a key's slot to another primary, with load before, during and after the move."""
-    if request.param is at_once:
+    """Returns a function that moves a key's slot to another primary, under load before, during and
+    after the move.
+    """
+    if request.param is atomically:
         request.getfixturevalue("atomic")
 
     def mover(key: str, load: Taking) -> None:
@@ -151,7 +148,7 @@ def move(request: pytest.FixtureRequest, cluster: Cluster) -> Mover:
 
 
 @pytest.mark.timeout(scaled(180, 900))
-def test_a_slot_that_moves_to_and_fro_under_load_loses_and_doubles_nothing(
+def test_a_slot_that_moves_several_times_under_load_loses_and_doubles_nothing(
     cluster: Cluster, move: Mover
 ) -> None:
     client = cluster.client()
@@ -184,7 +181,7 @@ def wait_until_full(client: RedisCluster, limits: Mapping[str, Limiter], limit: 
     """Waits until a load has used up every limit."""
     poll.until(
         lambda: min(usage(client, limits, limit).values()) >= limit,
-        "the load has taken all that there is",
+        "every limit is used up",
         timeout=40,
     )
 
@@ -192,15 +189,15 @@ def wait_until_full(client: RedisCluster, limits: Mapping[str, Limiter], limit: 
 def test_an_id_and_a_ban_move_with_their_slot(cluster: Cluster, move: Mover) -> None:
     client = cluster.client()
     window, log = ("FIXED", 100, "1h"), ("SLIDINGLOG", 100, "1h")
-    settled = ("RL.TAKE", "{way}:k", "COST", 40, "ONCE", "first", "1h", *window, *log)
-    both = ("RL.MTAKE", 2, "{way}:k", "{way}:l", "COST", 3, "ONCE", "second", "1h", *window, *log)
-    for call in (settled, both):
+    take = ("RL.TAKE", "{way}:k", "COST", 40, "ONCE", "first", "1h", *window, *log)
+    mtake = ("RL.MTAKE", 2, "{way}:k", "{way}:l", "COST", 3, "ONCE", "second", "1h", *window, *log)
+    for call in (take, mtake):
         assert client.execute_command(*call)[0] == 1
     assert client.execute_command("RL.BAN", "{way}:banned", "1h") == 3_600_000
     with Taking(cluster, limiters(ENDLESS, "{way}:other ")) as load:
         move("{way}", load)
-    for call in (settled, both):
-        # The repetition of a client whose reply was lost during the move.
+    for call in (take, mtake):
+        # A client repeats a call if the reply was lost during the move.
         assert client.execute_command(*call)[0] == 1
     assert client.execute_command("RL.TAKE", "{way}:k", "SETTLE", "first", 1, *window, *log)[0] == 1
     assert client.execute_command("RL.PEEK", "{way}:k", *window)[2] == 96
@@ -215,7 +212,7 @@ def test_a_fencing_token_moves_with_its_slot(cluster: Cluster, move: Mover) -> N
     assert first > 0
     with Taking(cluster, limiters(ENDLESS, "{way}:other ")) as load:
         move("{way}", load)
-    assert client.execute_command(*lock, "one", "FENCE")[5] == first, "a renewal keeps it"
+    assert client.execute_command(*lock, "one", "FENCE")[5] == first, "a renewal keeps the token"
     assert client.execute_command("RL.RELEASE", "{way}:lock", "one") == 1
     # The new node has received the token with the key.
     assert client.execute_command(*lock, "two", "FENCE")[5] > first
@@ -223,13 +220,13 @@ def test_a_fencing_token_moves_with_its_slot(cluster: Cluster, move: Mover) -> N
 
 @pytest.mark.timeout(scaled(180, 300))
 @pytest.mark.parametrize("replicas", [True, False], ids=["replicas", "no replica"])
-def test_a_slot_that_has_moved_at_once_has_the_same_bytes(
+def test_a_slot_that_moved_atomically_has_the_same_bytes(
     replicas: bool, atomic: Cluster, binary: Binary
 ) -> None:
     if replicas:
         move_and_compare(atomic)
     else:
-        # Only the slot's new node subscribes to the effects.
+        # The source propagates effects to the slot's new node only.
         with Cluster(binary, atomic.clock, replicas=False) as alone:
             move_and_compare(alone)
 
@@ -250,20 +247,20 @@ def move_and_compare(cluster: Cluster) -> None:
         for call in charges:
             assert client.execute_command(*call)[0] == 1
 
-    def charge_and_look() -> None:
+    def charge_and_record() -> None:
         charge()
         before.update(all_keys(source))
 
     for _ in range(4):
-        source, target = cluster.owner("{way}"), another(cluster, "{way}")
+        source, target = cluster.owner("{way}"), other_primary(cluster, "{way}")
         before = {}
         charge()
-        move_atomically(cluster, "{way}", target, meanwhile=charge_and_look)
+        move_atomically(cluster, "{way}", target, meanwhile=charge_and_record)
         cluster.wait_until_well()
         assert len(before) == len(charges)
-        full = [server for server in cluster.servers if cluster.admin(server).dbsize() > 0]
-        assert set(full) == {target, *cluster.replicas_of(target)}
-        for server in full:
+        with_keys = [server for server in cluster.servers if cluster.admin(server).dbsize() > 0]
+        assert set(with_keys) == {target, *cluster.replicas_of(target)}
+        for server in with_keys:
             assert all_keys(server) == before
 
 

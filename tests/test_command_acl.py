@@ -11,14 +11,13 @@ from support.server import Server
 
 pytestmark = pytest.mark.every_server
 each_call_on_keys = pytest.mark.parametrize("call", [call for call in KEYS if call not in KEYLESS])
-# Commands that ordinary users need no right to.
+# Commands that an ordinary user need not call.
 ADMIN = {"rl.top", "rl.policyset", "rl.policyscale", "rl.policydel"}
 DANGEROUS = ADMIN | {"rl.effect", "rl.policyeffect"}
+# First versions with ACL categories for commands of modules, and with categories that a module
+# adds.
 CATEGORIZED = (7, 2)
 ADDS_CATEGORIES = (7, 4)
-
-
-# ACL
 
 
 @pytest.fixture
@@ -35,19 +34,19 @@ def user(server: Server, redis: Redis) -> Iterator[Callable[[str], Redis]]:
     redis.execute_command("ACL DELUSER", "user")
 
 
-def may(client: Redis, call: str) -> bool:
+def may_call(client: Redis, call: str) -> bool:
     try:
         client.execute_command(call)
     except NoPermissionError:
         return False
     except ResponseError:
-        pass  # refused for another reason: the key's type, or an invalid effect
+        pass  # rejected by the command: the key's type, or an invalid effect
     return True
 
 
 def allowed(client: Redis) -> set[str]:
     """Returns the commands that the client may call."""
-    return {call.split()[0].lower() for call in KEYS if may(client, call)}
+    return {call.split()[0].lower() for call in KEYS if may_call(client, call)}
 
 
 def flagged(flag: str) -> set[str]:
@@ -57,15 +56,15 @@ def flagged(flag: str) -> set[str]:
 @each_call_on_keys
 def test_key_patterns_hold_for_every_key_of_a_call(user, call):
     client = user("+@all ~a")
-    assert may(client, call) == (KEYS[call] == ["a"])
+    assert may_call(client, call) == (KEYS[call] == ["a"])
     client = user("+@all ~b")
-    assert not may(client, call)
+    assert not may_call(client, call)
     client = user("+@all ~a ~b")
-    assert may(client, call)
+    assert may_call(client, call)
 
 
 @pytest.mark.parametrize("call", KEYS)
-def test_missing_arguments_are_accepted_where_the_server_looks_for_keys_first(user, call):
+def test_missing_arguments_are_an_error_if_the_acl_looks_for_keys_first(user, call):
     client = user("+@all ~a")
     words = call.split()
     arity = COMMANDS[words[0].lower()][0]
@@ -83,23 +82,23 @@ def test_a_command_is_granted_by_its_name(user, call):
 
 def test_a_user_with_permission_to_peek_charges_nothing(user, redis):
     client = user("+rl.peek ~*")
-    assert not may(client, "RL.TAKE k FIXED 10 60s")
-    assert not may(client, "RL.FIXED k 10 60s")
+    assert not may_call(client, "RL.TAKE k FIXED 10 60s")
+    assert not may_call(client, "RL.FIXED k 10 60s")
     assert redis.exists("k") == 0
     assert client.execute_command("RL.PEEK k FIXED 10 60s") == [1, 10, 10, 0, 0]
 
 
 def test_a_key_pattern_for_reading_is_enough_to_peek_and_not_to_take(user, server):
     if server.version < DOCUMENTED:
-        pytest.skip("the server's key patterns are for reading and writing alike")
+        pytest.skip("the server has no read-only key patterns")
     keyless = {call.split()[0].lower() for call in KEYLESS}
     assert allowed(user("+@all %R~*")) == flagged("readonly") | keyless
     assert allowed(user("+@all %W~*")) == {"rl.effect"} | keyless
     assert allowed(user("+@all %RW~*")) == set(COMMANDS)
     several = "2 a b FIXED 10 60s FIXED 10 60s"
-    assert may(user("+@all %R~a %RW~b"), f"RL.MPEEK {several}")
-    assert not may(user("+@all %R~a %W~b"), f"RL.MPEEK {several}")
-    assert not may(user("+@all %RW~a %R~b"), f"RL.MTAKE {several}")
+    assert may_call(user("+@all %R~a %RW~b"), f"RL.MPEEK {several}")
+    assert not may_call(user("+@all %R~a %W~b"), f"RL.MPEEK {several}")
+    assert not may_call(user("+@all %RW~a %R~b"), f"RL.MTAKE {several}")
 
 
 def test_acl_categories_of_the_server_contain_the_documented_commands(user, server):
@@ -115,7 +114,7 @@ def test_acl_categories_of_the_server_contain_the_documented_commands(user, serv
     assert allowed(user("+@all -@dangerous ~*")) == set(COMMANDS) - DANGEROUS
 
 
-def test_a_category_of_its_own_holds_all_commands_that_are_not_dangerous(user, server):
+def test_ratelimit_category_contains_all_commands_that_are_not_dangerous(user, server):
     if server.version < ADDS_CATEGORIES:
-        pytest.skip("the server lets no module add a category")
+        pytest.skip("modules cannot add a category on this server")
     assert allowed(user("+@ratelimit ~*")) == set(COMMANDS) - DANGEROUS

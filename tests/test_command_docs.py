@@ -50,7 +50,7 @@ VALUES = {
     "effect": f"rl-bucket 1 {START_US // 1000 + 60_000} 1 1",
 }
 
-# All options. As far as the grammar goes, any option may follow any algorithm's numbers.
+# All options. By the grammar alone, any option may follow the numbers of any algorithm.
 OPTIONS = [
     ("ALIGNED",),
     ("ALIGNED", "OFFSET", "+09:00"),
@@ -70,14 +70,14 @@ OPTIONS = [
     ("ITEM", "item{n}"),
 ]
 
-# Calls that the syntax line allows and the reference rules out.
-APART = [
+# Options that exclude each other, although the syntax line allows them together.
+EXCLUSIVE = [
     {"KEEP", "FORCE"},
     *({"SETTLE", other} for other in ("COST", "UPTO", "FORCE", "MAXWAIT", "KEEP")),
 ]
 
-# Errors about two arguments that exclude each other, or about another version than expected.
-REASONS = (
+# Parts of errors about arguments that exclude each other, or about an unexpected version.
+EXPECTED_ERRORS = (
     ", since ",
     "cannot be combined with",
     "must come before the first",
@@ -85,17 +85,17 @@ REASONS = (
     "has version",
 )
 
-# Arguments that may be any text: holders, policy names, records.
+# Commands whose arguments may be any text: holders, policy names, records.
 WITHOUT_OPTIONS = {"rl.release", "rl.policydel", "rl.policyeffect"}
 
-# Policies that calls by name use.
+# Calls that set the policies which other calls name.
 POLICIES = [("RL.POLICYSET", f"name{number}", "FIXED", "10", "60s") for number in range(1, 5)]
 
 Words = tuple[str, ...]
 
 
 class Call(NamedTuple):
-    """A call, and which of its arguments are optional."""
+    """Call, and its optional arguments."""
 
     words: Words
     options: frozenset[Words] = frozenset()
@@ -115,11 +115,11 @@ def docs(resp3: Redis, server: Server) -> Docs:
     names = [name for name in resp3.command() if name.startswith("rl.")]
     assert len(names) == 25
     replies = resp3.execute_command("COMMAND DOCS", *names)
-    return {name.decode(): each[b"arguments"] for name, each in replies.items()}
+    return {name.decode(): reply[b"arguments"] for name, reply in replies.items()}
 
 
 def sequences(arguments: list[dict[bytes, object]], times: int) -> Iterator[Call]:
-    """Generates the calls that these arguments allow, each repeatable one up to `times` times."""
+    """Generates the calls that these arguments allow, with repeatable arguments `times` times."""
     for parts in product(*(list(forms(argument, times)) for argument in arguments)):
         yield sum(parts, Call(()))
 
@@ -153,66 +153,66 @@ def forms_of_one(argument: dict[bytes, object], times: int) -> Iterator[Call]:
         yield token + Call((VALUES[name],))
 
 
-def drawn(arguments: list[dict[bytes, object]], times: int, draw: random.Random) -> Call:
-    """Draws one of the calls that these arguments allow."""
-    return sum((drawn_form(argument, times, draw) for argument in arguments), Call(()))
+def random_call(arguments: list[dict[bytes, object]], times: int, rng: random.Random) -> Call:
+    """Returns one of the calls that these arguments allow."""
+    return sum((random_form(argument, times, rng) for argument in arguments), Call(()))
 
 
-def drawn_form(argument: dict[bytes, object], times: int, draw: random.Random) -> Call:
+def random_form(argument: dict[bytes, object], times: int, rng: random.Random) -> Call:
     flags = argument.get(b"flags", [])
-    if b"optional" in flags and draw.random() < 0.85:
+    if b"optional" in flags and rng.random() < 0.85:
         return Call(())
     count = times if b"multiple" in flags else 1
-    return sum((drawn_once(argument, times, draw) for _ in range(count)), Call(()))
+    return sum((random_form_of_one(argument, times, rng) for _ in range(count)), Call(()))
 
 
-def drawn_once(argument: dict[bytes, object], times: int, draw: random.Random) -> Call:
+def random_form_of_one(argument: dict[bytes, object], times: int, rng: random.Random) -> Call:
     if argument[b"type"] not in (b"oneof", b"block"):
         return next(forms_of_one(argument, times))
     token = Call((argument[b"token"].decode(),) if b"token" in argument else ())
     choices = argument[b"arguments"]
     if argument[b"type"] == b"oneof":
-        choices = [draw.choice(choices)]
-    return token + drawn(choices, times, draw)
+        choices = [rng.choice(choices)]
+    return token + random_call(choices, times, rng)
 
 
 def numbered(words: Words) -> Words:
+    """Replaces `{n}` in repeated values by different numbers."""
     occurrences: Counter[str] = Counter()
     found = []
     for word in words:
         occurrences[word] += 1
         found.append(word.format(n=occurrences[word]))
         if word == "ANCHOR":
-            # Only months and quarters have such a day, and their window stands before it.
-            window = max(at for at, before in enumerate(found) if before in ("61s", "62s"))
-            found[window] = ("1mo", "3mo")[found[window] == "62s"]
+            # ANCHOR needs a window of months, so the window before it is replaced.
+            index = max(index for index, word in enumerate(found) if word in ("61s", "62s"))
+            found[index] = ("1mo", "3mo")[found[index] == "62s"]
     return tuple(found)
 
 
 def is_ruled_out(options: frozenset[Words]) -> bool:
     words = {word for option in options for word in option}
-    return any(pair <= words for pair in APART)
+    return any(pair <= words for pair in EXCLUSIVE)
 
 
 def answers(redis: Redis, calls: list[Words]) -> list[object]:
-    """Returns each call's answer on a server without keys."""
-    pipeline, places = redis.pipeline(transaction=False), []
+    """Returns the reply to each call on a server without keys."""
+    pipeline, indices = redis.pipeline(transaction=False), []
     for call in calls:
-        if not places or call[0].startswith("rl.policy"):
+        if not indices or call[0].startswith("rl.policy"):
             # The previous call may have changed the keys or policies.
             for policy in POLICIES:
                 pipeline.execute_command("RL.POLICYDEL", policy[1]).execute_command(*policy)
-        places.append(len(pipeline))
+        indices.append(len(pipeline))
         pipeline.execute_command(*call).flushall()
     replies = pipeline.execute(raise_on_error=False)
-    return [replies[place] for place in places]
+    return [replies[index] for index in indices]
 
 
 TAKE_SPECS = ("rl.take", "rl.peek", "rl.mtake", "rl.mpeek")
 SPECS = (*TAKE_SPECS, "rl.policyset")
 
-# All servers document the same table, so its calls are tried on one server. The tests above check
-# that every server has the table.
+# All servers have the same documentation, so the calls are tried on one server.
 
 
 @pytest.mark.one_server
@@ -242,15 +242,18 @@ def test_every_call_that_is_documented_is_accepted(redis: Redis, docs: Docs, tim
 def test_a_documented_call_with_specs_is_accepted_or_refused_for_conflicting_arguments(
     redis: Redis, docs: Docs, name: str, times: int
 ) -> None:
-    """There are too many such calls to try all of them, so some are drawn at random."""
-    draw = random.Random(times)
-    calls = [(name, *numbered(drawn(docs[name], times, draw).words)) for _ in range(2000)]
+    """Tries random calls, as there are too many to try all of them."""
+    rng = random.Random(times)
+    calls = [(name, *numbered(random_call(docs[name], times, rng).words)) for _ in range(2000)]
     refused = {
         " ".join(call): str(answer)
         for call, answer in zip(calls, answers(redis, calls), strict=True)
         if isinstance(answer, Exception)
     }
-    assert {call: why for call, why in refused.items() if not any(map(why.count, REASONS))} == {}
+    unexpected = {
+        call: error for call, error in refused.items() if not any(map(error.count, EXPECTED_ERRORS))
+    }
+    assert unexpected == {}
     assert len(refused) < len(calls) / 2
 
 
@@ -260,10 +263,10 @@ def test_every_option_that_a_command_takes_is_documented_and_no_other(
 ) -> None:
     tried = {}
     for name in docs.keys() - WITHOUT_OPTIONS:
-        for before, behind, allowed in places(name, docs[name]):
+        for before, after, allowed in places(name, docs[name]):
             for count in range(1, 4):
                 for options in combinations(OPTIONS, count):
-                    call = numbered((name, *sum(options, before), *behind))
+                    call = numbered((name, *sum(options, before), *after))
                     documented = frozenset(options) in allowed
                     tried[call] = documented and not is_ruled_out(frozenset(options))
     assert sum(tried.values()) > 1000
@@ -277,8 +280,8 @@ def test_every_option_that_a_command_takes_is_documented_and_no_other(
 def places(
     name: str, arguments: list[dict[bytes, object]]
 ) -> Iterator[tuple[Words, Words, set[frozenset[Words]]]]:
-    """Returns the arguments before and after each place of options, and the options documented
-    there.
+    """Returns each place where options may stand: the arguments before and after it, and the
+    documented combinations of options.
     """
     if name in TAKE_SPECS:
         optional = [argument for argument in arguments if b"optional" in argument.get(b"flags", [])]

@@ -28,20 +28,15 @@ from support.restoring import (
     is_accepted,
     restore,
 )
-from support.workload import (
-    LIMITERS,
-    Limiter,
-    each_limiter_on_one_server,
-    state,
-)
+from support.workload import LIMITERS, Limiter, each_limiter_on_one_server, state
 
 pytestmark = pytest.mark.every_server
 
 
 def test_dump_with_a_new_checksum_is_accepted(dumps: dict[str, bytes], redis: Redis) -> None:
     for dump in dumps.values():
-        for same in (sealed(dump[:-10], dump), rewritten(dump, fields(dump))):
-            assert is_accepted(redis, same)
+        for payload in (sealed(dump[:-10], dump), rewritten(dump, fields(dump))):
+            assert is_accepted(redis, payload)
             assert redis.dump("restored") == dump
         check_usable(redis)
         assert sealed(dump[:-10], dump) == dump
@@ -52,11 +47,14 @@ def test_a_wrong_checksum_or_a_later_version_of_the_format_is_refused(
 ) -> None:
     for dump in dumps.values():
         version = int.from_bytes(dump[-10:-8], "little")
-        seals = [
+        endings = [
             later.to_bytes(2, "little") + bytes(8)
             for later in (version + 1, 2 * version, 2**16 - 1)
         ]
-        broken = [dump[:-1] + bytes([dump[-1] ^ 1]), *(sealed(dump[:-10], seal) for seal in seals)]
+        broken = [
+            dump[:-1] + bytes([dump[-1] ^ 1]),
+            *(sealed(dump[:-10], ending) for ending in endings),
+        ]
         for payload in broken:
             with pytest.raises(ResponseError, match="version or checksum"):
                 redis.restore("restored", 1000, payload)
@@ -66,8 +64,7 @@ def test_every_truncation_is_refused(dumps: dict[str, bytes], redis: Redis) -> N
     for name, dump in dumps.items():
         body = dump[:-10]
         for length in range(len(body)):
-            # The server reads on into the version and checksum (ten bytes) and may take them for
-            # the missing fields.
+            # The server may read the ten bytes of the version and checksum as the missing fields.
             if is_accepted(redis, sealed(body[:length], dump)):
                 assert length >= len(body) - 10, (name, length)
                 check_usable(redis)
@@ -100,14 +97,14 @@ def test_every_other_version_of_an_encoding_is_refused(
 
 
 def mutated(
-    chosen: random.Random, own: Sequence[tuple[bytes, list[Field]]], others: Sequence[Field]
+    rng: random.Random, dumps: Sequence[tuple[bytes, list[Field]]], others: Sequence[Field]
 ) -> bytes:
-    """Changes some fields or bytes of one of the server's own dumps."""
-    dump, values = chosen.choice(own)
-    if chosen.random() < 0.6:
-        return rewritten(dump, changed_fields(chosen, values, others))
-    # The first byte selects one of the server's own types, so it stays.
-    return sealed(changed_bytes(chosen, dump[:-10], first=1), dump)
+    """Changes some fields or bytes of one of the dumps."""
+    dump, values = rng.choice(dumps)
+    if rng.random() < 0.6:
+        return rewritten(dump, changed_fields(rng, values, others))
+    # The first byte stays, as others select a type of the server itself.
+    return sealed(changed_bytes(rng, dump[:-10], first=1), dump)
 
 
 @pytest.mark.timeout(1200)
@@ -116,25 +113,25 @@ def test_a_mutated_payload_is_refused_or_makes_a_valid_limiter(
     limiter: Limiter, dumps: dict[str, bytes], pair: Pair, clock: Clock
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
-    taken_apart = {name: (dump, fields(dump)) for name, dump in dumps.items()}
-    own = [taken_apart[f"{limiter.name}, {size}"] for size in ("small", "large")]
-    others = [field for _, values in taken_apart.values() for field in values]
+    parsed = {name: (dump, fields(dump)) for name, dump in dumps.items()}
+    limiter_dumps = [parsed[f"{limiter.name}, {size}"] for size in ("small", "large")]
+    others = [field for _, values in parsed.values() for field in values]
     tried = usable = 0
-    for chosen in batches(limiter.name, len(LIMITERS)):
+    for rng in batches(limiter.name, len(LIMITERS)):
         primary.flushall()
-        payloads = [mutated(chosen, own, others) for _ in range(BATCH)]
-        expiry = chosen.choice((EXPIRY_MS, clock.now // 1000 + 1, 2**60))
+        payloads = [mutated(rng, limiter_dumps, others) for _ in range(BATCH)]
+        expiry = rng.choice((EXPIRY_MS, clock.now // 1000 + 1, 2**60))
         names = {str(name): payload for name, payload in enumerate(payloads)}
         restored = restore(primary, names, expiry)
         tried, usable = tried + len(payloads), usable + len(restored)
         check_all_usable(primary, limiter, restored)
         if restored:
-            check_usable(primary, chosen.choice(restored))
-        # Looking at an expired key deletes it, and the deletion is propagated.
+            check_usable(primary, rng.choice(restored))
+        # `state` accesses all keys, which deletes expired keys on the replica too.
         stored = state(primary)
         pair.replica.wait_for_sync()
         assert state(replica) == stored
-        assert all(each.expires_at > 0 for each in stored.values())
+        assert all(key_state.expires_at > 0 for key_state in stored.values())
     print(f"{limiter.name}: {usable} of {tried} mutated payloads were accepted")
     assert 0 < usable < tried
 
@@ -148,7 +145,7 @@ def test_another_kinds_fields_are_refused_or_make_a_valid_limiter(
                 check_usable(redis)
 
 
-def test_a_payload_of_huge_size_on_paper_is_refused_at_once(
+def test_a_payload_with_a_huge_count_is_refused_without_allocating(
     dumps: dict[str, bytes], redis: Redis
 ) -> None:
     before = redis.info("memory")["used_memory"]

@@ -55,8 +55,8 @@ def test_limiter_continues_after_a_move(limiter: Limiter, mover: Redis) -> None:
     calls, blocks = move(mover, "k")
     assert calls == 1
     assert blocks == 1 if limiter.type in PLAIN else blocks > 1
-    assert mover.execute_command(*limiter.by("other").take("k", 8))[:3] == [0, 10, 7]
-    assert mover.execute_command(*limiter.by("other").take("k", 7))[:3] == [1, 10, 0]
+    assert mover.execute_command(*limiter.for_holder("other").take("k", 8))[:3] == [0, 10, 7]
+    assert mover.execute_command(*limiter.for_holder("other").take("k", 7))[:3] == [1, 10, 0]
 
 
 def leases(count: int) -> list[tuple[Word, ...]]:
@@ -77,7 +77,7 @@ NAMED: tuple[Word, ...] = ("FIXED", 9, "1h", "AS", "a-name-of-many-letters")
 
 
 @pytest.mark.parametrize(
-    ("calls", "least"),
+    ("calls", "min_blocks"),
     [
         pytest.param([("RL.TAKE", "k", *NAMED, "BAN", 3, "1h", "1h")], 4, id="a name and a ban"),
         pytest.param(with_ids(1), 5, id="ids in a block"),
@@ -88,28 +88,28 @@ NAMED: tuple[Word, ...] = ("FIXED", 9, "1h", "AS", "a-name-of-many-letters")
     ],
 )
 def test_every_allocation_of_a_key_is_moved(
-    calls: list[tuple[Word, ...]], least: int, mover: Redis
+    calls: list[tuple[Word, ...]], min_blocks: int, mover: Redis
 ) -> None:
     for call in calls:
         mover.execute_command(*call)
-    assert move(mover, "k")[1] >= least
-    again = {"RL.ACQUIRE": "RL.ACQUIRE", "RL.TAKE": "RL.PEEK"}[calls[-1][0]]
-    assert mover.execute_command(again, *calls[-1][1:])[0] == 1
+    assert move(mover, "k")[1] >= min_blocks
+    command = {"RL.ACQUIRE": "RL.ACQUIRE", "RL.TAKE": "RL.PEEK"}[calls[-1][0]]
+    assert mover.execute_command(command, *calls[-1][1:])[0] == 1
 
 
-def test_server_that_moves_values_at_each_step_replies_as_any_other(
+def test_server_that_moves_values_during_a_workload_replies_like_another(
     mover: Redis, fresh_server: Start, clock: Clock
 ) -> None:
-    usual = fresh_server().client()
+    other = fresh_server().client()
     workload = steps(seed=17, count=1500)
     moved = 0
     for start in range(0, len(workload), 25):
-        replies = play(workload[start : start + 25], clock, mover, usual)
+        replies = play(workload[start : start + 25], clock, mover, other)
         assert replies[0] == replies[1]
         for key in state(mover):
             moved += move(mover, key)[1]
     assert moved > 3000
-    assert state(mover) == state(usual)
+    assert state(mover) == state(other)
     assert len(state(mover)) > len(LIMITERS)
 
 
@@ -127,16 +127,16 @@ def test_a_large_sketch_is_moved_in_pieces(mover: Redis) -> None:
     ]
 
 
-def test_pieces_that_copies_share_stay_until_one_of_them_writes(mover: Redis) -> None:
+def test_pieces_that_a_copy_shares_are_not_moved(mover: Redis) -> None:
     sketch(mover, "k", 100, "64kb")
-    alone = move(mover, "k")[1]
+    blocks = move(mover, "k")[1]
     mover.copy("k", "copy")
     assert move(mover, "k")[1] <= 3
     mover.delete("copy")
-    assert move(mover, "k")[1] == alone
+    assert move(mover, "k")[1] == blocks
 
 
-def test_a_table_too_large_to_be_read_at_once_stays(mover: Redis) -> None:
+def test_a_table_of_more_than_512_kb_is_not_moved(mover: Redis) -> None:
     pipeline = mover.pipeline(transaction=False)
     for number in range(20_000):
         pipeline.execute_command("RL.ACQUIRE", "k", 20_000, "1h", f"holder {number}")

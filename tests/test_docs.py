@@ -33,13 +33,13 @@ EVERYTHING = "cell-compat yes policies yes"
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 
 
-# Their code is run by test_client_libraries.py and test_client_guide.py.
-OF_CLIENTS = ("clients.md", "write-a-client.md")
+# Documents with code that test_client_libraries.py and test_client_guide.py run.
+CLIENT_DOCUMENTS = ("clients.md", "write-a-client.md")
 
 
 @pytest.mark.parametrize(
     "document",
-    [document for document in DOCUMENTS if document.name not in OF_CLIENTS],
+    [document for document in DOCUMENTS if document.name not in CLIENT_DOCUMENTS],
     ids=lambda document: document.name,
 )
 def test_examples_in_a_document_print_the_shown_output(
@@ -65,13 +65,13 @@ def lines_of(file: str) -> str:
 def test_installing_the_module_as_documented_enables_policies(
     server: Server, clock: Clock, conf: str
 ) -> None:
-    """Installs the module as the documents say, where
-    test_examples_in_a_document_print_the_shown_output uses test settings.
+    """Loads the module by the documented lines, while the test of the examples uses arguments of
+    its own.
     """
     run(f"```conf\n{conf.strip()}\n```", server, clock)
 
 
-def test_the_images_server_has_policies(server: Server, clock: Clock) -> None:
+def test_server_of_the_image_has_policies(server: Server, clock: Clock) -> None:
     if not server.is_valkey:
         pytest.skip("the image contains Valkey")
     (line,) = [line for line in lines_of("docker/valkey.conf").splitlines() if "load" in line]
@@ -126,7 +126,7 @@ def test_wrong_help_output_fails(server: Server, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "written", "calls"),
+    ("options", "formatter", "calls"),
     [
         (
             ["--json"],
@@ -151,7 +151,7 @@ def test_wrong_help_output_fails(server: Server, clock: Clock) -> None:
     ],
 )
 def test_replies_are_shown_as_redis_cli_prints_them(
-    server: Server, clock: Clock, options: list[str], written: Callable, calls: list[str]
+    server: Server, clock: Clock, options: list[str], formatter: Callable, calls: list[str]
 ) -> None:
     program = redis_cli()
     if server.version < (7,) or program is None:
@@ -166,9 +166,9 @@ def test_replies_are_shown_as_redis_cli_prints_them(
     with ExitStack() as closing:
         examples = Examples(server, clock, closing)
         examples.reply(["FLUSHALL"])
-        our_commands = [written(examples.reply(call.split())) for call in calls]
+        formatted = [formatter(examples.reply(call.split())) for call in calls]
     # redis-cli prints an empty line after an error.
-    assert "\n".join(our_commands).split() == printed.split()
+    assert "\n".join(formatted).split() == printed.split()
 
 
 @pytest.fixture(scope="module")
@@ -200,8 +200,8 @@ def test_the_reference_has_the_arguments_of_each_command(
         assert words == set(re.findall(r"[A-Za-z_]+", synopses[name.decode().upper()])), name
 
 
-# Placeholders of the reference and the arguments that they stand for.
-SHOWN = {
+# Name in the reference of the argument after a token, where COMMAND DOCS has another name.
+NAMES_IN_REFERENCE = {
     "COST": "amount",
     "MAXWAIT": "duration",
     "BLOCK": "duration",
@@ -219,7 +219,7 @@ def words_of(arguments: list[list]) -> Iterator[str]:
         if name != "spec" and b"arguments" in argument:
             yield from words_of(argument[b"arguments"])
         elif argument[b"type"] != b"pure-token":
-            yield SHOWN.get(token, name)
+            yield NAMES_IN_REFERENCE.get(token, name)
 
 
 def test_the_front_page_has_every_command_and_is_short(
@@ -228,7 +228,7 @@ def test_the_front_page_has_every_command_and_is_short(
     text = README.read_text()
     assert len(text.splitlines()) < 250
     rows = dict(re.findall(r"^\| `(RL\.[A-Z]+) ([^`]*)` \|", text, re.MULTILINE))
-    # Commands for servers only.
+    # The table omits the commands that only servers send.
     assert rows.keys() == our_commands - {"RL.EFFECT", "RL.POLICYEFFECT"}
     for name, takes in rows.items():
         # Options common to all commands have a separate table.
@@ -237,7 +237,7 @@ def test_the_front_page_has_every_command_and_is_short(
 
 
 @each_document
-def test_a_call_within_a_sentence_is_a_call(
+def test_a_call_within_a_sentence_is_valid(
     document: Path, fresh_server: Callable[..., Server], synopses: dict[str, str]
 ) -> None:
     text = document.read_text().split("\n## Errors\n")[0]
@@ -263,13 +263,13 @@ def test_a_call_within_a_sentence_is_a_call(
 
 
 @each_document
-def test_a_target_of_make_within_a_sentence_is_there(document: Path) -> None:
+def test_a_target_of_make_within_a_sentence_exists(document: Path) -> None:
     for span in markdown.spans(document.read_text()):
         if re.match("make [a-z]", span):
             check_make(shlex.split(span)[1:])
 
 
-# Policies that the error texts mention. The last one has arguments that no version has yet.
+# Policies of the calls in the table of errors.
 POLICIES = [
     "RL.POLICYSET plan:a FIXED 5 1m",
     "RL.POLICYSET plan:b FIXED 5 1m",
@@ -278,6 +278,7 @@ POLICIES = [
     "RL.POLICYSET mail LEAKYBUCKET 5 1 1s",
     "RL.POLICYSET per-address SKETCH 50 50 1m",
 ]
+# Record of a policy with an algorithm of a later version.
 LATER = "rl-policy 1 5:later 1 0 1 0 1 1 13:NEW-ALGORITHM 0 0 1000000 0"
 
 
@@ -287,8 +288,8 @@ def test_documented_errors_are_those_of_the_documented_calls(
     table = COMMANDS.read_text().split("\n## Errors\n")[1]
     rows = re.findall(r"^\| `(.+?)` \| (?:`(.+)`|.*) \|$", table, re.MULTILINE)
     assert len(rows) == table.count("\n| `") > 10
-    # Other tests cover errors that need a full log, key, table or server, a server without
-    # policies, a record from the future, or a defect.
+    # Rows without a call: other tests cover errors that need a full log, key, table or server, a
+    # server without policies, a record from the future, or a defect.
     assert sum(not call for _, call in rows) == 7
     redis = fresh_server(module_args=EVERYTHING).client()
     redis.set("a-string", "a string")
@@ -362,19 +363,19 @@ def test_document_has_no_leftovers(document: Path) -> None:
 
 
 @each_document
-def test_a_path_within_a_sentence_is_there(document: Path) -> None:
+def test_a_path_within_a_sentence_exists(document: Path) -> None:
     folders = {path.name for path in REPOSITORY.iterdir() if path.is_dir()} - {"target"}
     for span in markdown.spans(document.read_text()):
         if re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", span) and span.partition("/")[0] in folders:
             assert (REPOSITORY / span).exists(), span
 
 
-def test_every_document_is_reached_from_the_front_page() -> None:
+def test_front_page_links_to_every_document() -> None:
     linked = {path for path, _ in markdown.links(README.read_text())}
     assert {f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")} <= linked
 
 
-def test_without_redis_cli_the_same_lines_work(server: Server) -> None:
+def test_call_as_plain_text_on_a_socket_is_answered(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(b"RL.TOKENBUCKET user:42 200 100 60s\n")
         reply = connection.makefile("rb")

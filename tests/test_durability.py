@@ -10,8 +10,8 @@ acknowledged, and none that was not sent.
 - Redis 6.2 and 7.0 run a transaction that is cut off in an AOF together with the next one. On Redis
   6.2, a repeated call can then count twice in a sliding log.
 
-Clients charge all at once. What a server holds afterwards must lie between what it had answered
-and what it had been sent, key by key; and the keys of one call must have been charged alike.
+The tests charge by concurrent clients. Afterwards, the usage of each key must be at least the
+answered charges and at most the sent charges, and the keys of one call must have the same usage.
 """
 
 import shutil
@@ -30,18 +30,12 @@ from support.load import CHARGED, Charging, Load
 from support.saving import rewrite_aof, wait_until_saved
 from support.scale import first_on_every_server, scaled
 from support.server import Server
-from support.workload import (
-    LIMITERS,
-    Limiter,
-    Word,
-    each_limiter_on_one_server,
-    state,
-)
+from support.workload import LIMITERS, Limiter, Word, each_limiter_on_one_server, state
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
-# How far the clock moves after each step of the first client. It has to move: servers decide by it
-# when to fsync, and Redis 6.2 when a rewritten AOF is close enough to the present.
+# Movement of the clock after each step of the first client. By the clock, servers decide when to
+# fsync, and Redis 6.2 decides when a rewritten AOF is complete.
 TICK = "10ms"
 
 AOF = {"appendonly": "yes", "appendfsync": "always"}
@@ -55,7 +49,7 @@ def assert_between(
 
 
 def is_written(client: Redis) -> bool:
-    """Tells whether the whole AOF has been written to the operating system."""
+    """Returns `True` if the whole AOF has been written to the operating system."""
     return client.info("persistence")["aof_buffer_length"] == 0
 
 
@@ -65,10 +59,10 @@ def is_written(client: Redis) -> bool:
 def test_a_restart_keeps_what_appendfsync_promises(
     end: str, policy: str, preamble: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    """A server that shuts down keeps all it has answered. So does a killed one, as the operating
-    system keeps what was written before each answer. Only `everysec` may delay a write while the
-    disk is busy; it keeps what was written. A power failure also loses writes that were not synced,
-    except with `always`; no test can simulate that.
+    """Checks that a server keeps all answered charges after a shutdown, and after a kill, as the
+    operating system keeps what was written before each reply. Only `everysec` may delay a write
+    while the disk is busy, so there a kill keeps only what was written. A power failure, which no
+    test can simulate, loses writes that were not synced, except with `always`.
     """
     server = fresh_server(appendonly="yes", appendfsync=policy, aof_use_rdb_preamble=preamble)
     client = server.client()
@@ -95,7 +89,7 @@ def is_over(load: Charging, clock: Clock) -> bool:
     return load.is_over
 
 
-def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_was_answered(
+def test_a_server_that_is_killed_repeatedly_under_load_loses_no_answered_charge(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(**AOF)
@@ -110,7 +104,7 @@ def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_w
             if number % 5 == 2:
                 client.bgsave()
             server.stop("kill")
-            poll.until(lambda: is_over(load, clock), "all clients have lost it", timeout=30)
+            poll.until(lambda: is_over(load, clock), "all clients are disconnected", timeout=30)
             load.join()
         server.start()
         after = Charging.used(client)
@@ -120,7 +114,7 @@ def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_w
 
 
 @pytest.mark.parametrize("preamble", first_on_every_server(["yes", "no"]))
-def test_an_aof_that_is_rewritten_under_load_again_and_again_loses_nothing(
+def test_an_aof_that_is_rewritten_repeatedly_under_load_loses_nothing(
     preamble: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(**AOF, aof_use_rdb_preamble=preamble)
@@ -169,34 +163,34 @@ HOLDERS = ("a", "b", b"\x00\xff\r\n$3\r\n")
 
 
 def charge_before(client: Redis, clock: Clock, limiter: Limiter) -> None:
-    """Charges something of every kind, and several leases, entries or slots of this kind. Nothing
-    expires during the test, as a server that drops a key writes to its AOF.
+    """Charges a key of every kind, and several leases or entries of this kind. Nothing expires
+    during the test, as the expiry of a key is written to the AOF.
     """
     for other in LIMITERS:
         client.execute_command(*other.take(f"another {other.name}", 2))
     for holder in HOLDERS:
-        client.execute_command(*limiter.by(holder).take(limiter.name, 1))
+        client.execute_command(*limiter.for_holder(holder).take(limiter.name, 1))
         clock.advance("65s")
 
 
 def last_calls(limiter: Limiter) -> dict[str, tuple]:
-    """Returns one call for each way to write an AOF."""
-    name, last = limiter.name, limiter.by("last")
+    """Returns calls that write different effects to the AOF."""
+    name, last = limiter.name, limiter.for_holder("last")
     return {
         "take": last.take(name, 2),
-        "give back": limiter.by("a").give_back(name, 1),
+        "give back": limiter.for_holder("a").give_back(name, 1),
         "all given back": (
-            ("RL.RELEASE", name, *HOLDERS) if limiter.leases else limiter.give_back(name)
+            ("RL.RELEASE", name, *HOLDERS) if limiter.has_leases else limiter.give_back(name)
         ),
         "a new key": last.take("new", 2),
         # A key with several limits writes one effect; every other writes two, in a transaction.
         "a ban": ("RL.BAN", name, "1h"),
-        "several": ("RL.MTAKE", 2, name, "other", *last.full(2), *FIXED),
+        "several": ("RL.MTAKE", 2, name, "other", *last.words(2), *FIXED),
     }
 
 
 @each_limiter_on_one_server
-def test_an_aof_that_is_cut_anywhere_in_its_last_call_has_all_but_that(
+def test_an_aof_that_is_cut_within_its_last_call_has_all_earlier_calls(
     limiter: Limiter, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(**AOF, aof_load_truncated="yes", auto_aof_rewrite_percentage=0)
@@ -205,33 +199,35 @@ def test_an_aof_that_is_cut_anywhere_in_its_last_call_has_all_but_that(
         client.flushall()
         charge_before(client, clock, limiter)
         aof = server.aof_files()[-1]
-        before, begun = state(client), aof.stat().st_size
+        before, begin = state(client), aof.stat().st_size
         client.execute_command(*call)
         after, content = state(client), aof.read_bytes()
         assert after != before
-        assert len(content) > begun
-        for end in ends(server, begun, len(content)):
+        assert len(content) > begin
+        for end in ends(server, begin, len(content)):
             load_aof(server, aof, content[:end])
             assert state(client) == (after if end == len(content) else before), (context, end)
         # The next write follows the complete part. Redis 6.2 wraps each call in its own MULTI and
         # keeps the part of a cut call that was complete, so that the next EXEC runs both. There,
         # the cut is within the first bytes.
         server.stop("kill")
-        aof.write_bytes(content[: begun + 1] if server.version < (7,) else content[:-1])
+        aof.write_bytes(content[: begin + 1] if server.version < (7,) else content[:-1])
         server.start()
         client.execute_command(*call)
         server.restart("kill")
         assert state(client) == after, context
 
 
-def ends(server: Server, begun: int, content: int) -> list[int]:
-    """Returns offsets at which to cut the AOF; all if the server can load it while running."""
+def ends(server: Server, begin: int, size: int) -> list[int]:
+    """Returns offsets at which to cut the AOF: all offsets if the server can load it while it
+    runs.
+    """
     step = 1 if can_load_while_it_runs(server) else scaled(60, 20)
-    return sorted({*range(begun, content, step), content - 1, content})
+    return sorted({*range(begin, size, step), size - 1, size})
 
 
 def can_load_while_it_runs(server: Server) -> bool:
-    # Newer servers exit if the AOF was cut.
+    # Newer servers exit if DEBUG LOADAOF reads an AOF that was cut.
     return server.version < (7,)
 
 

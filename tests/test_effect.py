@@ -22,7 +22,7 @@ from support.workload import LIMITERS, play, state, steps, written_commands
 pytestmark = pytest.mark.every_server
 
 
-def test_the_effects_of_a_workload_applied_one_by_one_make_the_same_keys(
+def test_effects_of_a_workload_create_the_same_keys_on_another_server(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     source = fresh_server(appendonly="yes", appendfsync="always")
@@ -60,11 +60,11 @@ def test_valid_effect_creates_a_usable_key(
 
 
 @pytest.mark.parametrize("kind", sorted({effect.split()[0] for effect in VALID.values()}))
-def test_a_deletion_deletes(kind: str, primary: Redis, pair: Pair) -> None:
+def test_a_deletion_deletes_the_key(kind: str, primary: Redis, pair: Pair) -> None:
     (effect, *_) = [effect for effect in VALID.values() if effect.startswith(kind)]
     apply(primary, "k", effect)
     apply(primary, "k", f"{kind} del")
-    # A key that is already missing is no error: a replica may have lost it.
+    # A missing key is no error, as a replica may have lost it.
     apply(primary, "k", f"{kind} del")
     assert not primary.exists("k")
     pair.replica.wait_for_sync()
@@ -97,7 +97,7 @@ def test_change_of_another_form_is_refused(primary: Redis) -> None:
         check_refused(primary, "l", changed(VALID["limits, changed"], (3, form)))
 
 
-def test_a_change_that_leaves_nothing_leaves_no_key(primary: Redis) -> None:
+def test_a_change_that_leaves_no_usage_deletes_the_key(primary: Redis) -> None:
     apply(primary, "k", VALID["log, whole"])
     apply(primary, "k", f"rl-reqlog 1 {EXPIRY_MS} 1 0 2 0 0")
     apply(primary, "l", VALID["leases, changed"])
@@ -114,13 +114,13 @@ def test_a_key_that_expired_long_ago_is_gone_at_once(effect: str, primary: Redis
 
 
 @each_valid
-@pytest.mark.parametrize("written", [LATEST_EXPIRY_MS, "max"])
-def test_the_latest_expiry_is_accepted(written: int | str, effect: str, primary: Redis) -> None:
-    apply(primary, "k", changed(effect, (2, written)))
+@pytest.mark.parametrize("expiry", [LATEST_EXPIRY_MS, "max"])
+def test_the_latest_expiry_is_accepted(expiry: int | str, effect: str, primary: Redis) -> None:
+    apply(primary, "k", changed(effect, (2, expiry)))
     assert state(primary)[b"k"].expires_at == LATEST_EXPIRY_MS
 
 
-def test_several_effects_are_applied_and_passed_on_together(
+def test_several_effects_are_applied_and_propagated_together(
     fresh_server: Callable[..., Server],
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")

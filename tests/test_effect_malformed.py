@@ -87,12 +87,12 @@ MALFORMED = {
     "an empty log": f"rl-reqlog 1 {EXPIRY_MS} 0 0",
     "an empty entry": changed(VALID["log, whole"], (6, 0)),
     "entries out of order": changed(VALID["log, whole"], (5, START_US + 2)),
-    "more in a log than counts": changed(VALID["log, whole"], (6, MAX_USED)),
-    "entries that are not there": changed(VALID["log, whole"], (4, 3)),
-    "a huge log on paper": changed(VALID["log, whole"], (4, 2**64 - 1)),
-    "forgetting what is not there": changed(VALID["log, changed"], (5, 3)),
+    "more in a log than can be counted": changed(VALID["log, whole"], (6, MAX_USED)),
+    "fewer entries than their count": changed(VALID["log, whole"], (4, 3)),
+    "a huge count of entries": changed(VALID["log, whole"], (4, 2**64 - 1)),
+    "removing more entries than exist": changed(VALID["log, changed"], (5, 3)),
     "an unknown addition": changed(VALID["log, changed"], (7, 3)),
-    "taking back more than is there": changed(VALID["log, changed"], (7, 2), (9, 1_000_001)),
+    "giving back more than is used": changed(VALID["log, changed"], (7, 2), (9, 1_000_001)),
     "an addition of nothing": changed(VALID["log, changed"], (9, 0)),
     "an addition out of range": changed(VALID["log, changed"], (8, MAX_INSTANT + 1)),
     "an empty table": f"rl-leases 1 {EXPIRY_MS} 0 {START_US} 0",
@@ -110,57 +110,57 @@ MALFORMED = {
     "a lease too long in a table": changed(
         VALID["leases, whole"], (7, START_US + MAX_DURATION + 1)
     ),
-    "a release of nobody's": f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} 1 0: 0",
-    "nothing of several limits": f"rl-limits 1 {EXPIRY_MS} 0 {START_US} 0 0",
-    "a part that is not the next": changed(VALID["limits, changed"], (16, 16 * 8 + 5)),
-    "an unknown kind of part": changed(VALID["limits, changed"], (16, 15 * 8 + 5)),
-    "a part that is a sketch": changed(VALID["limits, changed"], (16, 6 * 8 + 5)),
-    "a part that is made of parts": changed(VALID["limits, changed"], (16, 7 * 8 + 5)),
-    "a name that is none": changed(VALID["limits, changed"], (18, "4:pa/t")),
-    "a part of another version": changed(VALID["limits, changed"], (16, 32 * 16 * 8 + 5)),
-    "a part of a huge version": changed(VALID["limits, changed"], (16, 2**64 - 1)),
-    "an id of a part that is not charged": changed(VALID["limits, changed"], (13, 1)),
-    "an id of nothing": changed(VALID["limits, changed"], (14, 0)),
+    "a release without a holder": f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} 1 0: 0",
+    "a composite key without components": f"rl-limits 1 {EXPIRY_MS} 0 {START_US} 0 0",
+    "a component that is not the next": changed(VALID["limits, changed"], (16, 16 * 8 + 5)),
+    "an unknown kind of component": changed(VALID["limits, changed"], (16, 15 * 8 + 5)),
+    "a sketch as a component": changed(VALID["limits, changed"], (16, 6 * 8 + 5)),
+    "a composite key as a component": changed(VALID["limits, changed"], (16, 7 * 8 + 5)),
+    "an invalid name": changed(VALID["limits, changed"], (18, "4:pa/t")),
+    "a component of another version": changed(VALID["limits, changed"], (16, 32 * 16 * 8 + 5)),
+    "a component of a huge version": changed(VALID["limits, changed"], (16, 2**64 - 1)),
+    "an id of a component that is not charged": changed(VALID["limits, changed"], (13, 1)),
+    "an id without a charge": changed(VALID["limits, changed"], (14, 0)),
     "an id too long": changed(VALID["limits, changed"], (8, "257:" + "i" * 257)),
     "an unknown flag": changed(VALID["limits, changed"], (23, 2)),
-    "many parts on paper": changed(VALID["limits, changed"], (15, 2**64 - 1)),
-    "a part that has recovered": changed(VALID["limits, whole"], (30, START_US)),
-    "a part twice": changed(VALID["limits, whole"], (20, 0)),
-    "a charge of a part that is not there": changed(VALID["limits, whole"], (39, 5)),
+    "a huge count of components": changed(VALID["limits, changed"], (15, 2**64 - 1)),
+    "a component that has recovered": changed(VALID["limits, whole"], (30, START_US)),
+    "a component twice": changed(VALID["limits, whole"], (20, 0)),
+    "a charge of a missing component": changed(VALID["limits, whole"], (39, 5)),
     "a charge that no track knows": changed(VALID["limits, whole"], (39, 1)),
     "strikes without a window": changed(VALID["limits, whole"], (47, 0)),
-    "many releases on paper": f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} {2**64 - 1} 1:a 0",
+    "a huge count of releases": f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} {2**64 - 1} 1:a 0",
 }
 
 
 @pytest.mark.parametrize("effect", MALFORMED.values(), ids=MALFORMED.keys())
 def test_malformed_effect_is_an_error_and_changes_nothing(
-    effect: str, primary: Redis, offset: Callable[[], int]
+    effect: str, primary: Redis, replication_offset: Callable[[], int]
 ) -> None:
     kind = effect.split(" ", maxsplit=1)[0]
     for stored in [None, *(valid for valid in VALID.values() if valid.split(" ")[0] == kind)]:
         primary.flushall()
         if stored is not None:
             apply(primary, "k", stored)
-        before = state(primary), offset()
+        before = state(primary), replication_offset()
         check_refused(primary, "k", effect)
         check_refused(primary, "good", VALID["bucket"], "k", effect)
-        assert (state(primary), offset()) == before
+        assert (state(primary), replication_offset()) == before
 
 
 @each_valid
 def test_every_truncation_of_an_effect_is_an_error(
-    effect: str, primary: Redis, offset: Callable[[], int]
+    effect: str, primary: Redis, replication_offset: Callable[[], int]
 ) -> None:
-    before = offset()
+    before = replication_offset()
     # Truncated down to the last field, whose prefix is a smaller number.
     for length in range(len(effect.rsplit(" ", 1)[0]) + 2):
         check_refused(primary, "k", effect[:length])
     assert primary.dbsize() == 0
-    assert offset() == before
+    assert replication_offset() == before
 
 
-AFTER_EFFECTS = {
+EFFECT_PAIRS = {
     "a log moved back to the epoch": (
         VALID["log, whole"],
         f"rl-reqlog 1 {EXPIRY_MS} 1 {MAX_INSTANT} 0 0 0",
@@ -169,22 +169,22 @@ AFTER_EFFECTS = {
         VALID["leases, whole"],
         f"rl-leases 1 {EXPIRY_MS} 1 {START_US} 0 0 0",
     ),
-    "leases last written before they could have been": (
+    "leases that last longer than their last write allows": (
         VALID["leases, whole"],
         f"rl-leases 1 {EXPIRY_MS} 1 0 0 0 0",
     ),
-    "leases of more than counts": (
+    "more leases than can be counted": (
         f"rl-leases 1 {EXPIRY_MS} 0 {START_US} 1 1:a {START_US + 9} {MAX_USED}",
         f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} 0 1 1:b {START_US + 9} 1",
     ),
-    "a log of more than counts": (
+    "more in a log than can be counted": (
         f"rl-reqlog 1 {EXPIRY_MS} 0 1 {START_US} {MAX_USED}",
         f"rl-reqlog 1 {EXPIRY_MS} 1 0 0 0 1 {START_US} {MAX_USED}",
     ),
 }
 
 
-@pytest.mark.parametrize("effects", AFTER_EFFECTS.values(), ids=AFTER_EFFECTS.keys())
+@pytest.mark.parametrize("effects", EFFECT_PAIRS.values(), ids=EFFECT_PAIRS.keys())
 def test_effects_one_after_another_are_errors_or_make_a_valid_key(
     effects: tuple[str, str], primary: Redis
 ) -> None:
@@ -198,36 +198,40 @@ def test_effects_one_after_another_are_errors_or_make_a_valid_key(
 
 @each_valid
 def test_a_key_of_another_type_is_an_error(
-    effect: str, primary: Redis, offset: Callable[[], int]
+    effect: str, primary: Redis, replication_offset: Callable[[], int]
 ) -> None:
     kind = effect.split(" ", maxsplit=1)[0]
     others = [other for other in VALID.values() if other.split(" ")[0] != kind]
     primary.set("string", "x")
     for other in others:
         apply(primary, other.split(" ")[0], other)
-    before = state(primary), offset()
+    before = state(primary), replication_offset()
     for key in before[0]:
         for words in [(key, effect), ("good", effect, key, effect), (key, f"{kind} del")]:
             check_refused(primary, *words, match="^WRONGTYPE")
-            assert (state(primary), offset()) == before
+            assert (state(primary), replication_offset()) == before
 
 
-def test_the_same_key_twice_is_an_error(primary: Redis, offset: Callable[[], int]) -> None:
-    before = offset()
+def test_the_same_key_twice_is_an_error(
+    primary: Redis, replication_offset: Callable[[], int]
+) -> None:
+    before = replication_offset()
     bucket, window = VALID["bucket"], VALID["window"]
     check_refused(primary, "k", bucket, "k", bucket)
     check_refused(primary, "k", bucket, "l", window, "k", "rl-bucket del")
     many = [word for number in range(50) for word in (f"k{number}", bucket)]
     check_refused(primary, *many, "k17", bucket)
     assert primary.dbsize() == 0
-    assert offset() == before
+    assert replication_offset() == before
     apply(primary, *many)
     assert primary.dbsize() == 50
 
 
-def test_a_wrong_number_of_arguments_is_an_error(primary: Redis, offset: Callable[[], int]) -> None:
-    before = offset()
+def test_a_wrong_number_of_arguments_is_an_error(
+    primary: Redis, replication_offset: Callable[[], int]
+) -> None:
+    before = replication_offset()
     for words in [(), ("k",), ("k", VALID["bucket"], "l")]:
         check_refused(primary, *words, match="wrong number of arguments")
     assert primary.dbsize() == 0
-    assert offset() == before
+    assert replication_offset() == before

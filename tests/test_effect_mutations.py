@@ -25,15 +25,15 @@ pytestmark = pytest.mark.every_server
 @pytest.mark.timeout(1200)
 @each_valid
 def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
-    effect: str, pair: Pair, primary: Redis, offset: Callable[[], int]
+    effect: str, pair: Pair, primary: Redis, replication_offset: Callable[[], int]
 ) -> None:
     replica = pair.replica.client()
     others = [word for valid in VALID.values() for word in valid.split(" ")]
     tried = accepted = 0
-    for chosen in batches(effect, len(VALID)):
+    for rng in batches(effect, len(VALID)):
         primary.flushall()
-        # Every other effect goes to a key that holds what the unchanged effect makes.
-        effects = {str(name): mutated(chosen, effect, others) for name in range(BATCH)}
+        # Every second key already has the state that the unchanged effect creates.
+        effects = {str(name): mutated(rng, effect, others) for name in range(BATCH)}
         stored = send(primary, dict.fromkeys(list(effects)[::2], effect.encode()))
         assert not stored.refused
         outcome = send(primary, effects)
@@ -46,12 +46,12 @@ def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
         )
         check_all_valid(primary, outcome.accepted)
         # Refused effects are refused again, and propagate nothing.
-        before = state(primary), offset()
+        before = state(primary), replication_offset()
         assert send(primary, {name: effects[name] for name in outcome.refused}) == (
             [],
             outcome.refused,
         )
-        assert (state(primary), offset()) == before
+        assert (state(primary), replication_offset()) == before
         apply(primary, "expected", effect)
         expected = state(primary)[b"expected"]
         for name in outcome.refused:
@@ -67,23 +67,23 @@ def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
 @pytest.mark.timeout(1200)
 @each_conversion
 def test_a_mutated_conversion_is_an_error_or_makes_a_valid_key(
-    stored: str, conversion: str, pair: Pair, primary: Redis, offset: Callable[[], int]
+    stored: str, conversion: str, pair: Pair, primary: Redis, replication_offset: Callable[[], int]
 ) -> None:
     others = [word for valid in (*VALID.values(), conversion) for word in valid.split(" ")]
     tried = accepted = 0
-    for chosen in batches(conversion, len(VALID)):
+    for rng in batches(conversion, len(VALID)):
         primary.flushall()
-        effects = {str(name): mutated(chosen, conversion, others) for name in range(BATCH)}
+        effects = {str(name): mutated(rng, conversion, others) for name in range(BATCH)}
         assert not send(primary, dict.fromkeys(effects, stored.encode())).refused
         apply(primary, "expected", stored)
         expected = state(primary)[b"expected"]
         outcome = send(primary, effects)
         primary.exists(*effects)
         check_all_valid(primary, outcome.accepted)
-        before = state(primary), offset()
+        before = state(primary), replication_offset()
         assert all(before[0][name.encode()] == expected for name in outcome.refused)
         assert send(primary, {name: effects[name] for name in outcome.refused}).accepted == []
-        assert (state(primary), offset()) == before
+        assert (state(primary), replication_offset()) == before
         pair.replica.wait_for_sync()
         assert state(pair.replica.client()) == state(primary)
         tried, accepted = tried + len(effects), accepted + len(outcome.accepted)

@@ -5,7 +5,7 @@ import re
 from redis import Redis
 
 from support.clock import START_US
-from support.monitoring import COUNTS, EXERCISED, NAMES, by_script, exercise, waiting
+from support.monitoring import COUNTS, EXERCISED, NAMES, blocked_calls, exercise, script_values
 from support.server import Server
 
 
@@ -14,12 +14,12 @@ def info(client: Redis) -> str:
     return client.eval("return redis.call('INFO', 'ratelimit')", 0)
 
 
-def test_the_script_returns_the_counts_of_info(used: Server) -> None:
-    with used.client(decode_responses=True) as client, waiting(used, *NAMES):
+def test_the_script_returns_the_counts_of_info(used_server: Server) -> None:
+    with used_server.client(decode_responses=True) as client, blocked_calls(used_server, *NAMES):
         exercise(client, "user")
         client.execute_command("RL.POLICYSCALE", "login", "0.5", "FOR", "10m")
-        counts = by_script(client)
-        shown = info(client)
+        counts = script_values(client)
+        info_text = info(client)
         assert counts["policy:login:scale"] == 0.5
         assert counts["policy:login:scale_ms"] == 600_000
         assert counts["rl.tokenbucket:admitted"] == 1
@@ -28,25 +28,26 @@ def test_the_script_returns_the_counts_of_info(used: Server) -> None:
             assert counts[f"blocked:0:{name}:waiting"] == 1
         assert counts["rl-bucket:keys_made"] == 1
         expected = {}
-        for name, value in re.findall(r"^ratelimit_([^:]+):(.*?)\r?$", shown, re.MULTILINE):
+        for name, value in re.findall(r"^ratelimit_([^:]+):(.*?)\r?$", info_text, re.MULTILINE):
             fields = dict(field.split("=") for field in value.split(",") if "=" in field)
-            of = f"policy:{fields.pop('name')}" if "name" in fields else name
-            of = f"blocked:{fields.pop('db')}:{fields.pop('key')}" if "key" in fields else of
+            prefix = f"policy:{fields.pop('name')}" if "name" in fields else name
+            if "key" in fields:
+                prefix = f"blocked:{fields.pop('db')}:{fields.pop('key')}"
             if fields:
-                expected |= {f"{of}:{field}": float(count) for field, count in fields.items()}
+                expected |= {f"{prefix}:{field}": float(count) for field, count in fields.items()}
             elif name not in ("policies_digest", "version"):
                 expected[f"ratelimit:{name}"] = int(value)
     # INFO and the script's call are not counted as calls of the module.
     assert counts == expected
 
 
-def test_the_script_returns_the_counts_of_each_policy(used: Server) -> None:
-    with used.client(decode_responses=True) as client:
+def test_the_script_returns_the_counts_of_each_policy(used_server: Server) -> None:
+    with used_server.client(decode_responses=True) as client:
         exercise(client, "user")
-        counts = by_script(client)
+        counts = script_values(client)
         for shown in NAMES.values():
-            of_policy = {count: counts[f"policy:{shown}:{count}"] for count in COUNTS}
-            assert of_policy == EXERCISED, shown
+            policy_counts = {count: counts[f"policy:{shown}:{count}"] for count in COUNTS}
+            assert policy_counts == EXERCISED, shown
             assert counts[f"policy:{shown}:version"] >= START_US
             assert counts[f"policy:{shown}:scale"] == 1
             assert counts[f"policy:{shown}:scale_ms"] == -1
@@ -54,10 +55,10 @@ def test_the_script_returns_the_counts_of_each_policy(used: Server) -> None:
         assert len(policy_keys) == len(NAMES) * (len(COUNTS) + 3)
 
 
-def test_the_script_leaves_out_outcomes_without_calls(used: Server) -> None:
-    with used.client(decode_responses=True) as client:
+def test_the_script_leaves_out_outcomes_without_calls(used_server: Server) -> None:
+    with used_server.client(decode_responses=True) as client:
         client.execute_command("RL.LIMIT", "user", "login", "COST", 0)
-        policy_keys = [key for key in by_script(client) if key.startswith("policy:")]
+        policy_keys = [key for key in script_values(client) if key.startswith("policy:")]
     expected = {
         f"policy:{shown}:{field}"
         for shown in NAMES.values()
@@ -66,12 +67,12 @@ def test_the_script_leaves_out_outcomes_without_calls(used: Server) -> None:
     assert set(policy_keys) == expected | {f"policy:login:{count}" for count in COUNTS}
 
 
-def test_digest_of_digits_is_not_parsed_as_a_number(used: Server) -> None:
-    with used.client(decode_responses=True) as client:
+def test_digest_of_digits_is_not_parsed_as_a_number(used_server: Server) -> None:
+    with used_server.client(decode_responses=True) as client:
         client.execute_command("RL.POLICYDEL", *NAMES)
         # The digest of no policies consists of zeros.
         assert "ratelimit_policies_digest:0000000000000000" in info(client)
-        assert [key for key in by_script(client) if "polic" in key and "rl." not in key] == [
+        assert [key for key in script_values(client) if "polic" in key and "rl." not in key] == [
             "ratelimit:policies",
             "ratelimit:policy_peers_differ",
             "ratelimit:policy_stamps_refused",

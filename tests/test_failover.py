@@ -3,11 +3,11 @@ together get at most the charges that were not acknowledged.
 
 - Replication is asynchronous: charges that had not reached the new primary may be granted again.
 
-What is lost is what the old primary granted and the replica did not get, which clients know at
-most as: granted, but not WAITed for. So, per limit, with what clients counted:
+A failover loses only charges of the old primary that the replica did not receive, and no client has
+WAITed for these. So, for each limit, the counts of `Hammering` satisfy:
 
-    kept + after <= limit           what a replica had stays charged, to the unit
-    granted in all <= limit + unacknowledged
+    kept + after <= limit           charges that a replica had received remain
+    kept + unacknowledged + after <= limit + unacknowledged
     after >= limit - kept - unacknowledged - unanswered         nothing is charged twice
 """
 
@@ -35,7 +35,7 @@ def assert_no_more_than_was_lost(load: Hammering, successor: Redis) -> None:
         assert granted <= load.limit + unacknowledged[name], name
         assert granted + load.unanswered[name] >= load.limit, name
         assert kept[name] > 0 < after[name], name
-    # Every client was denied in the end.
+    # The load ends once every client is denied.
     assert load.used(successor) == {limiter.name: load.limit for limiter in load.limiters}
 
 
@@ -126,20 +126,26 @@ def test_a_replica_promoted_by_sentinels_under_load_grants_the_remaining_units(
         poll.until(
             lambda: old.info("replication")["slave_repl_offset"] >= offset, "it is in sync", 30
         )
-        stored = {name: (one.type, one.dump) for name, one in state(new).items()}
+        stored = types_and_dumps(new)
         assert len(stored) == len(load.limiters)
-        assert {name: (one.type, one.dump) for name, one in state(old).items()} == stored
+        assert types_and_dumps(old) == stored
         assert digests(old, stored) == digests(new, stored)
         for name in stored:
-            (here, latest_here), (there, latest_there) = expiry(old, name), expiry(new, name)
-            assert here <= latest_there
-            assert there <= latest_here
+            (old_earliest, old_latest), (new_earliest, new_latest) = (
+                expiry_bounds(client, name) for client in (old, new)
+            )
+            assert old_earliest <= new_latest
+            assert new_earliest <= old_latest
 
 
-def expiry(client: Redis, name: bytes) -> tuple[int, int]:
-    """Returns the bounds of the key's expiry in ms. Older servers tell only the remaining time."""
-    earliest, left, latest = client.time(), client.pttl(name), client.time()
+def types_and_dumps(client: Redis) -> dict[bytes, tuple[bytes, bytes]]:
+    return {name: (stored.type, stored.dump) for name, stored in state(client).items()}
+
+
+def expiry_bounds(client: Redis, name: bytes) -> tuple[int, int]:
+    """Returns the earliest and latest possible expiry in ms. Older servers return only the TTL."""
+    earliest, ttl, latest = client.time(), client.pttl(name), client.time()
     return (
-        earliest[0] * 1000 + earliest[1] // 1000 + left - 1,
-        latest[0] * 1000 + latest[1] // 1000 + left + 1,
+        earliest[0] * 1000 + earliest[1] // 1000 + ttl - 1,
+        latest[0] * 1000 + latest[1] // 1000 + ttl + 1,
     )

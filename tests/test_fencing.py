@@ -57,10 +57,10 @@ def test_a_renewal_keeps_its_token(redis: Redis, clock: Clock) -> None:
     first = token(redis)
     clock.advance("59s")
     assert token(redis) == first
-    assert acquire(redis) == [1, 1, 0, 0, 60_000], "without FENCE it answers 5 integers"
-    assert token(redis, "a", "COST", 1) == first, "and keeps it"
+    assert acquire(redis) == [1, 1, 0, 0, 60_000], "without FENCE the reply has no token"
+    assert token(redis, "a", "COST", 1) == first, "a renewal without FENCE keeps the token"
     clock.advance("60s")
-    assert token(redis) > first, "after a lapse it is a new lease"
+    assert token(redis) > first, "a new lease after the first one has expired"
 
 
 def test_a_lease_without_a_token_gets_one_on_renewal_with_fence(redis: Redis, clock: Clock) -> None:
@@ -69,7 +69,7 @@ def test_a_lease_without_a_token_gets_one_on_renewal_with_fence(redis: Redis, cl
     clock.advance("1s")
     fence = token(redis)
     assert leases(redis) == [[b"a", b"1", START_US // 1000 + 61_000, fence]]
-    # A lapse drops the token, also for a lease that did not ask for one.
+    # An expired lease loses its token, although the next call does not ask for one.
     clock.advance("60s")
     acquire(redis)
     assert len(leases(redis)[0]) == 3
@@ -126,15 +126,15 @@ def test_duplicate_option_is_rejected(redis: Redis) -> None:
 
 def test_a_waiting_call_gets_its_token_with_the_lease(queue: Queue, clock: Clock) -> None:
     first = token(queue.client)
-    waits = queue.join("b", "FENCE")
-    waiter = queue.join("c", "FENCE", block="1s")
+    patient = queue.join("b", "FENCE")
+    timed_out = queue.join("c", "FENCE", block="1s")
     clock.advance("30s")
-    assert waiter.reply() == [0, 1, 0, 30_000, 30_000, 0]
+    assert timed_out.reply() == [0, 1, 0, 30_000, 30_000, 0]
     between = token(queue.client, key="other")
     queue.release("a")
-    *granted, second = waits.reply()
+    *granted, second = patient.reply()
     assert granted == [1, 1, 0, 0, 60_000]
-    assert first < between < second, "it is made when the lease is granted"
+    assert first < between < second, "the token is created when the lease is granted"
     assert token(queue.client, "b") == second
 
 
@@ -152,7 +152,7 @@ def test_tokens_grow_over_a_restart(fresh_server: Start, clock: Clock, way: str,
             client.delete("k")
         if "rewritten" in way:
             rewrite_aof(client)
-    # The token from disk is used however wrong the clock is.
+    # The token from disk counts, although the clock is set back.
     clock.advance("-10d")
     server.restart("save" if way == "snapshot" else "nosave")
     with server.client() as client:
@@ -177,7 +177,9 @@ def test_replica_has_the_tokens_and_continues_from_them(pair: Pair) -> None:
 
 @pytest.mark.parametrize("begins", ["before", "after"])
 def test_tokens_grow_over_a_failover(fresh_server: Start, clock: Clock, begins: str) -> None:
-    """The replica's clock is an hour behind; it follows before or after the token was made."""
+    """Sets the clock back before the failover. The replica starts before or after the first token
+    is created.
+    """
     primary = fresh_server(module_args="policies yes")
     replica = primary.replica(module_args="policies yes") if begins == "before" else None
     with primary.client() as client:
@@ -212,10 +214,8 @@ def test_foreign_tokens_more_than_a_day_ahead_are_ignored(
         dump = source.dump("k")
         clock.advance("-2d")
         target.restore("k", 600_000, dump)
-        assert leases(target)[0][3] == first, "the lease has what it had"
-        assert token(target, key="other") == START_US, (
-            "and a day ahead is the most that is believed"
-        )
+        assert leases(target)[0][3] == first, "the restored lease keeps its token"
+        assert token(target, key="other") == START_US, "a token two days ahead is ignored"
         target.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {first}")
         assert token(target, key="another") == START_US + 1
         target.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {START_US + 5_000_000}")
@@ -225,45 +225,48 @@ def test_foreign_tokens_more_than_a_day_ahead_are_ignored(
 def test_a_token_from_a_client_reaches_replicas_and_the_aof(
     fresh_server: Start,
 ) -> None:
-    seen = START_US + 5_000_000
+    newest = START_US + 5_000_000
     server = fresh_server(module_args="policies yes", appendonly="yes")
     replica = server.replica()
     with server.client() as client:
-        for fences in (seen - 1, seen, seen - 2, seen, seen + 2 * 86_400_000_000):
-            client.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {fences}")
+        for fence in (newest - 1, newest, newest - 2, newest, newest + 2 * 86_400_000_000):
+            client.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {fence}")
     assert [words[1] for words in written_commands(server)] == [
-        b"rl-fence 1 %d" % fences for fences in (seen - 1, seen)
-    ], "what was known already, or is too far ahead, is not written"
+        b"rl-fence 1 %d" % fence for fence in (newest - 1, newest)
+    ], "tokens that are not larger, or too far ahead, are not written"
     replica.wait_for_sync()
     server.restart("kill")
     replica.follow(None)
-    for each in (server, replica):
-        with each.client() as client:
-            assert token(client) == seen + 1
+    for node in (server, replica):
+        with node.client() as client:
+            assert token(client) == newest + 1
 
 
 def test_a_new_lease_has_the_largest_token_after_any_calls(
     fresh_server: Start, clock: Clock
 ) -> None:
-    """Random calls by a clock that goes both ways, restarts in between, and a failover."""
+    """Makes random calls while the clock moves forwards and backwards, with restarts and a
+    failover.
+    """
     server = fresh_server(module_args="policies yes", appendonly="yes", appendfsync="always")
-    replica, draw = server.replica(), Random(7)
-    held: dict[tuple[str, str], int] = {}
+    replica, rng = server.replica(), Random(7)
+    # Token of each key and holder.
+    tokens: dict[tuple[str, str], int] = {}
     newest = renewed = 0
     for number in range(400):
         with server.client() as client:
-            clock.advance(draw.choice([0, 1, 900_000, 30_000_000, -1, -5_000_000]))
-            key, holder = draw.choice("kl"), draw.choice("abc")
-            if draw.random() < 0.15:
+            clock.advance(rng.choice([0, 1, 900_000, 30_000_000, -1, -5_000_000]))
+            key, holder = rng.choice("kl"), rng.choice("abc")
+            if rng.random() < 0.15:
                 client.execute_command("RL.RELEASE", key, holder)
-                held.pop((key, holder), None)
-            words = ["FENCE"] if draw.random() < 0.8 else []
+                tokens.pop((key, holder), None)
+            words = ["FENCE"] if rng.random() < 0.8 else []
             fences = client.execute_command("RL.ACQUIRE", key, 2, "60s", holder, *words)[5:]
-            if fences and fences[0] > 0 and fences[0] == held.get((key, holder)):
+            if fences and fences[0] > 0 and fences[0] == tokens.get((key, holder)):
                 renewed += 1
             elif fences and fences[0] > 0:
                 assert fences[0] > newest
-                newest = held[key, holder] = fences[0]
+                newest = tokens[key, holder] = fences[0]
             if number == 200:
                 expected = digests(client, sorted(client.keys()))
         if number in (100, 200, 300):
@@ -272,7 +275,7 @@ def test_a_new_lease_has_the_largest_token_after_any_calls(
                 with server.client() as client:
                     assert digests(client, sorted(client.keys())) == expected
     assert renewed > 20
-    assert len(held) > 3
+    assert len(tokens) > 3
     with server.client() as client, replica.client() as other:
         replica.wait_for_sync()
         names = sorted(client.keys())
@@ -291,7 +294,9 @@ def test_a_copy_keeps_the_token(redis: Redis) -> None:
 
 
 def test_a_stale_writer_is_refused(redis: Redis, clock: Clock) -> None:
-    """A cron job that stalls for longer than its lease, and a place that remembers the token."""
+    """Checks a storage that refuses tokens smaller than its last one, after a job has stalled for
+    longer than its lease.
+    """
     written: list[tuple[int, str]] = []
 
     def write(fence: int, text: str) -> bool:
@@ -303,8 +308,8 @@ def test_a_stale_writer_is_refused(redis: Redis, clock: Clock) -> None:
     stale = token(redis, "host-a")
     assert write(stale, "a begins")
     clock.advance("61s")
-    fresh = token(redis, "host-b")
-    assert write(fresh, "b begins")
+    current = token(redis, "host-b")
+    assert write(current, "b begins")
     assert not write(stale, "a goes on")
-    assert write(fresh, "b ends")
+    assert write(current, "b ends")
     assert [text for _, text in written] == ["a begins", "b begins", "b ends"]

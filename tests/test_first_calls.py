@@ -1,6 +1,6 @@
-"""The fast path of a key's first call, which servers without a replica or an AOF take, gives the
-same replies, stored values, events and counts as the slow path. This holds whatever the key was
-before, and whatever other modules do on the events of its expiry or creation.
+"""The fast path of a key's first call gives the same replies, stored values, events and counts as
+the slow path, which a server with an AOF takes. This holds for any expired value of the key, and if
+other modules act on the events of its expiry or creation.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ CALLS = ["RL.TOKENBUCKET k 5 5 1s", "RL.LIMIT k bucket", "RL.DELAY k bucket"]
 
 
 def answer(redis: Redis, call: str) -> object:
-    """Returns the call's reply or the error."""
+    """Returns the reply to a call, or the error."""
     try:
         return redis.execute_command(*call.split())
     except ResponseError as error:
@@ -86,12 +86,12 @@ WAYS = [
     at_a_string,
     of_less_than_a_unit,
 ]
-# Former contents of the key, which have expired. The call is the first to notice.
+# Calls that create an earlier value of the key. It has expired when the tested call reads the key.
 BEFORE = ["PING", "RL.TOKENBUCKET k 9 9 1m", "RL.TAKE k FIXED 5 1m FIXED 6 2m", "SET k x PX 1000"]
 
 
-def pair(fresh_server: Callable[..., Server], **settings: object) -> list[Server]:
-    """Starts a server without a replica or an AOF, and one with an AOF."""
+def start_servers(fresh_server: Callable[..., Server], **settings: object) -> list[Server]:
+    """Starts a server without a replica or an AOF, and a server with an AOF."""
     settings |= {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
     servers = [fresh_server(**settings), fresh_server(**settings, appendonly="yes")]
     for server in servers:
@@ -102,8 +102,8 @@ def pair(fresh_server: Callable[..., Server], **settings: object) -> list[Server
     return servers
 
 
-def counted(redis: Redis) -> object:
-    """Returns the server's counts of calls, without effects."""
+def counts_of_calls(redis: Redis) -> object:
+    """Returns the server's counts of calls, by command, kind, key and policy."""
     sections = [redis.info(f"ratelimit_{name}") for name in ("commands", "kinds")]
     top = redis.execute_command("RL.TOP", "COUNT", 100)
     return sections, top, redis.execute_command("RL.POLICYGET", "bucket")[-1]
@@ -113,7 +113,7 @@ def counted(redis: Redis) -> object:
 def test_a_first_call_is_the_same_with_and_without_an_aof(
     call: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    clients = [server.client() for server in pair(fresh_server)]
+    clients = [server.client() for server in start_servers(fresh_server)]
     listeners = [client.pubsub() for client in clients]
     for listener in listeners:
         listener.psubscribe("__key*__:*")
@@ -126,7 +126,7 @@ def test_a_first_call_is_the_same_with_and_without_an_aof(
             answers = [way(redis, call) for redis in clients]
             assert answers[0] == answers[1], (way, before)
             assert state(clients[0]) == state(clients[1]), (way, before)
-    assert counted(clients[0]) == counted(clients[1])
+    assert counts_of_calls(clients[0]) == counts_of_calls(clients[1])
     messages = [all_messages(listener) for listener in listeners]
     assert len(messages[0]) > 100
     assert messages[0] == messages[1]
@@ -136,7 +136,7 @@ def test_a_first_call_is_the_same_with_and_without_an_aof(
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
-    ("event", "order"),
+    ("event", "command"),
     [
         ("expired", "SET k mine"),
         ("expired", "RL.TOKENBUCKET k 9 9 1m"),
@@ -147,20 +147,21 @@ def test_a_first_call_is_the_same_with_and_without_an_aof(
         ("rl.take", "DEL k"),
     ],
 )
-def test_a_first_call_is_the_same_on_both_paths_whatever_other_modules_do(
+def test_a_first_call_is_the_same_on_both_paths_if_another_module_acts_on_an_event(
     event: str,
-    order: str,
+    command: str,
     call: str,
     neighbour: Path,
     fresh_server: Callable[..., Server],
     clock: Clock,
 ) -> None:
-    clients = [server.client() for server in pair(fresh_server, others=[neighbour])]
+    servers = start_servers(fresh_server, others=[neighbour])
+    clients = [server.client() for server in servers]
     listeners = [client.pubsub() for client in clients]
     for redis, listener in zip(clients, listeners, strict=True):
         redis.execute_command("RL.FIXED", "k", 5, "1m")
         listener.psubscribe("__key*__:*")
-        redis.execute_command("NEIGHBOUR.ON", event, "k", *order.split())
+        redis.execute_command("NEIGHBOUR.ON", event, "k", *command.split())
     clock.advance("1h")
     answers = [twice(redis, call) for redis in clients]
     assert answers[0] == answers[1]

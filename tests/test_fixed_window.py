@@ -1,4 +1,4 @@
-"""RL.FIXED by the server's clock: the first admitted call opens a window, or the calendar does."""
+"""RL.FIXED by the server's clock: a window begins with the first admitted call, or as aligned."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""Limits of a policy with FORCE: what a call charges is charged past the limit, and denied.
+"""A limit with FORCE in a policy charges calls past the limit, and denies them.
 
-Which calls are forced, and that FORCE in a policy decides as FORCE behind the spec of RL.TAKE, is
-specified in core/src/syntax/policy/tests/forced.rs.
+core/src/syntax/policy/tests/forced.rs specifies which calls are forced, and that FORCE in a policy
+decides like FORCE after the spec of RL.TAKE.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from support.server import Server
 
 pytestmark = pytest.mark.every_server
 HOUR_MS = 3_600_000
-# A plain key, a named limit, a cost of another limit, and a second limit that denies nothing.
+# Limits of 10 units: alone, named, and with a second limit that denies nothing.
 FORMS = [
     "FIXED 10 1h FORCE",
     "FIXED 10 1h AS tokens FORCE",
@@ -53,12 +53,12 @@ def test_charge_past_the_limit_is_made_and_denied(specs: str, redis: Redis, cloc
 
 def test_budget_of_tokens_charged_after_the_answer_is_used_up(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 1000 1h FORCE")
-    passed = 0
+    admitted = 0
     for _ in range(400):
         if limit(redis, "COST 0")[0]:
-            passed += 1
+            admitted += 1
             limit(redis, "COST 300")
-    assert passed == 4
+    assert admitted == 4
     assert limit(redis, "COST 0") == [0, 1000, 0, HOUR_MS, HOUR_MS]
     clock.advance("1h")
     assert limit(redis, "COST 0") == [1, 1000, 1000, 0, 0]
@@ -99,7 +99,7 @@ def test_forced_limit_of_several_keys_lets_the_call_pass(redis: Redis) -> None:
         [0, 10, 0, HOUR_MS, HOUR_MS],
         [1, 99, 87, 0, 60_000],
     ]
-    assert redis.execute_command("RL.MPEEK", *call[1:])[0] == 0, "a peek asks what would fit"
+    assert redis.execute_command("RL.MPEEK", *call[1:])[0] == 0, "a peek ignores FORCE"
 
 
 def test_charge_past_the_limit_is_not_a_strike(redis: Redis) -> None:
@@ -120,7 +120,7 @@ def test_upto_maxwait_and_keep_do_not_apply_to_a_forced_limit(redis: Redis) -> N
     # A peek keeps one unit.
     assert limit(redis, "COST 0 KEEP 1", "fresh")[0] == 1
     limit(redis, "COST 9", "low")
-    assert [limit(redis, f"COST 0 KEEP {kept}", "low")[0] for kept in (1, 2)] == [1, 0]
+    assert [limit(redis, f"COST 0 KEEP {keep}", "low")[0] for keep in (1, 2)] == [1, 0]
     # The forced limit does not lower what the other limits grant.
     define(redis, "FIXED 10 1h FORCE FIXED 3 1d")
     assert limit(redis, "COST 8 UPTO EACH", "two")[2] == [
@@ -159,8 +159,8 @@ def test_policy_and_its_longer_reply_show_force(redis: Redis) -> None:
     assert peeked[3:] == [b"tokens", version, b"FORCE"]
     redis.execute_command("RL.POLICYSCALE", "tokens", "2")
     assert limit(redis, "EACH")[5:] == [b"FORCE"]
-    later = define(redis, "FIXED 10 1h AS tokens FIXED 9 1d")
-    assert limit(redis, "EACH")[3:] == [b"tokens", later]
+    later_version = define(redis, "FIXED 10 1h AS tokens FIXED 9 1d")
+    assert limit(redis, "EACH")[3:] == [b"tokens", later_version]
 
 
 def test_counts_of_a_policy_have_forced_charges_as_denied(redis: Redis) -> None:

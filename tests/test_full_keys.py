@@ -8,23 +8,18 @@ from redis import Redis, ResponseError
 from support import poll
 from support.clock import START_US, UNITS_US, Clock
 from support.pressure_calls import (
-    MOST,
+    MAX_ENTRIES,
     Start,
     fill_and_deny,
     flood,
-    full,
+    full_key_error,
     holder,
     quiet_memory,
     remaining,
 )
 from support.scale import first_on_every_server, scaled
 from support.server import Server
-from support.workload import (
-    digests,
-    play,
-    state,
-    steps,
-)
+from support.workload import digests, play, state, steps
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(180, 3600))]
 HOUR = UNITS_US["h"]
@@ -55,15 +50,17 @@ def fill_ids(client: Redis, key: str, count: int, now: int = START_US) -> None:
 
 
 @pytest.fixture
-def limits(fresh_server: Start) -> Server:
+def bounded_server(fresh_server: Start) -> Server:
     settings = ("max-log-entries", "max-leases", "max-ids")
-    return fresh_server(module_args=" ".join(f"{setting} {MOST}" for setting in settings))
+    return fresh_server(module_args=" ".join(f"{setting} {MAX_ENTRIES}" for setting in settings))
 
 
 @pytest.mark.one_server
-def test_a_full_log_is_an_error_and_other_calls_continue(limits: Server, clock: Clock) -> None:
-    client = limits.client()
-    fill_log(client, "k", MOST)
+def test_a_full_log_is_an_error_and_other_calls_continue(
+    bounded_server: Server, clock: Clock
+) -> None:
+    client = bounded_server.client()
+    fill_log(client, "k", MAX_ENTRIES)
     stored = client.dump("k")
     spec = ("SLIDINGLOG", 10**6, "1h")
     for call in [
@@ -74,12 +71,12 @@ def test_a_full_log_is_an_error_and_other_calls_continue(limits: Server, clock: 
         ("RL.PEEK", "k", *spec),
         ("RL.MTAKE", 2, "other", "k", "FIXED", 10, "1h", *spec),
     ]:
-        with pytest.raises(ResponseError, match=full("max-log-entries")):
+        with pytest.raises(ResponseError, match=full_key_error("max-log-entries")):
             client.execute_command(*call)
     assert client.dump("k") == stored
     assert not client.exists("other")
     # Calls that add no entry are answered: a peek, a denied call, and units given back.
-    used = MOST // 10_000
+    used = MAX_ENTRIES // 10_000
     remaining = 10**6 - used
     assert client.execute_command("RL.PEEK", "k", *spec, "COST", 0)[:3] == [1, 10**6, remaining]
     assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:], "COST", 10**6)[0] == 0
@@ -88,9 +85,9 @@ def test_a_full_log_is_an_error_and_other_calls_continue(limits: Server, clock: 
     assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:])[0] == 1
     # The same holds after entries have left the window.
     clock.advance(1)
-    with pytest.raises(ResponseError, match=full("max-log-entries")):
+    with pytest.raises(ResponseError, match=full_key_error("max-log-entries")):
         client.execute_command("RL.SLIDINGLOG", "k", *spec[1:])
-    clock.set(START_US - MOST + HOUR + 1)
+    clock.set(START_US - MAX_ENTRIES + HOUR + 1)
     for _ in range(2):
         assert client.execute_command("RL.SLIDINGLOG", "k", *spec[1:])[0] == 1
         clock.advance(1)
@@ -100,10 +97,10 @@ def test_a_full_log_is_an_error_and_other_calls_continue(limits: Server, clock: 
 
 @pytest.mark.one_server
 def test_a_full_lease_table_is_an_error_and_other_calls_continue(
-    limits: Server, clock: Clock
+    bounded_server: Server, clock: Clock
 ) -> None:
-    client = limits.client()
-    fill_leases(client, "k", MOST)
+    client = bounded_server.client()
+    fill_leases(client, "k", MAX_ENTRIES)
     stored = client.dump("k")
     spec = (10**6, "1h", "new")
     for call in [
@@ -112,7 +109,7 @@ def test_a_full_lease_table_is_an_error_and_other_calls_continue(
         ("RL.PEEK", "k", "CONCURRENCY", *spec),
         ("RL.MTAKE", 2, "other", "k", "FIXED", 10, "1h", "CONCURRENCY", *spec),
     ]:
-        with pytest.raises(ResponseError, match=full("max-leases")):
+        with pytest.raises(ResponseError, match=full_key_error("max-leases")):
             client.execute_command(*call)
     assert client.dump("k") == stored
     assert not client.exists("other")
@@ -121,7 +118,7 @@ def test_a_full_lease_table_is_an_error_and_other_calls_continue(
     assert client.execute_command("RL.ACQUIRE", "k", 10**6, "2h", holder(7), "COST", 2)[0] == 1
     assert client.execute_command("RL.RELEASE", "k", holder(0), "nobody") == 1
     assert client.execute_command("RL.ACQUIRE", "k", *spec)[0] == 1
-    with pytest.raises(ResponseError, match=full("max-leases")):
+    with pytest.raises(ResponseError, match=full_key_error("max-leases")):
         client.execute_command("RL.ACQUIRE", "k", 10**6, "1h", "one more")
     # All leases expire except the renewed one.
     clock.advance("1h")
@@ -131,17 +128,17 @@ def test_a_full_lease_table_is_an_error_and_other_calls_continue(
 
 @pytest.mark.one_server
 def test_a_full_set_of_ids_is_an_error_and_other_calls_continue(
-    limits: Server, clock: Clock
+    bounded_server: Server, clock: Clock
 ) -> None:
-    client = limits.client()
-    fill_ids(client, "k", MOST)
+    client = bounded_server.client()
+    fill_ids(client, "k", MAX_ENTRIES)
     stored = client.dump("k")
     spec = ("FIXED", 100, "1d")
     for call in [
         ("RL.TAKE", "k", *spec, "ONCE", "new", "1h"),
         ("RL.MTAKE", 2, "other", "k", "ONCE", "new", "1h", *spec, *spec),
     ]:
-        with pytest.raises(ResponseError, match=full("max-ids")):
+        with pytest.raises(ResponseError, match=full_key_error("max-ids")):
             client.execute_command(*call)
     assert client.dump("k") == stored
     assert not client.exists("other")
@@ -167,7 +164,7 @@ REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
     "overwritten": lambda client, _: client.mset(dict.fromkeys(LARGEST, "x")),
     "emptied": lambda client, _: (
         client.execute_command("RL.SLIDINGLOG", "log", 1, "1h", "COST", -(10**6)),
-        client.execute_command("RL.RELEASE", "leases", *map(holder, range(MOST))),
+        client.execute_command("RL.RELEASE", "leases", *map(holder, range(MAX_ENTRIES))),
         # Ids are removed only by expiry.
         client.delete("ids"),
     ),
@@ -187,7 +184,7 @@ def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
 ) -> None:
     removal, lazy = case
     server = fresh_server(
-        module_args=f"max-log-entries {MOST} max-leases {MOST} max-ids {MOST}",
+        module_args=f"max-log-entries {MAX_ENTRIES} max-leases {MAX_ENTRIES} max-ids {MAX_ENTRIES}",
         lazyfree_lazy_user_del=lazy,
         lazyfree_lazy_expire=lazy,
         lazyfree_lazy_server_del=lazy,
@@ -199,16 +196,18 @@ def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
         fill_leases(client, "leases", count)
         fill_ids(client, "ids", count)
 
-    # Memory that the server allocates once, such as each command's latency histogram.
+    # Makes the server allocate what it needs once, such as the latency histogram of each command.
     fill(1000)
     REMOVALS[removal](client, clock)
     client.execute_command("FLUSHALL", "SYNC")
     clock.reset()
     empty = quiet_memory(client)
-    fill(MOST)
-    assert quiet_memory(client) > empty + 100 * MOST
+    fill(MAX_ENTRIES)
+    assert quiet_memory(client) > empty + 100 * MAX_ENTRIES
     REMOVALS[removal](client, clock)
-    poll.until(lambda: quiet_memory(client) < empty + MOST, "the memory is free again", timeout=60)
+    poll.until(
+        lambda: quiet_memory(client) < empty + MAX_ENTRIES, "the memory is free again", timeout=60
+    )
 
 
 # Active defragmentation
@@ -220,7 +219,7 @@ def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: C
     try:
         client.config_set("activedefrag", "yes")
     except ResponseError as error:
-        pytest.skip(f"the server's allocator gives no hints: {error}")
+        pytest.skip(f"the server's allocator does not support defragmentation: {error}")
     client.config_set("activedefrag", "no")
 
     play(steps(seed=100, count=1000), clock, client)
@@ -231,7 +230,7 @@ def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: C
     flood(client, numbers)
     client.delete(*(f"flood:{number}" for number in numbers if number % 5))
     names = sorted(client.keys())
-    stored, digested = state(client), digests(client, names)
+    stored, digests_before = state(client), digests(client, names)
     expected = remaining(client, numbers)
 
     client.config_set("active-defrag-ignore-bytes", 1)
@@ -247,7 +246,7 @@ def test_limiters_are_unchanged_by_defragmentation(fresh_server: Start, clock: C
         timeout=60,
     )
     assert state(client) == stored
-    assert digests(client, names) == digested
+    assert digests(client, names) == digests_before
     assert remaining(client, numbers) == expected
     # During defragmentation calls are charged as usual, and new keys are moved too.
     fill_and_deny(client, numbers[::5])

@@ -13,6 +13,12 @@ from support.workload import Limiter, Word, each_limiter, state
 pytestmark = pytest.mark.every_server
 
 
+@pytest.fixture
+def redis(fresh_client: Redis) -> Redis:
+    """Client of a server for one test, as a test fills the memory."""
+    return fresh_client
+
+
 def fill_memory(client: Redis) -> None:
     client.config_set("maxmemory", 1)
     with pytest.raises(OutOfMemoryError):
@@ -21,72 +27,72 @@ def fill_memory(client: Redis) -> None:
 
 @each_limiter
 def test_with_memory_full_a_call_that_would_make_a_key_answers_oom(
-    limiter: Limiter, fresh: Redis
+    limiter: Limiter, redis: Redis
 ) -> None:
-    fill_memory(fresh)
+    fill_memory(redis)
     calls: list[tuple[Word, ...]] = [
         limiter.take("k"),
-        ("RL.TAKE", "k", *limiter.full()),
-        ("RL.MTAKE", 1, "k", *limiter.full()),
+        ("RL.TAKE", "k", *limiter.words()),
+        ("RL.MTAKE", 1, "k", *limiter.words()),
     ]
-    if not limiter.leases:
+    if not limiter.has_leases:
         calls += [limiter.take("k", 11, "FORCE"), limiter.take("k", 3, "UPTO")]
     for call in calls:
         with pytest.raises(OutOfMemoryError):
-            fresh.execute_command(*call)
-    assert fresh.dbsize() == 0
+            redis.execute_command(*call)
+    assert redis.dbsize() == 0
 
 
-def test_with_memory_full_throttle_answers_oom_too(fresh: Redis) -> None:
-    fill_memory(fresh)
+def test_with_memory_full_throttle_answers_oom_too(redis: Redis) -> None:
+    fill_memory(redis)
     with pytest.raises(OutOfMemoryError):
-        fresh.execute_command("RL.THROTTLE", "k", 5, 1, 1)
-    assert fresh.dbsize() == 0
+        redis.execute_command("RL.THROTTLE", "k", 5, 1, 1)
+    assert redis.dbsize() == 0
 
 
 @each_limiter
 def test_with_memory_full_calls_that_create_no_key_are_answered(
-    limiter: Limiter, fresh: Redis
+    limiter: Limiter, redis: Redis
 ) -> None:
-    fill_memory(fresh)
+    fill_memory(redis)
     missing: list[tuple[Word, ...]] = [
         limiter.take("k", 11),
         limiter.peek("k"),
         limiter.give_back("k"),
-        ("RL.MTAKE", 2, "k", "n", *limiter.full(1), "FIXED", 0, "1h"),
-        ("RL.MPEEK", 1, "k", *limiter.full()),
+        ("RL.MTAKE", 2, "k", "n", *limiter.words(1), "FIXED", 0, "1h"),
+        ("RL.MPEEK", 1, "k", *limiter.words()),
         ("RL.INFO", "k"),
     ]
-    if not limiter.leases:
+    if not limiter.has_leases:
         missing += [limiter.take("k", 0), limiter.take("k", 0, "FORCE")]
     for call in missing:
-        fresh.execute_command(*call)
-    assert fresh.dbsize() == 0
+        redis.execute_command(*call)
+    assert redis.dbsize() == 0
 
 
 @each_limiter
-def test_with_memory_full_existing_limiters_continue(limiter: Limiter, fresh: Redis) -> None:
-    fresh.execute_command(*limiter.take("k", 3))
-    fresh.execute_command(*limiter.by("other").take("k", 1))
-    fill_memory(fresh)
+def test_with_memory_full_existing_limiters_continue(limiter: Limiter, redis: Redis) -> None:
+    redis.execute_command(*limiter.take("k", 3))
+    redis.execute_command(*limiter.for_holder("other").take("k", 1))
+    fill_memory(redis)
     # A log adds to the entry of the same instant; a holder's new lease replaces the old one.
-    assert fresh.execute_command(*limiter.peek("k"))[:3] == [1, 10, 6]
-    assert fresh.execute_command(*limiter.by("third").take("k", 7))[:3] == [0, 10, 6]
-    units = 5 if limiter.leases else 2
-    assert fresh.execute_command(*limiter.take("k", units))[:3] == [1, 10, 4]
-    assert fresh.execute_command("RL.TAKE", "k", *limiter.full(units))[0] == 1
-    assert fresh.execute_command("RL.MTAKE", 1, "k", *limiter.full(units))[0] == 1
-    fresh.execute_command(*limiter.give_back("k"))
-    fresh.execute_command(*limiter.by("other").give_back("k"))
-    assert fresh.dbsize() == 0
+    assert redis.execute_command(*limiter.peek("k"))[:3] == [1, 10, 6]
+    assert redis.execute_command(*limiter.for_holder("third").take("k", 7))[:3] == [0, 10, 6]
+    units = 5 if limiter.has_leases else 2
+    assert redis.execute_command(*limiter.take("k", units))[:3] == [1, 10, 4]
+    assert redis.execute_command("RL.TAKE", "k", *limiter.words(units))[0] == 1
+    assert redis.execute_command("RL.MTAKE", 1, "k", *limiter.words(units))[0] == 1
+    redis.execute_command(*limiter.give_back("k"))
+    redis.execute_command(*limiter.for_holder("other").give_back("k"))
+    assert redis.dbsize() == 0
 
 
-def test_with_memory_full_a_log_does_not_grow(fresh: Redis, clock: Clock) -> None:
+def test_with_memory_full_a_log_does_not_grow(redis: Redis, clock: Clock) -> None:
     for _ in range(8):
-        fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
         clock.advance("1s")
-    stored = state(fresh)
-    fill_memory(fresh)
+    stored = state(redis)
+    fill_memory(redis)
     for call in [
         ("RL.SLIDINGLOG", "k", 10, "1h"),
         ("RL.SLIDINGLOG", "k", 10, "1h", "COST", 50, "FORCE"),
@@ -94,52 +100,52 @@ def test_with_memory_full_a_log_does_not_grow(fresh: Redis, clock: Clock) -> Non
         ("RL.MTAKE", 2, "other", "k", "FIXED", 1, "1h", "SLIDINGLOG", 10, "1h"),
     ]:
         with pytest.raises(OutOfMemoryError):
-            fresh.execute_command(*call)
-    assert state(fresh) == stored
-    assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", 3)[:3] == [0, 10, 2]
-    assert fresh.execute_command("RL.PEEK", "k", "SLIDINGLOG", 10, "1h")[:3] == [1, 10, 2]
-    assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", -3)[:3] == [1, 10, 5]
+            redis.execute_command(*call)
+    assert state(redis) == stored
+    assert redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", 3)[:3] == [0, 10, 2]
+    assert redis.execute_command("RL.PEEK", "k", "SLIDINGLOG", 10, "1h")[:3] == [1, 10, 2]
+    assert redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", -3)[:3] == [1, 10, 5]
 
 
-def test_with_memory_full_a_log_reuses_the_place_of_old_entries(fresh: Redis, clock: Clock) -> None:
+def test_with_memory_full_a_log_reuses_the_place_of_old_entries(redis: Redis, clock: Clock) -> None:
     for _ in range(8):
-        fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
         clock.advance("10m")
     # Three entries have left the window and one is added. The next would be one more.
-    fill_memory(fresh)
-    assert fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")[:3] == [1, 10, 4]
+    fill_memory(redis)
+    assert redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h")[:3] == [1, 10, 4]
     clock.advance(1)
     with pytest.raises(OutOfMemoryError):
-        fresh.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
 
 
-def test_with_memory_full_a_lease_table_does_not_grow(fresh: Redis) -> None:
-    fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "a")
-    fresh.execute_command("RL.ACQUIRE", "k", 10, "1s", "b")
-    stored = state(fresh)
-    fill_memory(fresh)
+def test_with_memory_full_a_lease_table_does_not_grow(redis: Redis) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "a")
+    redis.execute_command("RL.ACQUIRE", "k", 10, "1s", "b")
+    stored = state(redis)
+    fill_memory(redis)
     for call in [
         ("RL.ACQUIRE", "k", 10, "1h", "c"),
         ("RL.TAKE", "k", "CONCURRENCY", 10, "1h", "c"),
         ("RL.MTAKE", 1, "k", "CONCURRENCY", 10, "1h", "c"),
     ]:
         with pytest.raises(OutOfMemoryError):
-            fresh.execute_command(*call)
-    assert state(fresh) == stored
-    assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "a", "COST", 8)[:3] == [1, 10, 1]
-    assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "c", "COST", 2)[0] == 0
-    assert fresh.execute_command("RL.RELEASE", "k", "b", "c") == 1
+            redis.execute_command(*call)
+    assert state(redis) == stored
+    assert redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "a", "COST", 8)[:3] == [1, 10, 1]
+    assert redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "c", "COST", 2)[0] == 0
+    assert redis.execute_command("RL.RELEASE", "k", "b", "c") == 1
 
 
 def test_with_memory_full_a_lease_table_reuses_the_place_of_expired_leases(
-    fresh: Redis, clock: Clock
+    redis: Redis, clock: Clock
 ) -> None:
     for holder in ("a", "b", "c"):
-        fresh.execute_command("RL.ACQUIRE", "k", 10, "1m", holder)
-    fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "d")
+        redis.execute_command("RL.ACQUIRE", "k", 10, "1m", holder)
+    redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "d")
     clock.advance("1m")
-    fill_memory(fresh)
-    assert fresh.execute_command("RL.ACQUIRE", "k", 10, "1h", "e")[:3] == [1, 10, 8]
+    fill_memory(redis)
+    assert redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "e")[:3] == [1, 10, 8]
 
 
 def sketch_calls(item: str) -> list[tuple[Word, ...]]:
@@ -156,41 +162,41 @@ def sketch_calls(item: str) -> list[tuple[Word, ...]]:
     ]
 
 
-def test_with_memory_full_a_sketch_gets_no_new_piece(fresh: Redis) -> None:
-    fresh.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h")
-    fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
-    fill_memory(fresh)
-    stored = state(fresh), fresh.memory_usage("k")
-    # Chosen as an attacker would: no two items have their cells in the same pieces.
+def test_with_memory_full_a_sketch_gets_no_new_piece(redis: Redis) -> None:
+    redis.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h")
+    redis.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
+    fill_memory(redis)
+    stored = state(redis), redis.memory_usage("k")
+    # The cells of most items are in pieces of their own, as with items that an attacker chooses.
     for number in range(20):
         for call in sketch_calls(f"item {number}"):
             with pytest.raises(OutOfMemoryError):
-                fresh.execute_command(*call)
-    assert (state(fresh), fresh.memory_usage("k")) == stored
+                redis.execute_command(*call)
+    assert (state(redis), redis.memory_usage("k")) == stored
     # Calls that need no memory are answered.
-    assert fresh.execute_command("RL.SKETCH", "k", "new", 3, 1, "1h", "COST", 4)[0] == 0
-    assert fresh.execute_command("RL.PEEK", "k", "SKETCH", 3, 1, "1h", "new")[:3] == [1, 3, 3]
+    assert redis.execute_command("RL.SKETCH", "k", "new", 3, 1, "1h", "COST", 4)[0] == 0
+    assert redis.execute_command("RL.PEEK", "k", "SKETCH", 3, 1, "1h", "new")[:3] == [1, 3, 3]
     for remaining in (1, 0):
-        assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[:3] == [1, 3, remaining]
-    assert fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[0] == 0
-    assert fresh.memory_usage("k") == stored[1]
+        assert redis.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[:3] == [1, 3, remaining]
+    assert redis.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[0] == 0
+    assert redis.memory_usage("k") == stored[1]
 
 
-def test_with_memory_full_a_limit_in_the_shadow_of_a_sketch_is_left_out(fresh: Redis) -> None:
-    fresh.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h", "SHADOW")
-    fresh.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
-    fill_memory(fresh)
-    stored = fresh.memory_usage("k")
-    assert fresh.execute_command("RL.LIMIT", "k", "p", "ITEM", "new")[0] == 1
-    assert fresh.memory_usage("k") == stored
+def test_with_memory_full_a_sketch_in_shadow_mode_is_left_out(redis: Redis) -> None:
+    redis.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h", "SHADOW")
+    redis.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
+    fill_memory(redis)
+    stored = redis.memory_usage("k")
+    assert redis.execute_command("RL.LIMIT", "k", "p", "ITEM", "new")[0] == 1
+    assert redis.memory_usage("k") == stored
 
 
-def test_with_memory_full_a_key_gets_no_more_limits_and_ids(fresh: Redis) -> None:
+def test_with_memory_full_a_key_gets_no_more_limits_and_ids(redis: Redis) -> None:
     spec = ("FIXED", 10, "1h")
-    fresh.execute_command("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "id", "1h")
-    fresh.execute_command("RL.TAKE", "plain", *spec)
-    stored = state(fresh)
-    fill_memory(fresh)
+    redis.execute_command("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "id", "1h")
+    redis.execute_command("RL.TAKE", "plain", *spec)
+    stored = state(redis)
+    fill_memory(redis)
     for call in [
         ("RL.TAKE", "k", *spec, "AS", "b"),
         ("RL.TAKE", "k", *spec, "AS", "a", "SLIDING", 10, "1h"),
@@ -204,14 +210,14 @@ def test_with_memory_full_a_key_gets_no_more_limits_and_ids(fresh: Redis) -> Non
         ("RL.TAKE", "missing", *spec, *spec, "AS", "a"),
     ]:
         with pytest.raises(OutOfMemoryError):
-            fresh.execute_command(*call)
-    assert state(fresh) == stored
+            redis.execute_command(*call)
+    assert state(redis) == stored
 
 
-def test_with_memory_full_existing_limits_of_a_key_continue(fresh: Redis) -> None:
+def test_with_memory_full_existing_limits_of_a_key_continue(redis: Redis) -> None:
     named = ("FIXED", 10, "1h", "AS", "a")
-    fresh.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
-    fill_memory(fresh)
+    redis.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
+    fill_memory(redis)
     for call, remaining in [
         # A known id charges nothing; a denied call would create nothing.
         (("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h"), 6),
@@ -220,41 +226,41 @@ def test_with_memory_full_existing_limits_of_a_key_continue(fresh: Redis) -> Non
         (("RL.PEEK", "k", *named, "SLIDING", 10, "1h"), 8),
         (("RL.TAKE", "k", *named, "COST", -1), 9),
     ]:
-        reply = fresh.execute_command(*call)
+        reply = redis.execute_command(*call)
         assert (reply[0], reply[2]) == (1, remaining), call
     denied = ("RL.TAKE", "k", "COST", 20, *named, "SLIDING", 10, "1h", "BAN", 1, "1m", "1h")
-    assert fresh.execute_command(*denied)[0] == 0
-    assert fresh.execute_command("RL.BAN", "k", "1m") == 60_000
-    assert fresh.execute_command("RL.BAN", "k", 0) == 0
-    assert fresh.execute_command("RL.BAN", "missing", 0) == 0
+    assert redis.execute_command(*denied)[0] == 0
+    assert redis.execute_command("RL.BAN", "k", "1m") == 60_000
+    assert redis.execute_command("RL.BAN", "k", 0) == 0
+    assert redis.execute_command("RL.BAN", "missing", 0) == 0
 
 
-def test_with_memory_full_mtake_charges_all_or_nothing(fresh: Redis) -> None:
-    fresh.execute_command("RL.FIXED", "k", 10, "1h")
-    stored = state(fresh)
-    fill_memory(fresh)
-    both = ("RL.MTAKE", 2, "k", "new", "FIXED", 10, "1h", "FIXED", 10, "1h")
+def test_with_memory_full_mtake_charges_all_or_nothing(redis: Redis) -> None:
+    redis.execute_command("RL.FIXED", "k", 10, "1h")
+    stored = state(redis)
+    fill_memory(redis)
+    call = ("RL.MTAKE", 2, "k", "new", "FIXED", 10, "1h", "FIXED", 10, "1h")
     with pytest.raises(OutOfMemoryError):
-        fresh.execute_command(*both)
-    assert state(fresh) == stored
-    # Even a cost of 0 for the second key, which would create no key.
-    assert fresh.execute_command(*both, "COST", 0)[0] == 1
-    assert fresh.dbsize() == 1
+        redis.execute_command(*call)
+    assert state(redis) == stored
+    # With a cost of 0 for the second key, the call creates no key.
+    assert redis.execute_command(*call, "COST", 0)[0] == 1
+    assert redis.dbsize() == 1
 
 
-def test_with_memory_full_a_script_gets_the_same_error(fresh: Redis) -> None:
-    fresh.execute_command("RL.FIXED", "k", 10, "1h")
-    fill_memory(fresh)
+def test_with_memory_full_a_script_gets_the_same_error(redis: Redis) -> None:
+    redis.execute_command("RL.FIXED", "k", 10, "1h")
+    fill_memory(redis)
     script = "return redis.call('RL.FIXED', KEYS[1], 10, '1h')"
-    assert fresh.eval(script, 1, "k")[:3] == [1, 10, 8]
+    assert redis.eval(script, 1, "k")[:3] == [1, 10, 8]
     with pytest.raises(ResponseError, match="maxmemory"):
-        fresh.eval(script, 1, "new")
-    assert fresh.dbsize() == 1
+        redis.eval(script, 1, "new")
+    assert redis.dbsize() == 1
 
 
-def test_keys_are_created_once_memory_is_free(fresh: Redis) -> None:
-    fill_memory(fresh)
+def test_keys_are_created_once_memory_is_free(redis: Redis) -> None:
+    fill_memory(redis)
     with pytest.raises(OutOfMemoryError):
-        fresh.execute_command("RL.FIXED", "k", 10, "1h")
-    fresh.config_set("maxmemory", 0)
-    assert fresh.execute_command("RL.FIXED", "k", 10, "1h")[:3] == [1, 10, 9]
+        redis.execute_command("RL.FIXED", "k", 10, "1h")
+    redis.config_set("maxmemory", 0)
+    assert redis.execute_command("RL.FIXED", "k", 10, "1h")[:3] == [1, 10, 9]

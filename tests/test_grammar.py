@@ -1,6 +1,6 @@
 """A call with wrong arguments gets a precise error and changes nothing.
 
-Which arguments are wrong is specified in core/src/syntax/tests.rs.
+core/src/syntax/tests.rs specifies which arguments are wrong.
 """
 
 import pytest
@@ -25,7 +25,7 @@ ALGORITHMS = {
     "SLIDINGLOG": [("limit", "amount", "10"), ("window", "duration", "60s")],
 }
 
-# Every form of call: the arguments up to the key or the algorithm's name, and its own arguments.
+# Every form of call: its words before the positional arguments of the algorithm, and these.
 FORMS = {
     form: arguments
     for name, arguments in ALGORITHMS.items()
@@ -71,15 +71,17 @@ def answer(redis: Redis, *words: str) -> object:
 
 
 def refused(name: str, kind: str, value: str) -> str:
-    """Returns the error for a value of that type, up to the hint that errors in a spec have."""
-    is_none, out_of_range = MUST_BE[kind]
+    """Returns the error for a value of that type, without the hint at the end of errors in a
+    spec.
+    """
+    malformed, out_of_range = MUST_BE[kind]
     if value in ("2w", "1mo"):
         missing = " (ALIGNED is missing)" if value == "1mo" else ""
         return f"ERR {name} must be {CALENDAR}, not '{value}'{missing}"
     if value != "x":
         return f"ERR {name} must be {out_of_range}, not '{value}'"
     units = UNITS if kind in ("duration", "window", "maxwait") else ""
-    return f"ERR {name} must be {is_none}, not 'x'{units}"
+    return f"ERR {name} must be {malformed}, not 'x'{units}"
 
 
 def valid(form: str) -> list[str]:
@@ -95,7 +97,7 @@ def wrong_arity(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_argument_is_refused_by_its_name(redis, form):
+def test_error_of_an_invalid_argument_has_its_name(redis, form):
     for position, (name, kind, _) in enumerate(FORMS[form], start=len(form.split())):
         words = valid(form)
         answers = {}
@@ -104,7 +106,7 @@ def test_an_argument_is_refused_by_its_name(redis, form):
             answers[value] = answer(redis, *words)
         expected = {value: refused(name, kind, value) for value in answers}
         if kind in ("amount", "rate"):
-            # The value may be a key, or an argument that is valid in this place.
+            # The hint: the value may be a key, or an argument of another position.
             algorithm = (
                 form.split()[-1]
                 if form.startswith(("RL.TAKE", "RL.PEEK"))
@@ -168,7 +170,7 @@ def test_a_surplus_argument_is_a_syntax_error(redis, line, word):
         ),
     ],
 )
-def test_a_misplaced_argument_is_answered_with_the_possible_ones(redis, line, word, options):
+def test_error_of_a_misplaced_argument_lists_the_possible_options(redis, line, word, options):
     command, _, words = line.removeprefix("RL.").partition(" k ")
     unexpected = f"ERR syntax error, unexpected '{word}', where an option"
     assert answer(redis, line) == f"{unexpected} is needed: {options}"
@@ -178,16 +180,16 @@ def test_a_misplaced_argument_is_answered_with_the_possible_ones(redis, line, wo
 
 
 @pytest.mark.parametrize(
-    ("spec", "word", "meant"),
+    ("spec", "word", "hint"),
     [
         ("NOSUCH 10 60s", "NOSUCH", "for a policy: {} key POLICY name"),
         ("RL.FIXED 10 60s", "RL.FIXED", "did you mean FIXED?"),
     ],
 )
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
-def test_an_unknown_algorithm_is_answered_with_the_existing_ones(redis, command, spec, word, meant):
+def test_error_of_an_unknown_algorithm_lists_all_algorithms(redis, command, spec, word, hint):
     needed = f"where an option, POLICY or an algorithm is needed: {OPTIONS}; {NAMES}"
-    expected = f"ERR syntax error, unexpected '{word}', {needed}; {meant.format(command)}"
+    expected = f"ERR syntax error, unexpected '{word}', {needed}; {hint.format(command)}"
     assert answer(redis, f"{command} k {spec}") == expected
 
 
@@ -201,25 +203,23 @@ def test_a_second_spec_of_one_window_needs_a_name(redis, command):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_missing_argument_is_named_with_its_neighbours_unless_the_server_checks_arity(
-    redis, form
-):
+def test_error_of_a_missing_argument_has_its_name_unless_the_server_checks_the_arity(redis, form):
     words = [word.lower() for word in valid(form)]
-    named, algorithm = len(form.split()), form.split()[-1]
-    counted = 3 if form.startswith(("RL.TAKE", "RL.PEEK")) else len(words)
+    first, algorithm = len(form.split()), form.split()[-1]
+    arity = 3 if form.startswith(("RL.TAKE", "RL.PEEK")) else len(words)
     syntax = f"{algorithm} {' '.join(name for name, _, _ in FORMS[form])}"
     for length in range(1, len(words)):
         reply = answer(redis, *words[:length])
-        if length < counted:
+        if length < arity:
             assert reply == wrong_arity(words)
         else:
-            assert reply == f"ERR {FORMS[form][length - named][0]} is missing: {syntax}"
+            assert reply == f"ERR {FORMS[form][length - first][0]} is missing: {syntax}"
     assert answer(redis, *words, "cost") == "ERR cost is missing: COST amount"
     if "TOKENBUCKET" in form:
         assert answer(redis, *words, "maxwait") == "ERR maxwait is missing: MAXWAIT duration"
 
 
-# Nothing is written when there is an error
+# Errors write nothing
 
 
 def refused_calls() -> list[list[str]]:

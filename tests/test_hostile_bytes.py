@@ -78,8 +78,8 @@ def commands(shared_server) -> list[str]:
 
 
 def answer(redis: Redis, *words: bytes | str) -> object:
-    """Returns the reply, or the error's text, which must be one printable line. Afterwards the
-    connection must still be in step.
+    """Returns the reply, or the error's text, which must be one printable line. The next reply on
+    the connection must be that of the next call.
     """
     pipeline = redis.pipeline(transaction=False).execute_command(*words).echo(b"here")
     reply, echo = pipeline.execute(raise_on_error=False)
@@ -114,12 +114,12 @@ def test_any_argument_may_be_any_bytes(server, redis, call):
     for hostile, value in HOSTILE.items():
         # Policies are deleted too, as those from earlier calls would change the reply.
         server.empty()
-        for place in range(1, len(words)):
-            with annotating(f"{hostile} for word {place}"):
-                reply = answer(redis, *words[:place], value, *words[place + 1 :])
-                known = ("ERR ", "WRONGTYPE ", "NOPOLICY ")
-                assert not isinstance(reply, str) or reply.startswith(known)
-        with annotating(f"{hostile} behind all words"):
+        for index in range(1, len(words)):
+            with annotating(f"{hostile} for word {index}"):
+                reply = answer(redis, *words[:index], value, *words[index + 1 :])
+                codes = ("ERR ", "WRONGTYPE ", "NOPOLICY ")
+                assert not isinstance(reply, str) or reply.startswith(codes)
+        with annotating(f"{hostile} after all words"):
             answer(redis, *words, value)
             assert every_key_expires(redis)
 
@@ -147,7 +147,7 @@ def test_keys_that_differ_in_a_byte_are_different_limiters(redis, keys):
     assert sorted(redis.keys()) == sorted(keys)
 
 
-def test_a_name_as_long_as_a_megabyte_is_a_key(redis):
+def test_a_key_may_have_a_name_of_a_megabyte(redis):
     one, other = b"x" * 1_000_000 + b"1", b"x" * 1_000_000 + b"2"
     assert answer(redis, "RL.FIXED", one, 1, 60)[0] == 1
     assert answer(redis, "RL.FIXED", one, 1, 60)[0] == 0
@@ -166,7 +166,7 @@ def test_a_name_as_long_as_a_megabyte_is_a_key(redis):
     ],
     ids=["zeros before", "zeros after", "nines after", "exponent", "negative exponent", "e000"],
 )
-def test_a_number_of_up_to_64_characters_is_read_to_its_end(redis, number, limit):
+def test_a_number_of_up_to_64_characters_is_parsed_entirely(redis, number, limit):
     assert answer(redis, "RL.FIXED", "k", number, 60, "COST", 0) == [1, limit, limit, 0, 0]
 
 
@@ -254,8 +254,8 @@ def test_an_unexpected_argument_is_truncated_and_escaped(redis, word, shown):
 def test_two_thousand_arguments_are_an_ordinary_error(redis, commands, word):
     for command in commands:
         reply = answer(redis, command, *[word] * 2000)
-        of_names = command in {"rl.release", "rl.policydel"}
-        assert isinstance(reply, str) or (of_names and reply == 0)
+        takes_names = command in {"rl.release", "rl.policydel"}
+        assert isinstance(reply, str) or (takes_names and reply == 0)
     assert redis.dbsize() == 0
 
 
@@ -308,7 +308,7 @@ def test_a_call_with_a_few_arguments_changed_gets_an_answer(redis, data):
     for _ in range(5):
         words = data.draw(st.sampled_from(CALLS)).split()
         for _ in range(data.draw(st.integers(0, 3))):
-            place = data.draw(st.integers(1, len(words)))
-            words[place : place + data.draw(st.integers(0, 1))] = [data.draw(WORDS)]
+            index = data.draw(st.integers(1, len(words)))
+            words[index : index + data.draw(st.integers(0, 1))] = [data.draw(WORDS)]
         answer(redis, *words)
     assert every_key_expires(redis)

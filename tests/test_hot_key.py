@@ -48,7 +48,7 @@ def test_at_every_moment_exactly_the_burst_and_the_refill_are_admitted(
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_the_limit_holds_while_the_clock_moves(clients, threads, clock, limit):
-    moving = Lock()
+    clock_lock = Lock()
     end = START_US + 3_000_000
 
     def run(client: Redis) -> int:
@@ -59,7 +59,7 @@ def test_the_limit_holds_while_the_clock_moves(clients, threads, clock, limit):
             admitted += allowed
             if at_the_end and not allowed:
                 return admitted
-            with moving:
+            with clock_lock:
                 if clock.now < end:
                     clock.advance("1ms")
 

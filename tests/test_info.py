@@ -1,4 +1,4 @@
-"""RL.INFO shows a limiter's current usage and the state that its key stores, for people."""
+"""RL.INFO shows the current usage and the stored state of a key."""
 
 import pytest
 from redis import Redis, ResponseError
@@ -8,10 +8,10 @@ from support.server import Server
 
 pytestmark = pytest.mark.every_server
 
-# All calls are made 1.5 s after START.
+# Time of the calls in milliseconds: 1.5 s after the start.
 NOW = START_US // 1000 + 1500
 
-# Calls that make a key, and the reply of RL.INFO.
+# Call that creates a key, and the reply of RL.INFO, for each kind.
 KINDS = {
     "token bucket": (
         "RL.TOKENBUCKET k 10 1 1s COST 2.5",
@@ -21,7 +21,7 @@ KINDS = {
         "RL.LEAKYBUCKET k 10 1 1s",
         {"kind": "rl-bucket", "used": "1", "drained_to": NOW},
     ),
-    "redis-cell's": (
+    "throttle": (
         "RL.THROTTLE k 4 1 1 3",
         {"kind": "rl-bucket", "used": "3", "drained_to": NOW},
     ),
@@ -68,7 +68,7 @@ KINDS = {
 def as_text(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode()
-    return [as_text(each) for each in value] if isinstance(value, list) else value
+    return [as_text(item) for item in value] if isinstance(value, list) else value
 
 
 def info(redis: Redis) -> dict[str, object]:
@@ -103,7 +103,7 @@ def test_the_reply_is_a_map_in_resp3(
         assert {name.decode(): as_text(value) for name, value in reply.items()} == expected
 
 
-def test_a_server_without_maps_is_reported_at_load(server: Server) -> None:
+def test_a_server_without_maps_is_logged_at_load(server: Server) -> None:
     is_logged = "maps in RESP3 (RL.INFO and RL.POLICYGET reply flat arrays)" in server.log()
     assert is_logged == (server.version < (7,))
 
@@ -158,7 +158,7 @@ def test_a_holders_name_is_shown_unchanged(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "holds"),
+    ("command", "type_name"),
     [
         (("SET", "k", "text"), "string"),
         (("RPUSH", "k", "a"), "list"),
@@ -168,9 +168,9 @@ def test_a_holders_name_is_shown_unchanged(redis: Redis) -> None:
         (("XADD", "k", "*", "a", "b"), "stream"),
     ],
 )
-def test_info_of_another_type_is_an_error(redis: Redis, command: tuple, holds: str) -> None:
+def test_info_of_another_type_is_an_error(redis: Redis, command: tuple, type_name: str) -> None:
     redis.execute_command(*command)
-    with pytest.raises(ResponseError, match=f"WRONGTYPE.*{holds}"):
+    with pytest.raises(ResponseError, match=f"WRONGTYPE.*{type_name}"):
         redis.execute_command("RL.INFO", "k")
 
 
@@ -199,7 +199,7 @@ def test_a_debt_is_shown(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", "0.25", "FORCE")
     assert info(redis)["used"] == "1000000000000.25"
     clock.advance(UNITS_US["h"])
-    # The recovery takes longer than the maximum time, which RL.INFO does not show.
+    # The recovery takes longer than the longest duration, so RL.INFO shows the stored usage.
     assert info(redis)["used"] == "1000000000000.25"
     redis.delete("k")
     redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", 100_000, "FORCE")
@@ -229,30 +229,30 @@ def test_expired_leases_are_left_out(redis: Redis, clock: Clock) -> None:
         ("SLIDINGLOG 10 3s AS it", ["5", "0", "0"]),
     ],
 )
-def test_usage_of_a_component_is_as_of_now(
+def test_usage_of_a_component_is_current(
     redis: Redis, clock: Clock, spec: str, used: list[str]
 ) -> None:
     # The second component keeps the key alive.
     redis.execute_command(*f"RL.TAKE k COST 5 {spec} FIXED 10 1h".split())
 
-    def part() -> dict[str, object]:
+    def component() -> dict[str, object]:
         reply = redis.execute_command("RL.INFO", "k")
         flat = as_text(reply[reply.index(b"parts") + 1][0])
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
-    first = part()
+    first = component()
     shown = [first["used"]]
     for step in ("3s", "2s"):
         clock.advance(step)
-        shown.append(part()["used"])
+        shown.append(component()["used"])
     assert shown == used
     # The stored instants, from which usage is derived, are unchanged.
     stored = ("recovers_at", "drained_to", "start", "charged", "oldest", "newest")
-    assert [part().get(name) for name in stored] == [first.get(name) for name in stored]
+    assert [component().get(name) for name in stored] == [first.get(name) for name in stored]
 
 
 @pytest.mark.parametrize(
-    ("call", "least"),
+    ("call", "usage"),
     [
         ("RL.TOKENBUCKET k 10 1 1s COST 10", 4),
         ("RL.FIXED k 10 10s COST 10", 10),
@@ -260,12 +260,12 @@ def test_usage_of_a_component_is_as_of_now(
     ],
 )
 def test_shown_usage_of_one_limit_is_no_less_than_the_actual_usage(
-    redis: Redis, clock: Clock, call: str, least: int
+    redis: Redis, clock: Clock, call: str, usage: int
 ) -> None:
     redis.execute_command(*call.split())
     clock.advance("6s")
-    # The key does not store the limit's numbers; its expiry shows roughly when it has recovered.
-    assert least <= float(info(redis)["used"]) <= min(10, least + 2)
+    # The key does not store the numbers of the limit, so RL.INFO derives the usage from its expiry.
+    assert usage <= float(info(redis)["used"]) <= min(10, usage + 2)
 
 
 def as_map(value: object) -> object:
@@ -320,7 +320,7 @@ def test_info_of_a_key_with_only_a_ban_shows_the_ban(redis: Redis, clock: Clock)
     banned = {"kind": "rl-limits", "written": now, "banned_until": now + 60_000}
     assert info(redis) == banned
     clock.advance("-10s")
-    # As of the last write: the next charge moves both back.
+    # The times are those of the last write. The next charge moves both back.
     assert info(redis) == banned
 
 
@@ -328,11 +328,11 @@ def test_a_ban_and_strikes_that_are_over_are_left_out(redis: Redis, clock: Clock
     redis.execute_command("RL.FIXED k 10 1h COST 10")
     redis.execute_command("RL.TAKE k FIXED 10 1h BAN 3 1m 1h")
     redis.execute_command("RL.BAN k 30s")
-    beside = ("banned_until", "strikes", "first_strike")
-    assert [name for name in info(redis) if name in beside] == [*beside]
+    fields = ("banned_until", "strikes", "first_strike")
+    assert [name for name in info(redis) if name in fields] == [*fields]
     clock.advance("29.999s")
     assert "banned_until" in info(redis)
     clock.advance("1ms")
-    assert [name for name in info(redis) if name in beside] == ["strikes", "first_strike"]
+    assert [name for name in info(redis) if name in fields] == ["strikes", "first_strike"]
     clock.advance("30s")
     assert list(info(redis)) == ["kind", "written", "parts"]

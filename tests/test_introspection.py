@@ -9,8 +9,8 @@ pytestmark = pytest.mark.every_server
 
 KEEP_AND_AS = "[KEEP keep] [AS name]"
 ONCE = "[ONCE id ttl | SETTLE id amount]"
-# Each algorithm's arguments. A command for one algorithm also takes the options of the whole call,
-# which stand before the first spec in RL.MTAKE.
+# Arguments of each algorithm. Its own command also takes the options of the call, which stand
+# before the first spec in RL.MTAKE.
 ALGORITHMS = {
     "TOKENBUCKET": "capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT maxwait]",
     "LEAKYBUCKET": "capacity leak period [COST cost] [UPTO | FORCE]",
@@ -18,11 +18,11 @@ ALGORITHMS = {
     "SLIDING": "limit window [STRICT] [COST cost] [UPTO | FORCE]",
     "SLIDINGLOG": "limit window [COST cost] [UPTO | FORCE]",
 }
-ALONE = {name: f"{words} {KEEP_AND_AS} {ONCE}" for name, words in ALGORITHMS.items()}
+OWN_COMMAND = {name: f"{words} {KEEP_AND_AS} {ONCE}" for name, words in ALGORITHMS.items()}
 CONCURRENCY = f"limit ttl holder [COST cost] {KEEP_AND_AS} [NX]"
 SKETCH = "[COST cost] [UPTO | FORCE] [KEEP keep]"
 ALL = {
-    **ALONE,
+    **OWN_COMMAND,
     "CONCURRENCY": CONCURRENCY,
     "SKETCH": f"capacity refill period item [SIZE size] {SKETCH}",
 }
@@ -39,16 +39,16 @@ SPECS = one_or_more(ALL)
 BAN = "[BAN strikes window block [MAX longest]]"
 
 
-def of_several_keys(words: str) -> str:
+def without_upto(words: str) -> str:
     return words.replace("UPTO | ", "")
 
 
-def of_peek(words: str) -> str:
+def without_settle(words: str) -> str:
     return words.replace(" | SETTLE id amount", "")
 
 
 SPECS_OF_KEYS = one_or_more(ALL, POLICY).replace(" [EACH]", "").replace(f" {ONCE}", "")
-SEVERAL = of_several_keys(f"{CALL_OPTIONS} {SPECS_OF_KEYS}")
+SEVERAL = without_upto(f"{CALL_OPTIONS} {SPECS_OF_KEYS}")
 # Policies contain no options of the call and no lease holder.
 IN_POLICY = {
     name: words.replace(" holder", "").replace(" item", "").split(" [COST", maxsplit=1)[0]
@@ -59,16 +59,16 @@ IN_POLICY = {
     for name, words in ALL.items()
 }
 SYNTAX = {
-    "rl.tokenbucket": f"key {ALONE['TOKENBUCKET']}",
-    "rl.leakybucket": f"key {ALONE['LEAKYBUCKET']}",
-    "rl.fixed": f"key {ALONE['FIXED']}",
-    "rl.sliding": f"key {ALONE['SLIDING']}",
-    "rl.slidinglog": f"key {ALONE['SLIDINGLOG']}",
+    "rl.tokenbucket": f"key {OWN_COMMAND['TOKENBUCKET']}",
+    "rl.leakybucket": f"key {OWN_COMMAND['LEAKYBUCKET']}",
+    "rl.fixed": f"key {OWN_COMMAND['FIXED']}",
+    "rl.sliding": f"key {OWN_COMMAND['SLIDING']}",
+    "rl.slidinglog": f"key {OWN_COMMAND['SLIDINGLOG']}",
     "rl.sketch": f"key item capacity refill period {SKETCH} [SIZE size]",
     "rl.take": f"key {CALL_OPTIONS} [EACH] ({SPECS} {BAN} | {POLICY})",
-    "rl.peek": of_peek(f"key {CALL_OPTIONS} [EACH] ({SPECS} {BAN} | {POLICY})"),
+    "rl.peek": without_settle(f"key {CALL_OPTIONS} [EACH] ({SPECS} {BAN} | {POLICY})"),
     "rl.mtake": f"numkeys key... {SEVERAL}",
-    "rl.mpeek": of_peek(f"numkeys key... {SEVERAL}"),
+    "rl.mpeek": without_settle(f"numkeys key... {SEVERAL}"),
     "rl.limit": f"key {NAMES} {CALL_OPTIONS} [EACH] [ITEM item]",
     "rl.delay": f"key {NAMES} [COST cost] [FORCE] [KEEP keep] {ONCE} [ITEM item]",
     "rl.acquire": f"key {CONCURRENCY} [BLOCK block] [FENCE]",
@@ -89,8 +89,6 @@ SYNTAX = {
     "rl.effect": "(key effect)...",
 }
 
-# Versions since which a module can describe more.
-
 
 # COMMAND INFO, COMMAND DOCS, COMMAND GETKEYS
 
@@ -108,8 +106,7 @@ def test_every_command_is_listed_with_its_arity_its_flags_and_its_keys(redis, se
     if server.version >= DOCUMENTED:
         assert found == COMMANDS
     else:
-        # Servers take no arity from a module, which checks it itself. There is no flag for blocking
-        # here.
+        # Older servers take no arity from a module, and have no flag for blocking commands.
         assert found == {
             name: (-1, flags - {"blocking"}, keys) for name, (_, flags, keys) in COMMANDS.items()
         }
@@ -117,7 +114,7 @@ def test_every_command_is_listed_with_its_arity_its_flags_and_its_keys(redis, se
 
 def test_command_info_shows_the_first_key_and_its_use(resp3, server):
     if server.version < DOCUMENTED:
-        pytest.skip("the server tells nothing more of a command's keys")
+        pytest.skip("the server has no key specifications")
     for name, (_, flags, (first, last, step)) in COMMANDS.items():
         (reply,) = resp3.execute_command("COMMAND INFO", name)
         if first == 0:
@@ -125,11 +122,11 @@ def test_command_info_shows_the_first_key_and_its_use(resp3, server):
             continue
         (spec,) = reply[8]
         assert spec[b"begin_search"] == {b"type": b"index", b"spec": {b"index": first}}
-        range_of = {b"lastkey": 0 if last == first else last, b"keystep": step}
-        assert spec[b"find_keys"] == {b"type": b"range", b"spec": {**range_of, b"limit": 0}}
+        key_range = {b"lastkey": 0 if last == first else last, b"keystep": step, b"limit": 0}
+        assert spec[b"find_keys"] == {b"type": b"range", b"spec": key_range}
         # The other keys depend on the call: clients ask COMMAND GETKEYS for them.
         assert (b"incomplete" in spec[b"flags"]) == ("movablekeys" in flags)
-        assert set(spec[b"flags"]) - {b"incomplete"} == done_to_keys(name)
+        assert set(spec[b"flags"]) - {b"incomplete"} == key_flags(name)
 
 
 def syntax(arguments: list[dict[bytes, object]], separator: str = " ") -> str:
@@ -189,11 +186,11 @@ def test_command_getkeysandflags_shows_the_use_of_each_key(redis, server):
     for call, keys in KEYS.items():
         if call in KEYLESS:
             continue
-        expected = done_to_keys(call.split()[0].lower())
+        expected = key_flags(call.split()[0].lower())
         assert flags(call) == {key.encode(): expected for key in keys}
 
 
-def done_to_keys(name: str) -> set[bytes]:
+def key_flags(name: str) -> set[bytes]:
     if "readonly" in COMMANDS[name][1]:
         return {b"RO", b"access"}
     return {b"OW", b"update"} if name == "rl.effect" else {b"RW", b"access", b"update"}

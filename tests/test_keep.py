@@ -10,13 +10,13 @@ from support.workload import LIMITERS, Limiter
 each_limiter = pytest.mark.parametrize(
     "limiter", LIMITERS, ids=[limiter.name for limiter in LIMITERS]
 )
-RATES = [limiter for limiter in LIMITERS if not limiter.leases]
+RATES = [limiter for limiter in LIMITERS if not limiter.has_leases]
 each_rate = pytest.mark.parametrize("limiter", RATES, ids=[limiter.name for limiter in RATES])
 
 
 def take(redis: Redis, limiter: Limiter, cost: object, *options: object) -> list[int]:
     """Calls the limiter's own command; each call for a lease has a new holder."""
-    return redis.execute_command(*limiter.by(f"{cost} {options}").take("k", cost, *options))
+    return redis.execute_command(*limiter.for_holder(f"{cost} {options}").take("k", cost, *options))
 
 
 @each_limiter
@@ -25,7 +25,7 @@ def test_a_call_with_keep_leaves_these_units_to_others(
     redis: Redis, limiter: Limiter, keep: tuple[object, ...]
 ) -> None:
     denied = take(redis, limiter, 8, *keep)
-    assert denied[:4] == [0, 10, 7, -1], "never: not even of all"
+    assert denied[:4] == [0, 10, 7, -1], "the cost and the kept units exceed the limit"
     taken = take(redis, limiter, 7, *keep)
     # The reply shows the full limit, and the remaining units without the kept ones.
     assert taken[:3] == [1, 10, 0]
@@ -43,15 +43,15 @@ def test_a_wait_with_keep_lasts_until_these_units_remain(
         assert take(redis, limiter, cost)[0] == 1
         clock.advance("2m")
     options = ("COST", 2, "KEEP", "10%")
-    wait_ms = redis.execute_command("RL.PEEK", "k", *limiter.by("new").spec, *options)[3]
+    wait_ms = redis.execute_command("RL.PEEK", "k", *limiter.for_holder("new").spec, *options)[3]
     assert wait_ms > 0
-    # As long as a call waits that takes as many units more.
-    assert wait_ms == redis.execute_command(*limiter.by("new").peek("k", 3))[3]
+    # A call with a higher cost in place of the kept units waits as long.
+    assert wait_ms == redis.execute_command(*limiter.for_holder("new").peek("k", 3))[3]
     now = clock.now
-    for ms, passes in ((wait_ms - 1, 0), (wait_ms, 1)):
+    for ms, allowed in ((wait_ms - 1, 0), (wait_ms, 1)):
         clock.set(now + ms * 1000)
-        reply = redis.execute_command("RL.TAKE", "k", *limiter.by("new").spec, *options)
-        assert reply[0] == passes, f"after {ms} of {wait_ms} ms"
+        reply = redis.execute_command("RL.TAKE", "k", *limiter.for_holder("new").spec, *options)
+        assert reply[0] == allowed, f"after {ms} of {wait_ms} ms"
 
 
 @each_rate
@@ -164,15 +164,15 @@ def test_nx_waits_for_its_own_lease_and_for_room(redis: Redis, clock: Clock) -> 
     acquire = ("RL.ACQUIRE", "k", 3, "60s", "a", "NX")
     for cost, wait_ms in ((1, 10_000), (2, 20_000), (3, 30_000)):
         now = clock.now
-        for ms, passes in ((0, 0), (wait_ms - 1, 0), (wait_ms, 1)):
+        for ms, allowed in ((0, 0), (wait_ms - 1, 0), (wait_ms, 1)):
             clock.set(now + ms * 1000)
             reply = redis.execute_command("RL.PEEK", "k", "CONCURRENCY", *acquire[2:], "COST", cost)
-            assert (reply[0], reply[3]) == (passes, wait_ms - ms)
+            assert (reply[0], reply[3]) == (allowed, wait_ms - ms)
         clock.set(now)
     assert redis.execute_command(*acquire, "COST", 4)[3] == -1
 
 
-def test_nx_of_several_keys_denies_them_all(redis: Redis) -> None:
+def test_nx_that_denies_one_of_several_keys_denies_the_call(redis: Redis) -> None:
     redis.execute_command("RL.ACQUIRE", "lock", 1, "60s", "me")
     call = ("RL.MTAKE", 2, "lock", "rate", "CONCURRENCY", 1, "60s", "me", "NX", "FIXED", 5, "1h")
     assert redis.execute_command(*call)[:2] == [0, 60_000]

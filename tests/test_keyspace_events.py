@@ -16,28 +16,30 @@ from support.workload import LIMITERS, Limiter, Word, each_limiter
 
 pytestmark = pytest.mark.every_server
 
-Received = Callable[[], list[tuple[str, str]]]
+NewEvents = Callable[[], list[tuple[str, str]]]
 
 
 @pytest.fixture
-def listened(fresh_server: Callable[..., Server]) -> Server:
+def own_server(fresh_server: Callable[..., Server]) -> Server:
     return fresh_server()
 
 
 @pytest.fixture
-def client(listened: Server) -> Redis:
-    return listened.client()
+def client(own_server: Server) -> Redis:
+    return own_server.client()
 
 
 @pytest.fixture
-def new_events(listened: Server, client: Redis) -> Iterator[Received]:
-    """Subscribes to all classes of events. `received()` returns the new ones: key and event."""
-    with listened.client(decode_responses=True).pubsub() as subscriber:
+def new_events(own_server: Server, client: Redis) -> Iterator[NewEvents]:
+    """Subscribes to all classes of events. Returns a function that returns the key and the event of
+    all events since its last call.
+    """
+    with own_server.client(decode_responses=True).pubsub() as subscriber:
         subscriber.psubscribe("__keyspace@0__:*", "end")
         messages(subscriber, 2)
         client.config_set("notify-keyspace-events", "KA")
 
-        def since() -> list[tuple[str, str]]:
+        def new_events() -> list[tuple[str, str]]:
             client.publish("end", "")
             found = []
             while True:
@@ -46,7 +48,7 @@ def new_events(listened: Server, client: Redis) -> Iterator[Received]:
                     return found
                 found.append((message["channel"].split(":", 1)[1], message["data"]))
 
-        yield since
+        yield new_events
 
 
 def messages(subscriber: PubSub, count: int) -> list[dict[str, str]]:
@@ -64,35 +66,35 @@ def messages(subscriber: PubSub, count: int) -> list[dict[str, str]]:
 
 @each_limiter
 def test_a_charge_sends_an_rl_take_event(
-    limiter: Limiter, client: Redis, new_events: Received
+    limiter: Limiter, client: Redis, new_events: NewEvents
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
     assert new_events() == [("k", "rl.take")]
-    client.execute_command(*limiter.by("other").take("k", 3))
+    client.execute_command(*limiter.for_holder("other").take("k", 3))
     assert new_events() == [("k", "rl.take")]
-    client.execute_command("RL.TAKE", "k", *limiter.by("third").full(3))
+    client.execute_command("RL.TAKE", "k", *limiter.for_holder("third").words(3))
     assert new_events() == [("k", "rl.take")]
 
 
 @each_limiter
 def test_calls_without_change_send_no_event(
-    limiter: Limiter, client: Redis, new_events: Received
+    limiter: Limiter, client: Redis, new_events: NewEvents
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
     new_events()
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     calls: list[tuple[Word, ...]] = [
         other.take("k", 4),
         other.take("k", 11),
         other.take("missing", 11),
         other.peek("k"),
         other.peek("missing"),
-        ("RL.MTAKE", 2, "k", "missing", *other.full(1), "FIXED", 0, "1h"),
-        ("RL.MPEEK", 1, "k", *other.full(1)),
+        ("RL.MTAKE", 2, "k", "missing", *other.words(1), "FIXED", 0, "1h"),
+        ("RL.MPEEK", 1, "k", *other.words(1)),
         ("RL.INFO", "k"),
         limiter.give_back("missing"),
     ]
-    if limiter.leases:
+    if limiter.has_leases:
         calls += [("RL.RELEASE", "k", "nobody")]
     else:
         calls += [limiter.take("k", 0), limiter.take("k", 0, "FORCE")]
@@ -103,23 +105,23 @@ def test_calls_without_change_send_no_event(
 
 @each_limiter
 def test_a_give_back_sends_rl_take_and_the_last_one_del(
-    limiter: Limiter, client: Redis, new_events: Received
+    limiter: Limiter, client: Redis, new_events: NewEvents
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
-    client.execute_command(*limiter.by("other").take("k", 3))
+    client.execute_command(*limiter.for_holder("other").take("k", 3))
     new_events()
     client.execute_command(*limiter.give_back("k", 3))
     assert new_events() == [("k", "rl.take")]
-    client.execute_command(*limiter.by("other").give_back("k", 3))
+    client.execute_command(*limiter.for_holder("other").give_back("k", 3))
     assert new_events() == [("k", "del")]
     assert not client.exists("k")
 
 
 def test_a_call_over_several_keys_sends_an_event_for_each_charged_key(
-    client: Redis, new_events: Received
+    client: Redis, new_events: NewEvents
 ) -> None:
     names = [limiter.name for limiter in LIMITERS]
-    specs = [word for limiter in LIMITERS for word in limiter.full(1)]
+    specs = [word for limiter in LIMITERS for word in limiter.words(1)]
     client.execute_command("RL.MTAKE", len(names), *names, *specs)
     assert sorted(new_events()) == sorted((name, "rl.take") for name in names)
     specs = ["FIXED", 10, "1h", "COST", 0, "SLIDINGLOG", 10, "1h", "SLIDINGLOG", 9, "1h"]
@@ -129,30 +131,30 @@ def test_a_call_over_several_keys_sends_an_event_for_each_charged_key(
 
 @each_limiter
 def test_a_key_that_expires_sends_an_expired_event(
-    limiter: Limiter, client: Redis, new_events: Received, clock: Clock
+    limiter: Limiter, client: Redis, new_events: NewEvents, clock: Clock
 ) -> None:
     client.execute_command(*limiter.take("k", 3))
     new_events()
     clock.advance("3h")
-    poll.until(lambda: client.dbsize() == 0, "it has expired")
+    poll.until(lambda: client.dbsize() == 0, "the key has expired")
     assert new_events() == [("k", "expired")]
 
 
 @each_limiter
 def test_a_denied_call_that_writes_a_step_back_sends_an_event(
-    limiter: Limiter, client: Redis, new_events: Received, clock: Clock
+    limiter: Limiter, client: Redis, new_events: NewEvents, clock: Clock
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
     new_events()
     clock.advance("-1h")
-    client.execute_command(*limiter.by("other").peek("k", 4))
+    client.execute_command(*limiter.for_holder("other").peek("k", 4))
     assert new_events() == []
-    client.execute_command(*limiter.by("other").take("k", 4))
+    client.execute_command(*limiter.for_holder("other").take("k", 4))
     assert new_events() == [("k", "rl.take")]
 
 
-# Calls on a plain key of which 7 of 10 units are used.
-HEARD = {
+# Events of calls on a plain key of which 7 of 10 units are used.
+EVENTS = {
     "RL.TAKE k FIXED 10 1h FIXED 10 1m": ["del", "rl.take"],
     "RL.FIXED k 10 1h ONCE id 1h": ["del", "rl.take"],
     "RL.BAN k 1h": ["del", "rl.take"],
@@ -163,18 +165,18 @@ HEARD = {
 }
 
 
-@pytest.mark.parametrize("call", HEARD)
+@pytest.mark.parametrize("call", EVENTS)
 def test_a_converted_plain_key_sends_del_and_rl_take_events(
-    call: str, client: Redis, new_events: Received
+    call: str, client: Redis, new_events: NewEvents
 ) -> None:
     client.execute_command("RL.FIXED", "k", 10, "1h", "COST", 7)
     new_events()
     client.execute_command(*call.split())
-    assert new_events() == [("k", event) for event in HEARD[call]]
+    assert new_events() == [("k", event) for event in EVENTS[call]]
 
 
 def test_only_changes_of_a_key_with_several_limits_send_events(
-    client: Redis, new_events: Received
+    client: Redis, new_events: NewEvents
 ) -> None:
     for call, events in {
         "RL.TAKE k COST 3 ONCE id 1h FIXED 10 1h SLIDING 10 1h": ["rl.take"],
@@ -192,7 +194,7 @@ def test_only_changes_of_a_key_with_several_limits_send_events(
         assert new_events() == [("k", event) for event in events], call
 
 
-def test_an_effect_sends_the_events_of_its_call(client: Redis, new_events: Received) -> None:
+def test_an_effect_sends_the_events_of_its_call(client: Redis, new_events: NewEvents) -> None:
     client.execute_command("RL.EFFECT", "k", f"rl-bucket 1 1800000000000 5 {START_US}")
     assert new_events() == [("k", "rl.take")]
     client.execute_command("RL.EFFECT", "k", "rl-bucket del")
@@ -202,8 +204,8 @@ def test_an_effect_sends_the_events_of_its_call(client: Redis, new_events: Recei
 
 
 @pytest.fixture
-def denials_are_events(client: Redis, listened: Server) -> None:
-    if not listened.binary.has_module_config:
+def denials_are_events(client: Redis, own_server: Server) -> None:
+    if not own_server.binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
     client.config_set("ratelimit.denial-events", "yes")
 
@@ -211,12 +213,12 @@ def denials_are_events(client: Redis, listened: Server) -> None:
 @pytest.mark.usefixtures("denials_are_events")
 @each_limiter
 def test_a_denial_sends_an_rl_denied_event_if_enabled(
-    limiter: Limiter, client: Redis, new_events: Received
+    limiter: Limiter, client: Redis, new_events: NewEvents
 ) -> None:
     client.execute_command(*limiter.take("k", 7))
     new_events()
-    other = limiter.by("other")
-    for call in [other.take("k", 4), other.take("k", 11), ("RL.TAKE", "k", *other.full(4))]:
+    other = limiter.for_holder("other")
+    for call in [other.take("k", 4), other.take("k", 11), ("RL.TAKE", "k", *other.words(4))]:
         client.execute_command(*call)
         assert new_events() == [("k", "rl.denied")], call
     client.execute_command(*other.take("missing", 11))
@@ -230,7 +232,7 @@ def test_a_denial_sends_an_rl_denied_event_if_enabled(
 
 
 @pytest.mark.usefixtures("denials_are_events")
-def test_denial_events_name_the_keys_that_denied(client: Redis, new_events: Received) -> None:
+def test_denial_events_name_the_keys_that_denied(client: Redis, new_events: NewEvents) -> None:
     specs = ["FIXED", 1, "1h", "FIXED", 0, "1h", "SLIDINGLOG", 0, "1h"]
     client.execute_command("RL.MTAKE", 3, "a", "b", "c", *specs)
     assert new_events() == [("b", "rl.denied"), ("c", "rl.denied")]
@@ -249,7 +251,7 @@ def test_denial_events_may_be_an_argument_of_the_module(
         assert [message["data"] for message in messages(subscriber, 1)] == ["rl.denied"]
 
 
-def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, new_events: Received) -> None:
+def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, new_events: NewEvents) -> None:
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600, 3)
     assert new_events() == [("k", "rl.take")]
     client.execute_command("RL.THROTTLE", "k", 2, 1, 3600)
@@ -262,7 +264,7 @@ def test_a_throttle_call_sends_an_event_if_it_charges(client: Redis, new_events:
     [("Kd", ["rl.take"]), ("Kg", ["del"]), ("KA", ["rl.take", "del"]), ("", [])],
 )
 def test_charges_are_module_events_and_deletions_generic_ones(
-    classes: str, expected: list[str], client: Redis, new_events: Received
+    classes: str, expected: list[str], client: Redis, new_events: NewEvents
 ) -> None:
     client.config_set("notify-keyspace-events", classes)
     client.execute_command("RL.FIXED", "k", 10, "1h")

@@ -1,4 +1,4 @@
-"""RL.LEAKYBUCKET on the wire: the reply tells an admitted call how long to wait for its turn."""
+"""The reply of RL.LEAKYBUCKET has the hold of an admitted call."""
 
 import pytest
 
@@ -9,7 +9,7 @@ def call(redis):
     return redis.execute_command
 
 
-def test_waits_increase_until_the_queue_is_full(call):
+def test_holds_increase_until_the_bucket_is_full(call):
     assert [call("RL.LEAKYBUCKET k 3 1 2s") for _ in range(4)] == [
         [1, 3, 2, 0, 2000],
         [1, 3, 1, 2000, 4000],

@@ -1,4 +1,4 @@
-"""Random calls on leases get the answers of a simple table of leases."""
+"""Random calls on leases get the replies of a simple model."""
 
 from dataclasses import dataclass, field
 
@@ -16,18 +16,22 @@ SECOND = UNITS_US["s"]
 
 @dataclass
 class Oracle:
-    """A simple table of leases by holder. Amounts are millionths, times microseconds."""
+    """Table of leases. Amounts are millionths, times microseconds."""
 
+    # Expiry and units by holder.
     leases: dict[str, tuple[int, int]] = field(default_factory=dict)
-    # When the leases last changed, and whether all have expired since: the key may then be gone.
+    # Time of the last change.
     written: int = 0
+    # `True` if all leases have expired since the last change, so that the key may be gone.
     had_expired: bool = True
 
     def see(self, now: int, *, exists: bool) -> None:
+        """Updates the table to the time of the next call."""
         back = self.written - now
         if self.leases and back > 0:
             self.leases = {
-                holder: (at - back, units) for holder, (at, units) in self.leases.items()
+                holder: (expires_at - back, units)
+                for holder, (expires_at, units) in self.leases.items()
             }
             self.written = now
         self.had_expired |= not self.live(now)
@@ -36,11 +40,13 @@ class Oracle:
             self.leases = {}
 
     def live(self, now: int) -> dict[str, int]:
-        return {holder: units for holder, (at, units) in self.leases.items() if now < at}
+        return {
+            holder: units for holder, (expires_at, units) in self.leases.items() if now < expires_at
+        }
 
     def acquire(self, now: int, limit: int, ttl: int, holder: str, cost: int) -> list[int]:
-        def fits(at: int) -> bool:
-            others = self.live(at)
+        def fits(time: int) -> bool:
+            others = self.live(time)
             others.pop(holder, 0)
             return sum(others.values()) + cost <= limit
 
@@ -48,7 +54,7 @@ class Oracle:
         wait = 0
         if not allowed:
             expires = (expires_at for expires_at, _ in self.leases.values() if expires_at > now)
-            wait = min((millis(at - now) for at in expires if fits(at)), default=-1)
+            wait = min((millis(time - now) for time in expires if fits(time)), default=-1)
         else:
             self.leases = {holder: self.leases[holder] for holder in self.live(now)}
             self.leases[holder] = (now + ttl, cost)
@@ -58,14 +64,14 @@ class Oracle:
         return [int(allowed), limit // UNIT, remaining // UNIT, wait, millis(max(0, reset))]
 
     def release(self, now: int, holders: list[str]) -> int:
-        held = self.live(now).keys() & set(holders)
-        if held:
+        released = self.live(now).keys() & set(holders)
+        if released:
             self.leases = {
-                holder: self.leases[holder] for holder in self.live(now) if holder not in held
+                holder: self.leases[holder] for holder in self.live(now) if holder not in released
             }
             self.written = now
             self.had_expired |= not self.leases
-        return len(held)
+        return len(released)
 
 
 holder_names = st.sampled_from("abcd")
@@ -101,7 +107,7 @@ pauses = st.sampled_from(
     )
 )
 @settings(max_examples=120)
-def test_replies_equal_those_of_a_lease_table(redis: Redis, clock: Clock, steps: list) -> None:
+def test_replies_equal_those_of_the_oracle(redis: Redis, clock: Clock, steps: list) -> None:
     redis.delete("k")
     clock.reset()
     oracle = Oracle()

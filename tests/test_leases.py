@@ -1,4 +1,4 @@
-"""RL.ACQUIRE and RL.RELEASE limit how many units are held at once, and for how long each."""
+"""RL.ACQUIRE and RL.RELEASE limit the number of units that are held at once, and their time."""
 
 import random
 import socket
@@ -58,7 +58,7 @@ def test_a_release_counts_the_leases_that_were_held(
     assert peek[2] == 1 + released
 
 
-def test_a_release_of_a_missing_key_makes_none(redis: Redis) -> None:
+def test_a_release_of_a_missing_key_creates_no_key(redis: Redis) -> None:
     assert redis.execute_command("RL.RELEASE", "k", "a") == 0
     assert redis.exists("k") == 0
 
@@ -157,7 +157,7 @@ def test_key_of_another_algorithm_is_an_error(redis: Redis, command: tuple) -> N
         redis.execute_command(*command)
 
 
-def test_past_max_leases_only_a_renewal_passes(
+def test_a_key_with_max_leases_grants_only_renewals(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     redis = fresh_server(module_args="max-leases 3").client()
@@ -207,16 +207,16 @@ def test_100000_holders_of_one_key_are_still_served(fresh_server: Callable[..., 
 
 
 def flood(server: Server, commands: object) -> None:
-    """Sends many calls at once whose replies are five integers each."""
-    sent = list(commands)
+    """Sends many calls at once, which must have replies of five integers."""
+    calls = list(commands)
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(b"".join(sent))
+        connection.sendall(b"".join(calls))
         lines = 0
-        while lines < 6 * len(sent):
+        while lines < 6 * len(calls):
             lines += connection.recv(1 << 20).count(b"\n")
 
 
-def test_holders_that_crashed_leave_no_trace(redis: Redis, clock: Clock) -> None:
+def test_leases_of_crashed_holders_are_removed(redis: Redis, clock: Clock) -> None:
     for n in range(2000):
         assert redis.execute_command("RL.ACQUIRE", "k", 10, "1s", f"h{n}")[0] == 1
         clock.advance("100ms")
@@ -241,12 +241,12 @@ def test_mtake_leases_all_or_none(redis: Redis) -> None:
     denied = redis.execute_command("RL.MTAKE", 2, "a", "b", *spec, "h", *spec, "h", "COST", 2)
     assert denied == [0, 30_000, [[1, 3, 3, 0, 0], [0, 3, 1, 30_000, 30_000]]]
     assert (redis.exists("a"), redis.dump("b")) == (0, before)
-    passed = redis.execute_command("RL.MTAKE", 2, "a", "b", *spec, "h", *spec, "h")
-    assert passed == [1, 0, [[1, 3, 2, 0, 60_000], [1, 3, 0, 0, 60_000]]]
+    granted = redis.execute_command("RL.MTAKE", 2, "a", "b", *spec, "h", *spec, "h")
+    assert granted == [1, 0, [[1, 3, 2, 0, 60_000], [1, 3, 0, 0, 60_000]]]
     # Combined with a limit on the rate.
-    both = ("RL.MTAKE", 2, "a", "c", *spec, "i", "FIXED", 1, "60s")
-    assert redis.execute_command(*both)[0] == 1
-    assert redis.execute_command(*both) == [
+    call = ("RL.MTAKE", 2, "a", "c", *spec, "i", "FIXED", 1, "60s")
+    assert redis.execute_command(*call)[0] == 1
+    assert redis.execute_command(*call) == [
         0,
         60_000,
         [[1, 3, 1, 0, 60_000], [0, 1, 0, 60_000, 60_000]],
@@ -281,18 +281,18 @@ def test_a_crashed_holders_lease_expires_on_a_promoted_replica(
     assert list(units_of(redis)) == [b"next"]
 
 
-def test_a_replica_holds_the_same_bytes(pair: tuple[Server, Server], clock: Clock) -> None:
-    chance = random.Random(5)
+def test_a_replica_has_the_same_bytes(pair: tuple[Server, Server], clock: Clock) -> None:
+    rng = random.Random(5)
     primary_server, replica_server = pair
     with primary_server.client() as primary, replica_server.client() as replica:
         keys = [f"k{n}" for n in range(6)]
         for _ in range(600):
-            clock.advance(chance.choice([0, 1, SECOND, 3 * SECOND, -2 * SECOND]))
-            key, holder = chance.choice(keys), f"h{chance.randrange(8)}"
-            if chance.random() < 0.4:
-                primary.execute_command("RL.RELEASE", key, holder, f"h{chance.randrange(8)}")
+            clock.advance(rng.choice([0, 1, SECOND, 3 * SECOND, -2 * SECOND]))
+            key, holder = rng.choice(keys), f"h{rng.randrange(8)}"
+            if rng.random() < 0.4:
+                primary.execute_command("RL.RELEASE", key, holder, f"h{rng.randrange(8)}")
             else:
-                ttl, cost = chance.choice(["1s", "10s", "60s"]), chance.choice([1, 0.25, 3])
+                ttl, cost = rng.choice(["1s", "10s", "60s"]), rng.choice([1, 0.25, 3])
                 primary.execute_command("RL.ACQUIRE", key, 6, ttl, holder, "COST", cost)
         replica_server.wait_for_sync()
         dumps = [primary.dump(key) for key in keys]

@@ -1,8 +1,8 @@
 """A change of a policy forgives no usage: neither other numbers, nor another algorithm and back,
 nor a scale that ends.
 
-What becomes of each limit is held against a model in core/src/composite/tests. Here is the wire,
-what the key becomes, and what changes when a policy does.
+core/src/composite/tests compares the decisions of a composite key with a model. These tests check
+replies, the keys, and changes of policies.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def test_a_policy_decides_as_its_specs_do(specs: str, redis: Redis, clock: Clock
         )
         clock.advance("700ms")
     dumps = {redis.dump(key) for key in ("inline", "by-name", "as-spec")}
-    assert len(dumps) == 1, "the keys are the same, too"
+    assert len(dumps) == 1, "the keys have the same value"
 
 
 def test_first_existing_policy_of_the_names_applies(redis: Redis) -> None:
@@ -89,7 +89,7 @@ def test_the_reply_has_each_limit_and_the_deciding_policys_name(redis: Redis) ->
         first,
     ]
     redis.execute_command("RL.POLICYSCALE", "gold", "2")
-    assert limit(redis, "gold EACH")[3:] == [b"gold", first], "a scale is no other version"
+    assert limit(redis, "gold EACH")[3:] == [b"gold", first], "a scale keeps the version"
     define(redis, "FIXED 5 1h")
     second = redis.execute_command("RL.POLICYGET", "gold")[1]
     assert limit(redis, "gold COST 0 EACH")[3:] == [b"gold", second]
@@ -109,9 +109,9 @@ def test_a_delay_has_no_hold_for_a_repeated_call(redis: Redis) -> None:
     define(redis, "TOKENBUCKET 1 1 10s")
     once = ("k", "gold", "ONCE", "req-17", "1m")
     redis.execute_command("RL.LIMIT", "k", "gold")
-    held = redis.execute_command("RL.LIMIT", *once, "MAXWAIT", "30s")
-    assert held[:4] == [1, 1, 0, 10_000]
-    assert redis.execute_command("RL.LIMIT", *once) == held
+    admitted = redis.execute_command("RL.LIMIT", *once, "MAXWAIT", "30s")
+    assert admitted[:4] == [1, 1, 0, 10_000]
+    assert redis.execute_command("RL.LIMIT", *once) == admitted
     # A reply above 0 is a denial.
     assert redis.execute_command("RL.DELAY", *once) == 0
 
@@ -126,7 +126,7 @@ def test_a_delay_has_no_hold_for_a_repeated_call(redis: Redis) -> None:
         ("TOKENBUCKET 1 1 1s", "gold EACH", "EACH"),
     ],
 )
-def test_a_delay_whose_reply_needs_more_fields_is_refused(
+def test_a_delay_that_needs_a_longer_reply_is_refused(
     specs: str, words: str, why: str, redis: Redis
 ) -> None:
     define(redis, specs)
@@ -156,14 +156,14 @@ def test_a_ban_counts_denials_of_a_policy_among_several_keys(redis: Redis) -> No
     assert (counts(redis)[b"denied"], counts(redis)[b"banned"]) == (3, 1)
 
 
-# SHADOW
+# Shadow mode
 
 
-def test_a_limit_in_the_shadow_never_denies_and_is_counted(redis: Redis, clock: Clock) -> None:
+def test_a_limit_in_shadow_mode_never_denies_and_is_counted(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 5 1m FIXED 2 1h SHADOW")
-    answers = [limit(redis, "gold EACH") for _ in range(6)]
-    assert [each[0] for each in answers] == [1, 1, 1, 1, 1, 0]
-    assert [each[2][1][0] for each in answers] == [1, 1, 0, 0, 0, 0]
+    replies = [limit(redis, "gold EACH") for _ in range(6)]
+    assert [allowed for allowed, *_ in replies] == [1, 1, 1, 1, 1, 0]
+    assert [decisions[1][0] for _, _, decisions, *_ in replies] == [1, 1, 0, 0, 0, 0]
     assert limit(redis, "gold")[:3] == [0, 5, 0]
     assert counts(redis)[b"shadow_denied"] == 5
     clock.advance("1m")
@@ -171,10 +171,10 @@ def test_a_limit_in_the_shadow_never_denies_and_is_counted(redis: Redis, clock: 
     assert limit(redis, "gold EACH")[2] == [[1, 5, 4, 0, 60_000], [0, 2, 0, 3_540_000, 3_540_000]]
 
 
-def test_a_policy_that_is_all_shadow_limits_nothing(redis: Redis) -> None:
+def test_a_policy_in_shadow_mode_limits_nothing(redis: Redis) -> None:
     define(redis, "FIXED 1 1m SHADOW")
-    most = 1_000_000_000_000
-    assert [limit(redis, "gold") for _ in range(3)] == [[1, most, most, 0, 0]] * 3
+    largest = 1_000_000_000_000
+    assert [limit(redis, "gold") for _ in range(3)] == [[1, largest, largest, 0, 0]] * 3
     assert counts(redis)[b"admitted"] == 3
     assert counts(redis)[b"shadow_denied"] == 2
     # Without SHADOW the limit denies, by its earlier usage.
@@ -182,7 +182,7 @@ def test_a_policy_that_is_all_shadow_limits_nothing(redis: Redis) -> None:
     assert limit(redis, "gold")[:3] == [0, 1, 0]
 
 
-def test_a_limit_in_the_shadow_that_has_no_room_is_left_out(
+def test_a_limit_in_shadow_mode_without_room_in_the_key_is_left_out(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     redis = fresh_server(module_args="max-log-entries 2").client()
@@ -191,11 +191,10 @@ def test_a_limit_in_the_shadow_that_has_no_room_is_left_out(
         clock.advance("1s")
         assert limit(redis, "gold")[:3] == [1, 5, remaining]
     assert redis.execute_command("RL.PEEK", "k", "COST", 0, "SLIDINGLOG", 100, "1m")[2] == 98
-    key = ("RL.MTAKE", 1, "k", "POLICY", "gold")
-    assert redis.execute_command(*key)[0] == 1
+    assert redis.execute_command("RL.MTAKE", 1, "k", "POLICY", "gold")[0] == 1
     # Fills the key up to its 16 limits.
-    for part in range(14):
-        take(redis, f"FIXED 1 {part + 2}m")
+    for number in range(14):
+        take(redis, f"FIXED 1 {number + 2}m")
     define(redis, "FIXED 9 1m FIXED 1 17m SHADOW")
     assert limit(redis, "gold")[0] == 1
     redis.config_set("maxmemory", 1)
@@ -208,7 +207,7 @@ def test_a_limit_in_the_shadow_that_has_no_room_is_left_out(
 LLM = "TOKENBUCKET 60 60 1m COST 1 AS requests TOKENBUCKET 9000 9000 1m AS tokens CONCURRENCY 2 30s"
 
 
-def test_the_gateway_is_two_calls_each_safe_to_resend(redis: Redis, clock: Clock) -> None:
+def test_charge_and_settlement_of_a_request_may_be_resent(redis: Redis, clock: Clock) -> None:
     define(redis, LLM)
     for _ in range(2):
         assert limit(redis, "gold COST 4000 ONCE r1 5m")[0] == 1
@@ -223,13 +222,14 @@ def test_the_gateway_is_two_calls_each_safe_to_resend(redis: Redis, clock: Clock
     assert limit(redis, "gold COST 10 ONCE r3 5m")[0] == 1
     assert counts(redis)[b"repeated"] == 2
     clock.advance("20s")
-    assert limit(redis, "gold COST 4000 ONCE r2 5m")[0] == 1, "it renews its lease"
+    assert limit(redis, "gold COST 4000 ONCE r2 5m")[0] == 1, "a repetition renews the lease"
     clock.advance("20s")
     assert limit(redis, "gold COST 0 EACH")[2][2][2] == 1
     clock.advance("20s")
     for name in ("r4", "r5"):
         assert limit(redis, f"gold COST 1 ONCE {name} 5m")[0] == 1
-    assert limit(redis, "gold COST 4000 ONCE r2 5m")[:4] == [0, 2, 0, 30_000], "no room is left"
+    denied = limit(redis, "gold COST 4000 ONCE r2 5m")
+    assert denied[:4] == [0, 2, 0, 30_000], "others have both leases"
 
 
 def test_a_lease_needs_an_id_and_a_peek_does_not(redis: Redis) -> None:
@@ -248,59 +248,61 @@ def test_settlement_of_an_expired_id_releases_the_lease(redis: Redis, clock: Clo
     assert limit(redis, "gold ONCE r1 1s")[0] == 1
     clock.advance("2s")
     assert limit(redis, "gold ONCE r2 1s")[0] == 0
-    assert limit(redis, "gold SETTLE r1 0")[:1] == [0], "the id is not known any more"
+    assert limit(redis, "gold SETTLE r1 0")[:1] == [0], "the id has expired"
     assert limit(redis, "gold ONCE r2 1s")[0] == 1
 
 
 # Changes of policies
 
-MANY = scaled(300, 1_000_000)
-A_WHILE = pytest.mark.timeout(scaled(180, 3600))
+KEY_COUNT = scaled(300, 1_000_000)
+long_timeout = pytest.mark.timeout(scaled(180, 3600))
 
 
-def of_all(redis: Redis, *words: str) -> set[tuple]:
+def replies_of_all(redis: Redis, *words: str) -> set[tuple]:
     """Returns the different replies to a call on every key."""
     found: set[tuple] = set()
-    for start in range(0, MANY, 10_000):
+    for start in range(0, KEY_COUNT, 10_000):
         with redis.pipeline(transaction=False) as pipe:
-            for number in range(start, min(start + 10_000, MANY)):
+            for number in range(start, min(start + 10_000, KEY_COUNT)):
                 pipe.execute_command(words[0], f"user:{number}", *words[1:])
             found |= {tuple(answer) for answer in pipe.execute()}
     return found
 
 
-@A_WHILE
+@long_timeout
 def test_new_limit_on_many_keys_keeps_usage(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 10 1h")
-    assert of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
     define(redis, "FIXED 8 1h")
-    assert of_all(redis, "RL.LIMIT", "gold", "COST", "2") == {(0, 8, 1, 3_600_000, 3_600_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold", "COST", "2") == {
+        (0, 8, 1, 3_600_000, 3_600_000)
+    }
     define(redis, "FIXED 6 1h")
-    assert of_all(redis, "RL.LIMIT", "gold") == {(0, 6, 0, 3_600_000, 3_600_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold") == {(0, 6, 0, 3_600_000, 3_600_000)}
     # A plain key keeps its usage under another window, as it does without a policy.
     define(redis, "FIXED 8 2h")
-    assert of_all(redis, "RL.LIMIT", "gold") == {(1, 8, 0, 0, 7_200_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold") == {(1, 8, 0, 0, 7_200_000)}
     clock.advance("30m")
     define(redis, "FIXED 9 2h")
-    assert of_all(redis, "RL.LIMIT", "gold") == {(1, 9, 0, 0, 5_400_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold") == {(1, 9, 0, 0, 5_400_000)}
 
 
-@A_WHILE
+@long_timeout
 def test_another_algorithm_and_back_forgives_no_usage(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 10 1h")
-    assert of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
     define(redis, "TOKENBUCKET 5 5 1h")
     # The new algorithm starts empty, beside the old component.
-    assert of_all(redis, "RL.LIMIT", "gold", "COST", "4") == {(1, 5, 1, 0, 2_880_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold", "COST", "4") == {(1, 5, 1, 0, 2_880_000)}
     assert redis.execute_command("RL.INFO", "user:0")[1] == b"rl-limits"
     clock.advance("36m")
     define(redis, "FIXED 10 1h")
-    assert of_all(redis, "RL.LIMIT", "gold", "COST", "2") == {(1, 10, 1, 0, 1_440_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold", "COST", "2") == {(1, 10, 1, 0, 1_440_000)}
     define(redis, "TOKENBUCKET 5 5 1h")
-    assert of_all(redis, "RL.LIMIT", "gold", "COST", "5") == {(0, 5, 4, 720_000, 720_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold", "COST", "5") == {(0, 5, 4, 720_000, 720_000)}
     # Components that have recovered are gone.
     clock.advance("24m")
-    assert of_all(redis, "RL.LIMIT", "gold", "COST", "5") == {(1, 5, 0, 0, 3_600_000)}
+    assert replies_of_all(redis, "RL.LIMIT", "gold", "COST", "5") == {(1, 5, 0, 0, 3_600_000)}
     assert len(redis.execute_command("RL.INFO", "user:0")[5]) == 1
 
 

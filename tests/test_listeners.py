@@ -1,5 +1,5 @@
-"""A replica or an AOF that starts at any moment misses no effect, although effects are left out
-while nobody can receive them.
+"""A replica or an AOF that starts at any moment misses no effect, although a server without a
+replica and an AOF propagates none.
 """
 
 import random
@@ -23,12 +23,14 @@ pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(180, 600))]
 AOF = {"appendfsync": "always", "auto_aof_rewrite_percentage": 0}
 
 
-def propagated(client: Redis) -> int:
+def effects_propagated(client: Redis) -> int:
     return client.info("ratelimit_stats")["ratelimit_effects_propagated"]
 
 
-class Listening:
-    """A server with a replica that comes and goes, and an AOF that is turned on and off."""
+class Listeners:
+    """Server with listeners: a replica that is attached and detached, and an AOF that is enabled
+    and disabled.
+    """
 
     def __init__(self, server: Server, replica: Server) -> None:
         self.server, self.replica = server, replica
@@ -45,12 +47,12 @@ class Listening:
         self.replica.follow(None)
         self.has_replica = False
 
-    def cut(self) -> None:
+    def cut_link(self) -> None:
         self._client.client_kill_filter(_type="replica")
 
     def forget_history(self) -> None:
         self._client.execute_command("DEBUG", "CHANGE-REPL-ID")
-        self.cut()
+        self.cut_link()
 
     def aof_on(self) -> None:
         self._client.config_set("appendonly", "yes")
@@ -68,15 +70,15 @@ class Listening:
             if "in progress" not in str(error).lower():
                 raise
 
-    def random_event(self, chance: random.Random) -> None:
+    def random_event(self, rng: random.Random) -> None:
         events = [self.fork]
-        events += [self.detach, self.cut, self.forget_history] if self.has_replica else []
+        events += [self.detach, self.cut_link, self.forget_history] if self.has_replica else []
         events += [self.aof_off] if self.has_aof else [self.aof_on]
         events += [] if self.has_replica else [self.attach, self.attach]
-        chance.choice(events)()
+        rng.choice(events)()
 
     def assert_nothing_was_missed(self) -> None:
-        """Asserts that the replica and the AOF have the server's data. The load has to be over."""
+        """Asserts that the replica and the AOF have the data of the server, after the load."""
         stored = state(self._client)
         assert stored
         self.compared.append(len(stored))
@@ -96,32 +98,31 @@ class Listening:
 def test_a_listener_that_starts_at_any_moment_misses_nothing(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    # A second after its last replica has left, a primary frees its backlog, and has no listener
-    # left.
+    # A primary has a listener until it frees its backlog, a second after its last replica left.
     server = fresh_server(**AOF, repl_backlog_ttl=1)
-    listening = Listening(server, fresh_server())
-    chance = random.Random(seed)
+    listeners = Listeners(server, fresh_server())
+    rng = random.Random(seed)
     with server.client() as client:
         with Mixed(server, clock, seed=seed) as load:
             load.wait_for(steps=100)
-        assert propagated(client) == 0
+        assert effects_propagated(client) == 0
         for number in range(5):
             with Mixed(server, clock, seed=1000 * (seed + 1) + number) as load:
-                for _ in range(chance.randint(1, 3)):
-                    load.wait_for(steps=chance.randint(1, 120))
-                    listening.random_event(chance)
-                load.wait_for(steps=chance.randint(1, 120))
-            listening.assert_nothing_was_missed()
-        # Both at last, so that every seed compares something.
+                for _ in range(rng.randint(1, 3)):
+                    load.wait_for(steps=rng.randint(1, 120))
+                    listeners.random_event(rng)
+                load.wait_for(steps=rng.randint(1, 120))
+            listeners.assert_nothing_was_missed()
+        # Ends with both listeners, so that every seed compares something.
         with Mixed(server, clock, seed=seed + 1) as load:
-            load.wait_for(steps=chance.randint(1, 120))
-            listening.attach()
-            listening.aof_on()
+            load.wait_for(steps=rng.randint(1, 120))
+            listeners.attach()
+            listeners.aof_on()
             load.wait_for(steps=50)
-        listening.assert_nothing_was_missed()
-        assert propagated(client) > 0
-    # At times, nearly all keys have recovered.
-    assert fmean(listening.compared) > 5
+        listeners.assert_nothing_was_missed()
+        assert effects_propagated(client) > 0
+    # A mean, as nearly all keys may have recovered at a comparison.
+    assert fmean(listeners.compared) > 5
 
 
 # Effects without a listener are not counted as propagated, although the server may send them.
@@ -142,7 +143,7 @@ def test_effects_during_a_fork_are_counted_only_with_a_listener(
     client.execute_command("RL.FIXED", "k", 9, "1h")
     client.execute_command("RL.MTAKE 2 a b FIXED 9 1h FIXED 9 1h")
     assert client.info("persistence")["rdb_bgsave_in_progress"] == 1
-    assert propagated(client) == 0
+    assert effects_propagated(client) == 0
 
 
 def test_effects_during_the_first_write_of_an_aof_are_counted(
@@ -151,10 +152,10 @@ def test_effects_during_the_first_write_of_an_aof_are_counted(
     client = fresh_server().client()
     long_child(client)
     client.config_set("appendonly", "yes")
-    for taken in (1, 2):
+    for count in (1, 2):
         client.execute_command("RL.FIXED", "k", 9, "1h")
         assert client.info("persistence")["aof_rewrite_in_progress"] == 1
-        assert propagated(client) == taken
+        assert effects_propagated(client) == count
 
 
 def test_effects_for_a_replica_in_its_first_sync_are_counted(
@@ -164,10 +165,10 @@ def test_effects_for_a_replica_in_its_first_sync_are_counted(
     client = server.client()
     long_child(client)
     replica.client().replicaof("127.0.0.1", server.port)
-    poll.until(lambda: client.info("replication")["connected_slaves"], "it has come")
-    poll.until(lambda: client.info("persistence")["rdb_bgsave_in_progress"], "it is served")
+    poll.until(lambda: client.info("replication")["connected_slaves"], "the replica is connected")
+    poll.until(lambda: client.info("persistence")["rdb_bgsave_in_progress"], "the sync has begun")
     client.execute_command("RL.FIXED", "k", 9, "1h")
-    assert propagated(client) == 1
+    assert effects_propagated(client) == 1
 
 
 def test_an_unpropagated_grant_to_a_waiting_call_is_not_counted(
@@ -178,7 +179,7 @@ def test_an_unpropagated_grant_to_a_waiting_call_is_not_counted(
         b = queue.join("b")
         queue.release("a")
         assert b.reply() == GRANTED
-        assert propagated(queue.client) == 0
+        assert effects_propagated(queue.client) == 0
 
 
 def test_effects_without_a_listener_in_a_cluster_are_not_counted(
@@ -194,10 +195,10 @@ def test_effects_without_a_listener_in_a_cluster_are_not_counted(
 
     poll.until(is_ok, "the cluster is up")
     client.execute_command("RL.FIXED", "k", 9, "1h")
-    assert propagated(client) == 0
+    assert effects_propagated(client) == 0
     client.config_set("appendonly", "yes")
     client.execute_command("RL.FIXED", "k", 9, "1h")
-    assert propagated(client) == 1
+    assert effects_propagated(client) == 1
     # A killed child would leave a file in the server's directory.
     wait_until_saved(client)
 
@@ -210,4 +211,4 @@ def test_calls_on_a_writable_replica_are_not_counted_as_propagated(
     with replica.client() as client:
         client.config_set("replica-read-only", "no")
         client.execute_command("RL.FIXED", "k", 9, "1h")
-        assert propagated(client) == 0
+        assert effects_propagated(client) == 0

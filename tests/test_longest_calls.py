@@ -1,7 +1,7 @@
-"""A call on a full key takes about as long as the server's own command on as many elements.
+"""A call on a full key takes about as long as a native command on as many elements.
 
-The processor time of the server is compared, the least of several calls each: never with a clock.
-The limit of the promise is four times the server's own.
+The tests compare processor times of the server, each the least of several runs. A call may take up
+to four times as long as the native command.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from support.clock import Clock
 from support.server import Server
 
 COUNT = 30_000
-TIMES = 3
+RUNS = 3
 LONG = 16_000_000
 NAMES = [f"{number:036}" for number in range(COUNT)]
 
 
 class Compared(NamedTuple):
-    """A call, and a native command on as many elements. Both get the number of earlier runs."""
+    """Call, and native command on as many elements. Both get the index of the run."""
 
     prepare: Callable[[Redis, Clock], object]
     call: Callable[[Redis, int], object]
-    own: Callable[[Redis, int], object]
+    native: Callable[[Redis, int], object]
 
 
 def _pipelined(redis: Redis, calls: list[tuple[object, ...]]) -> None:
@@ -42,17 +42,17 @@ def _ids(redis: Redis, _: Clock) -> None:
 
 
 def _holders(redis: Redis, _: Clock) -> None:
-    for time in range(TIMES):
-        calls = [("RL.ACQUIRE", f"pool:{time}", COUNT, "1d", name) for name in NAMES]
+    for run in range(RUNS):
+        calls = [("RL.ACQUIRE", f"pool:{run}", COUNT, "1d", name) for name in NAMES]
         _pipelined(redis, calls)
-        redis.sadd(f"set:{time}", *NAMES)
+        redis.sadd(f"set:{run}", *NAMES)
 
 
 def _expired(redis: Redis, clock: Clock) -> None:
-    for time in range(TIMES):
-        calls = [("RL.ACQUIRE", f"pool:{time}", COUNT, "1m", name) for name in NAMES]
-        _pipelined(redis, [*calls, ("RL.ACQUIRE", f"pool:{time}", COUNT + 1, "1d", "last")])
-        redis.zadd(f"zset:{time}", dict.fromkeys(NAMES, 60))
+    for run in range(RUNS):
+        calls = [("RL.ACQUIRE", f"pool:{run}", COUNT, "1m", name) for name in NAMES]
+        _pipelined(redis, [*calls, ("RL.ACQUIRE", f"pool:{run}", COUNT + 1, "1d", "last")])
+        redis.zadd(f"zset:{run}", dict.fromkeys(NAMES, 60))
     clock.advance("2m")
 
 
@@ -68,8 +68,7 @@ def _policies(redis: Redis, _: Clock) -> None:
 
 
 def _rows_of_five(redis: Redis) -> None:
-    # A listed policy has a name, a definition and three numbers, and a denied key has five fields:
-    # as many elements as two and a half fields of a hash.
+    # A row of either reply has five elements, as have two and a half fields of a hash.
     ends = {name: "abc"[: 2 + number % 2] for number, name in enumerate(NAMES)}
     fields = (name + end for name in NAMES for end in ends[name])
     redis.hset("hash", mapping=dict.fromkeys(fields, "1700000000000000"))
@@ -78,20 +77,20 @@ def _rows_of_five(redis: Redis) -> None:
 COMPARED = {
     "COPY": Compared(
         _ids,
-        lambda redis, time: redis.copy("ids", f"ids:{time}"),
-        lambda redis, time: redis.copy("hash", f"hash:{time}"),
+        lambda redis, run: redis.copy("ids", f"ids:{run}"),
+        lambda redis, run: redis.copy("hash", f"hash:{run}"),
     ),
     "RL.RELEASE": Compared(
         _holders,
-        lambda redis, time: redis.execute_command("RL.RELEASE", f"pool:{time}", *NAMES),
-        lambda redis, time: redis.srem(f"set:{time}", *NAMES),
+        lambda redis, run: redis.execute_command("RL.RELEASE", f"pool:{run}", *NAMES),
+        lambda redis, run: redis.srem(f"set:{run}", *NAMES),
     ),
     "RL.PEEK of expired leases": Compared(
         _expired,
-        lambda redis, time: redis.execute_command(
-            "RL.PEEK", f"pool:{time}", "CONCURRENCY", COUNT, "1d", "holder"
+        lambda redis, run: redis.execute_command(
+            "RL.PEEK", f"pool:{run}", "CONCURRENCY", COUNT, "1d", "holder"
         ),
-        lambda redis, time: redis.zremrangebyscore(f"zset:{time}", 0, 60),
+        lambda redis, run: redis.zremrangebyscore(f"zset:{run}", 0, 60),
     ),
     "RL.TOP": Compared(
         _denied,
@@ -106,7 +105,7 @@ COMPARED = {
 }
 
 
-# An argument of 16 MB in the place of a number or of a unit.
+# Calls whose last word is a number or unit. Repeating its last character makes a word of 16 MB.
 LONG_WORDS = [
     f"{call} {word}"
     for call in (
@@ -130,20 +129,20 @@ def _cpu_seconds(redis: Redis) -> float:
     return cpu["used_cpu_user"] + cpu["used_cpu_sys"]
 
 
-def _least(redis: Redis, run: Callable[[Redis, int], object]) -> float:
-    def once(time: int) -> float:
+def _least_cpu_seconds(redis: Redis, call: Callable[[Redis, int], object]) -> float:
+    def measure(run: int) -> float:
         before = _cpu_seconds(redis)
-        run(redis, time)
+        call(redis, run)
         return _cpu_seconds(redis) - before
 
-    return min(map(once, range(TIMES)))
+    return min(map(measure, range(RUNS)))
 
 
 @pytest.fixture(scope="module")
 def echo_seconds(shared_server: Server) -> float:
     """Measures the CPU seconds in which the server reads and returns an argument of 16 MB."""
     with shared_server.client() as redis:
-        return _least(redis, lambda redis, _: redis.echo("1" * LONG))
+        return _least_cpu_seconds(redis, lambda redis, _: redis.echo("1" * LONG))
 
 
 @pytest.mark.parametrize("call", LONG_WORDS)
@@ -153,19 +152,19 @@ def test_a_long_argument_is_refused_as_fast_as_it_is_echoed(
     *words, last = call.split()
     long_word = last[:-1] + last[-1] * LONG
 
-    def refused(redis: Redis, _: int) -> None:
+    def send_refused_call(redis: Redis, _: int) -> None:
         with pytest.raises(ResponseError):
             redis.execute_command(*words, long_word, "1s", "1s")
 
-    assert _least(redis, refused) < 2 * echo_seconds
+    assert _least_cpu_seconds(redis, send_refused_call) < 2 * echo_seconds
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_a_call_on_a_full_key_takes_no_longer_than_four_times_the_servers_own(
+def test_a_call_on_a_full_key_takes_at_most_four_times_as_long_as_the_native_command(
     name: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    prepare, call, own = COMPARED[name]
+    prepare, call, native = COMPARED[name]
     settings = f"max-policies {COUNT} top-keys {COUNT}"
     with fresh_server(module_args=settings).client() as redis:
         prepare(redis, clock)
-        assert _least(redis, call) < 4 * _least(redis, own)
+        assert _least_cpu_seconds(redis, call) < 4 * _least_cpu_seconds(redis, native)

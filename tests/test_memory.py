@@ -14,8 +14,8 @@ from support.workload import LIMITERS, Limiter, each_limiter
 
 pytestmark = pytest.mark.every_server
 
-# MEMORY USAGE in bytes of one key with a short name and a TTL, by kind.
-MOST_BYTES = {
+# Largest MEMORY USAGE in bytes of a key with a short name and a TTL, by kind.
+MAX_BYTES = {
     b"rl-bucket": 150,
     b"rl-window": 150,
     b"rl-slider": 170,
@@ -30,7 +30,7 @@ MOST_BYTES = {
 def test_memory_usage_of_a_key_is_plausible(limiter: Limiter, redis: Redis) -> None:
     redis.execute_command(*limiter.take("k"))
     # A bucket's state is 16 bytes. Valkey 8.1 counts that alone, other servers add the key.
-    assert 16 <= redis.memory_usage("k") <= MOST_BYTES[limiter.type]
+    assert 16 <= redis.memory_usage("k") <= MAX_BYTES[limiter.type]
 
 
 def test_memory_usage_of_a_strict_window_does_not_grow(redis: Redis, clock: Clock) -> None:
@@ -71,9 +71,13 @@ def use_much(client: Redis, clock: Clock) -> None:
     for limiter in LIMITERS:
         for number in range(1000):
             pipeline.execute_command(*limiter.take(f"{limiter.name} {number}", 3))
-            pipeline.execute_command(*limiter.by("other").take(f"{limiter.name} {number}", 2))
+            pipeline.execute_command(
+                *limiter.for_holder("other").take(f"{limiter.name} {number}", 2)
+            )
         for number in range(1000):
-            pipeline.execute_command(*limiter.by(f"{number}").take("big " + limiter.name, "0.01"))
+            pipeline.execute_command(
+                *limiter.for_holder(f"{number}").take("big " + limiter.name, "0.01")
+            )
     pipeline.execute()
     for _ in range(200):
         clock.advance(1)
@@ -90,23 +94,25 @@ REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
 
 
 def used_memory(client: Redis) -> int:
-    # The server keeps the buffers of a busy connection for a while, so this one is new.
+    # Uses a new connection, as the server keeps the buffers of a busy connection for a while.
     client.connection_pool.disconnect()
     return client.info("memory")["used_memory"]
 
 
 @pytest.mark.parametrize("removal", first_on_every_server(REMOVALS))
-def test_all_memory_is_freed(removal: str, fresh: Redis, clock: Clock) -> None:
-    # After a first round the server has allocated what it keeps.
-    use_much(fresh, clock)
-    fresh.execute_command("FLUSHALL", "SYNC")
-    empty = used_memory(fresh)
-    use_much(fresh, clock)
-    full = used_memory(fresh)
+def test_all_memory_is_freed(removal: str, fresh_client: Redis, clock: Clock) -> None:
+    # The first round makes the server allocate memory that it keeps.
+    use_much(fresh_client, clock)
+    fresh_client.execute_command("FLUSHALL", "SYNC")
+    empty = used_memory(fresh_client)
+    use_much(fresh_client, clock)
+    full = used_memory(fresh_client)
     assert full > empty + 1_000_000
-    REMOVALS[removal](fresh, clock)
-    poll.until(lambda: fresh.dbsize() == 0, "all keys are gone", timeout=30)
-    poll.until(lambda: used_memory(fresh) - empty < (full - empty) / 10, "the memory is free again")
+    REMOVALS[removal](fresh_client, clock)
+    poll.until(lambda: fresh_client.dbsize() == 0, "all keys are gone", timeout=30)
+    poll.until(
+        lambda: used_memory(fresh_client) - empty < (full - empty) / 10, "the memory is free again"
+    )
 
 
 def threads(server: Server) -> list[str]:
@@ -133,11 +139,11 @@ def test_a_large_key_is_freed_on_a_thread_of_its_own(
         pipeline.execute()
         client.set("other", "value")
 
-    # Since 7.4 Redis frees flushed keys on a background thread, even without ASYNC.
-    is_asked = remove != "FLUSHALL SYNC" or server.is_valkey or server.version < (7, 4)
+    # Since 7.4 Redis itself frees flushed keys on a background thread, even without ASYNC.
+    uses_thread = remove != "FLUSHALL SYNC" or server.is_valkey or server.version < (7, 4)
     fill(100)
     client.execute_command(*remove.split())
-    assert "rl-lazy-free" not in threads(server), "a small one is freed at once"
+    assert "rl-lazy-free" not in threads(server), "a small key is freed on the main thread"
     empty = used_memory(client)
     for _ in range(3):
         client.delete("k")
@@ -145,7 +151,7 @@ def test_a_large_key_is_freed_on_a_thread_of_its_own(
         assert used_memory(client) > empty + 250_000
         client.execute_command(*remove.split())
         poll.until(lambda: used_memory(client) < empty + 125_000, "the memory is free again")
-        assert threads(server).count("rl-lazy-free") == is_asked
+        assert threads(server).count("rl-lazy-free") == uses_thread
     server.check()
 
 
@@ -164,18 +170,20 @@ def test_a_large_key_that_is_evicted_makes_room_at_once(
     client.config_set("maxmemory", used_memory(client) - 100_000)
     client.execute_command("RL.FIXED", "small 0", 10000, "1h")
     assert not client.exists("large")
-    assert client.dbsize() == 50, "no other key had to go"
+    assert client.dbsize() == 50, "no other key is evicted"
 
 
-def test_memory_does_not_grow_however_long_a_limiter_is_used(fresh: Redis, clock: Clock) -> None:
+def test_memory_does_not_grow_however_long_a_limiter_is_used(
+    fresh_client: Redis, clock: Clock
+) -> None:
     def use(calls: int) -> dict[str, int]:
         for number in range(calls):
             clock.advance("20s")
-            pipeline = fresh.pipeline(transaction=False)
+            pipeline = fresh_client.pipeline(transaction=False)
             for limiter in LIMITERS:
-                pipeline.execute_command(*limiter.by(f"{number}").take(limiter.name, "0.1"))
+                pipeline.execute_command(*limiter.for_holder(f"{number}").take(limiter.name, "0.1"))
             pipeline.execute()
-        return {limiter.name: fresh.memory_usage(limiter.name) for limiter in LIMITERS}
+        return {limiter.name: fresh_client.memory_usage(limiter.name) for limiter in LIMITERS}
 
     # The window is 180 calls long.
     after_some_windows = use(400)
@@ -186,14 +194,14 @@ def test_memory_does_not_grow_however_long_a_limiter_is_used(fresh: Redis, clock
         assert used <= after_some_windows[name] * 9 / 8 + doubled, name
 
 
-def test_a_pool_frees_the_space_of_many_removed_keys(fresh: Redis) -> None:
+def test_a_pool_frees_the_space_of_many_removed_keys(fresh_client: Redis) -> None:
     holders = [f"holder {number}" for number in range(20_000)]
-    empty = used_memory(fresh)
-    pipeline = fresh.pipeline(transaction=False)
+    empty = used_memory(fresh_client)
+    pipeline = fresh_client.pipeline(transaction=False)
     for holder in holders:
         pipeline.execute_command("RL.ACQUIRE", "pool", 100_000, "1h", holder)
     assert all(reply[0] == 1 for reply in pipeline.execute())
-    assert used_memory(fresh) - empty > 800_000
-    assert fresh.execute_command("RL.RELEASE", "pool", *holders[1:]) == len(holders) - 1
-    assert used_memory(fresh) - empty < 200_000
-    assert fresh.memory_usage("pool") < 2_000
+    assert used_memory(fresh_client) - empty > 800_000
+    assert fresh_client.execute_command("RL.RELEASE", "pool", *holders[1:]) == len(holders) - 1
+    assert used_memory(fresh_client) - empty < 200_000
+    assert fresh_client.memory_usage("pool") < 2_000

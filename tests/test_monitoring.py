@@ -16,11 +16,11 @@ from support.monitoring import (
     NAMES,
     PROMTOOL,
     Ask,
-    by_script,
+    blocked_calls,
     exercise,
+    script_values,
     time_out_a_waiter,
-    until_none,
-    waiting,
+    wait_for_series,
 )
 from support.server import Server
 
@@ -61,7 +61,7 @@ def expressions() -> list[str]:
     return [target["expr"] for panel in panels() for target in panel["targets"]]
 
 
-def documented() -> list[str]:
+def documented_expressions() -> list[str]:
     """Returns the expressions in the document's table of what to watch."""
     table = DOCUMENT.partition("### What to watch\n")[2]
     cells = re.findall(r"^\| (`.*?`) \| ", table, re.MULTILINE)
@@ -70,7 +70,8 @@ def documented() -> list[str]:
 
 
 def variable(name: str) -> dict:
-    (found,) = (each for each in DASHBOARD["templating"]["list"] if each["name"] == name)
+    variables = DASHBOARD["templating"]["list"]
+    (found,) = (variable for variable in variables if variable["name"] == name)
     return found
 
 
@@ -87,10 +88,10 @@ def in_grafana(expression: str, **values: str) -> str:
     return expression
 
 
-def test_the_dashboard_queries_existing_metrics(used: Server) -> None:
-    with used.client(decode_responses=True) as client, waiting(used, "pool"):
+def test_the_dashboard_queries_existing_metrics(used_server: Server) -> None:
+    with used_server.client(decode_responses=True) as client, blocked_calls(used_server, "pool"):
         exercise(client, "user")
-        keys = list(by_script(client))
+        keys = list(script_values(client))
     shown = {"policy": "login", "instance": ".*"}
     queries = " ".join(in_grafana(expression, **shown) for expression in expressions())
     patterns = re.findall(r'key=~"([^"]+)"', queries)
@@ -100,29 +101,30 @@ def test_the_dashboard_queries_existing_metrics(used: Server) -> None:
 
 
 def test_the_dashboard_has_a_row_for_each_policy() -> None:
-    (at,) = (n for n, panel in enumerate(DASHBOARD["panels"]) if panel.get("repeat") == "policy")
-    row, *below = DASHBOARD["panels"][at:]
+    panels = DASHBOARD["panels"]
+    (index,) = (n for n, panel in enumerate(panels) if panel.get("repeat") == "policy")
+    row, *below = panels[index:]
     assert row["type"] == "row"
     assert "$policy" in row["title"]
     expressions = " ".join(target["expr"] for panel in below for target in panel["targets"])
-    # A row repeats all below it, up to the next one.
+    # Grafana repeats all panels up to the next row.
     assert set(re.findall(r"policy:\$policy:(\w+)", expressions)) == set(COUNTS) - {"calls"}
     assert all("$policy" in target["expr"] for panel in below for target in panel["targets"])
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert len({panel["id"] for panel in panels}) == len(panels)
 
 
 def test_prometheus_answers_all_queries_of_the_dashboard_and_the_document(
-    used: Server, ask: Ask
+    used_server: Server, ask: Ask
 ) -> None:
     rounds = iter(range(1000))
-    unanswered = {*expressions(), *documented()}
+    unanswered = {*expressions(), *documented_expressions()}
     assert len(unanswered) > len(set(expressions()))
 
     def is_answered(expression: str) -> bool:
         policies = NAMES.values() if "$policy" in expression else [""]
         return all(query(ask, expression, policy) for policy in policies)
 
-    with used.client() as client, waiting(used, "pool"):
+    with used_server.client() as client, blocked_calls(used_server, "pool"):
 
         def all_is_answered() -> bool:
             user = next(rounds)
@@ -133,41 +135,46 @@ def test_prometheus_answers_all_queries_of_the_dashboard_and_the_document(
             unanswered.difference_update(list(filter(is_answered, unanswered)))
             return not unanswered
 
-        until_none(all_is_answered, unanswered)
+        wait_for_series(all_is_answered, unanswered)
 
 
-def test_the_dashboard_shows_each_policy_by_its_name(used: Server, ask: Ask) -> None:
-    with used.client(decode_responses=True) as client:
+def test_the_dashboard_shows_each_policy_by_its_name(used_server: Server, ask: Ask) -> None:
+    with used_server.client(decode_responses=True) as client:
         exercise(client, "user")
-        counts = by_script(client)
-    of_policies = {
+        counts = script_values(client)
+    expected = {
         shown: {f"policy:{shown}:{count}": counts[f"policy:{shown}:{count}"] for count in COUNTS}
         for shown in NAMES.values()
     }
-    all_of_one = f'redis_script_values{{key=~"policy:$policy:({"|".join(COUNTS)})"}}'
+    counts_of_policy = f'redis_script_values{{key=~"policy:$policy:({"|".join(COUNTS)})"}}'
 
     def are_known() -> bool:
         found = {}
         for shown in NAMES.values():
-            series = query(ask, all_of_one, shown)
+            series = query(ask, counts_of_policy, shown)
             found[shown] = {sample["metric"]["key"]: int(sample["value"][1]) for sample in series}
-        return found == of_policies
+        return found == expected
 
     poll.until(are_known, "Prometheus has the counts of each policy")
     assert values_of(ask, "policy") == set(NAMES.values())
     assert len(values_of(ask, "instance")) == 1
 
-    (most,) = (each for each in expressions() if "topk" in each and '"policy:' in each)
-    with used.client() as client:
+    (top_policies,) = (
+        expression
+        for expression in expressions()
+        if "topk" in expression and '"policy:' in expression
+    )
+    with used_server.client() as client:
         rounds = iter(range(1000))
         missing = set(NAMES.values())
 
         def all_are_shown() -> bool:
             exercise(client, next(rounds))
-            missing.difference_update(sample["metric"]["policy"] for sample in query(ask, most))
+            series = query(ask, top_policies)
+            missing.difference_update(sample["metric"]["policy"] for sample in series)
             return not missing
 
-        until_none(all_are_shown, missing)
+        wait_for_series(all_are_shown, missing)
 
 
 def query(ask: Ask, expression: str, policy: str = "") -> list[dict]:
@@ -186,21 +193,22 @@ def values_of(ask: Ask, name: str) -> set[str]:
     return {re.search(pattern, value)[1] for value in found}
 
 
-# Alerts that calls on one server can cause.
-BY_POLICY = {
+# Alerts that calls on one server can cause for each policy, and for the server.
+POLICY_ALERTS = {
     "RatelimitPolicyDenies",
     "RatelimitPolicyNear",
     "RatelimitShadowWouldDeny",
     "RatelimitPolicyBans",
 }
-OF_SERVER = {"RatelimitNoPolicy", "RatelimitErrors", "RatelimitWaitsTimeOut"}
-OF_CLUSTER = {"RatelimitPoliciesDiffer"}
+SERVER_ALERTS = {"RatelimitNoPolicy", "RatelimitErrors", "RatelimitWaitsTimeOut"}
+# Alert that needs a cluster.
+CLUSTER_ALERTS = {"RatelimitPoliciesDiffer"}
 
 
-def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
+def test_calls_raise_the_alerts(used_server: Server, ask: Ask, clock: Clock) -> None:
     rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
     alerts = {rule["name"]: rule for rule in rules if rule["type"] == "alerting"}
-    assert alerts.keys() == BY_POLICY | OF_SERVER | OF_CLUSTER
+    assert alerts.keys() == POLICY_ALERTS | SERVER_ALERTS | CLUSTER_ALERTS
     for rule in alerts.values():
         assert rule["duration"] > 0, rule
         assert rule["labels"]["severity"] in {"info", "warning", "critical"}, rule
@@ -209,23 +217,22 @@ def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
     assert dict(shown) == {name: rule["labels"]["severity"] for name, rule in alerts.items()}
     assert ask("alerts")["alerts"] == []
 
-    expected = {(alert, policy) for alert in BY_POLICY for policy in NAMES.values()}
-    expected |= {(alert, None) for alert in OF_SERVER}
+    expected = {(alert, policy) for alert in POLICY_ALERTS for policy in NAMES.values()}
+    expected |= {(alert, None) for alert in SERVER_ALERTS}
     missing, others = set(expected), set()
     rounds = iter(range(1000))
-    with used.client() as client:
+    with used_server.client() as client:
 
         def all_are_raised() -> bool:
             exercise(client, next(rounds))
             time_out_a_waiter(client, clock)
-            labels = [alert["labels"] for alert in ask("alerts")["alerts"]]
-            raised = {(of["alertname"], of.get("policy")) for of in labels}
+            alerts = [alert["labels"] for alert in ask("alerts")["alerts"]]
+            raised = {(labels["alertname"], labels.get("policy")) for labels in alerts}
             missing.difference_update(raised)
             others.update(raised - expected)
             return not missing
 
-        until_none(all_are_raised, missing)
-    # The cluster's alert is not raised either: this server is in no cluster.
+        wait_for_series(all_are_raised, missing)
     assert not others
     rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
     assert {rule["name"]: rule["health"] for rule in rules} == {
@@ -237,22 +244,24 @@ def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
 def test_alerts_fire_under_their_conditions(name: str) -> None:
     if PROMTOOL is None:
         pytest.skip("promtool, which comes with Prometheus, is not installed")
-    ran = subprocess.run(
+    result = subprocess.run(
         [PROMTOOL, "test", "rules", f"{name}_test.yml"],
         cwd=MONITORING,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    # Each alert is expected at some point, and at no earlier one.
+    assert result.returncode == 0, result.stdout + result.stderr
+    # Each alert is expected at one time of its test, and not expected at another time.
     alerts = (MONITORING / f"{name}.yml").read_text()
-    expected = dict.fromkeys(re.findall(r"- alert: (\w+)", alerts), ())
+    expected: dict[str, set[str]] = {
+        alert: set() for alert in re.findall(r"- alert: (\w+)", alerts)
+    }
     assert expected
     assert alerts.count("\n          console: ") == len(expected), "each alert has a link"
     tests = (MONITORING / f"{name}_test.yml").read_text()
     for alert, follows in re.findall(
         r"- alertname: (\w+)\n +eval_time: \w+\n +exp_alerts:( \[\]|\n)", tests
     ):
-        expected[alert] += (follows.strip(),)
-    assert all(set(both) == {"", "[]"} for both in expected.values()), expected
+        expected[alert].add(follows.strip())
+    assert all(expectations == {"", "[]"} for expectations in expected.values()), expected

@@ -6,12 +6,23 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from support.clock import UNITS_US, Clock
-from support.multi_calls import SPECS, mpeek, mtake, multi, offset, pipelined, state_of, take
+from support.multi_calls import (
+    SPECS,
+    mpeek,
+    mtake,
+    multi,
+    pipelined,
+    replication_offset,
+    state_of,
+    take,
+)
 from support.server import Server
 from support.strategies import sequences
 
 
-def test_a_reply_is_the_whole_and_a_decision_for_each_key(redis: Redis, resp3: Redis) -> None:
+def test_a_reply_has_the_overall_decision_and_a_decision_for_each_key(
+    redis: Redis, resp3: Redis
+) -> None:
     specs = {"a": "FIXED 5 60s", "b": "TOKENBUCKET 200 100 60s COST 2", "c": "SLIDING 10 1s"}
     decisions = [[1, 5, 5, 0, 0], [1, 200, 200, 0, 0], [1, 10, 10, 0, 0]]
     assert mpeek(redis, **specs) == mpeek(resp3, **specs) == [1, 0, decisions]
@@ -43,18 +54,18 @@ def test_a_denied_call_changes_no_key(
         for key, spec in specs.items():
             take(redis, key, f"{spec} COST 4")
         clock.advance("1s")
-        other = denied.replace(" ", "-")
-        full = {"new": "FIXED 10 10s", **specs}
-        # A new holder's lease, or a cost, that does not fit.
-        full[other] = full[other].format(key="another-holder") + " COST 10"
-        before, was_at = state_of(redis, *full), offset(redis)
-        peeked = multi(redis, "RL.MPEEK", full)
-        reply = multi(redis, "RL.MTAKE", full)
-        assert reply == peeked
-        assert reply[0] == 0
-        assert [decision[0] for decision in reply[2]] == [int(key != other) for key in full]
-        assert reply[1] == reply[2][list(full).index(other)][3]
-        assert (state_of(redis, *full), offset(redis)) == (before, was_at)
+        denied_key = denied.replace(" ", "-")
+        calls = {"new": "FIXED 10 10s", **specs}
+        # The lease of a new holder, or a cost, that does not fit.
+        calls[denied_key] = calls[denied_key].format(key="another-holder") + " COST 10"
+        before = state_of(redis, *calls), replication_offset(redis)
+        peeked = multi(redis, "RL.MPEEK", calls)
+        allowed, wait_ms, decisions = multi(redis, "RL.MTAKE", calls)
+        assert [allowed, wait_ms, decisions] == peeked
+        assert allowed == 0
+        assert [decision[0] for decision in decisions] == [int(key != denied_key) for key in calls]
+        assert wait_ms == decisions[list(calls).index(denied_key)][3]
+        assert (state_of(redis, *calls), replication_offset(redis)) == before
 
 
 def test_each_decision_is_that_of_the_limit_alone(redis: Redis, clock: Clock) -> None:
@@ -66,7 +77,7 @@ def test_each_decision_is_that_of_the_limit_alone(redis: Redis, clock: Clock) ->
         assert allowed == 1
         assert decisions == [take(redis, key, spec) for key, spec in twins.items()]
     for key, twin in zip(specs, twins, strict=True):
-        # The lease's holder is its key's name, so it differs between the two.
+        # The holder of a lease has the name of the key, so the values of the two keys differ.
         if key != "concurrency":
             assert state_of(redis, key) == state_of(redis, twin)
 
@@ -82,7 +93,7 @@ def test_each_decision_is_that_of_the_limit_alone(redis: Redis, clock: Clock) ->
         (["TOKENBUCKET 10 1 60s COST 7 MAXWAIT 59s", "FIXED 10 20s COST 9"], 20_000),
         (["TOKENBUCKET 10 1 60s COST 7 MAXWAIT 10s", "FIXED 10 20s COST 9"], 50_000),
         (["FIXED 10 60s COST 7 FORCE", "FIXED 10 20s COST 9"], 20_000),
-        # -1 if one of them can never pass.
+        # -1 if a limit can never grant the cost.
         (["FIXED 10 60s COST 9", "FIXED 10 20s COST 11"], -1),
         (["FIXED 10 60s COST 11", "FIXED 10 20s COST 9"], -1),
         (["FIXED 10 60s COST 11 FORCE", "FIXED 10 20s COST 9"], 20_000),
@@ -92,7 +103,7 @@ def test_each_decision_is_that_of_the_limit_alone(redis: Redis, clock: Clock) ->
         (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 2 1s"], 2_000),
         (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 1 2s"], 8_000),
         (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 1 2s COST -1"], 2_000),
-        # A FORCE that did not fit has no hold; one that did has a hold.
+        # A forced cost that does not fit has no hold; a forced cost that fits has a hold.
         (["LEAKYBUCKET 10 1 1s", "FIXED 10 60s COST 9 FORCE"], 4_000),
         (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 9s COST 9 FORCE"], 4_000),
         (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 2s COST 3 FORCE"], 8_000),
@@ -103,11 +114,11 @@ def test_wait_is_the_longest_of_the_enforced_limits(
 ) -> None:
     keys = [f"k{n}" for n in range(len(specs))]
     for key, spec in zip(keys, specs, strict=True):
-        # Four units are used, or more than fit where the wait depends on the cost.
+        # Uses four units of each limit.
         take(redis, key, f"{' '.join(spec.split()[: 4 if 'BUCKET' in spec else 3])} COST 4")
-    named = dict(zip(keys, specs, strict=True))
-    assert multi(redis, "RL.MPEEK", named)[1] == wait_ms
-    assert multi(redis, "RL.MTAKE", named)[1] == wait_ms
+    specs_by_key = dict(zip(keys, specs, strict=True))
+    assert multi(redis, "RL.MPEEK", specs_by_key)[1] == wait_ms
+    assert multi(redis, "RL.MTAKE", specs_by_key)[1] == wait_ms
 
 
 def test_requests_and_tokens_per_minute_are_limited_together(redis: Redis, clock: Clock) -> None:
@@ -170,31 +181,31 @@ def test_a_give_back_never_denies_and_is_made_only_if_the_others_pass(redis: Red
 
 
 @pytest.mark.parametrize("name", ["", " AS name"], ids=["plain", "composite"])
-@pytest.mark.parametrize("limit", [5, 0.5], ids=["its turn", "over its limit"])
+@pytest.mark.parametrize("limit", [5, 0.5], ids=["with a hold", "over its limit"])
 def test_a_give_back_is_never_denied_or_delayed(redis: Redis, name: str, limit: float) -> None:
     assert take(redis, "a", f"FIXED 10 60s COST 4{name}")[0] == 1
     assert take(redis, "b", f"LEAKYBUCKET 5 1 10s{name}")[0] == 1
     # A limit with a COST of its own keeps it.
     words = f"COST -1 FIXED 10 60s{name} LEAKYBUCKET {limit} 1 10s COST 1{name}".split()
-    left_alone = [1, int(limit), 4 if limit == 5 else 0, 0, 10_000]
+    unchanged = [1, int(limit), 4 if limit == 5 else 0, 0, 10_000]
     for command, remaining in (("RL.MPEEK", 6), ("RL.MTAKE", 7)):
         reply = redis.execute_command(command, 2, "a", "b", *words)
-        assert reply == [1, 0, [[1, 10, remaining, 0, 60_000], left_alone]]
+        assert reply == [1, 0, [[1, 10, remaining, 0, 60_000], unchanged]]
 
 
-# Options after which a plain key must stay plain, or must get several limits.
+# Specs of a policy, and options of a call after which a plain key stays plain.
 LEAVES_A_KEY_PLAIN = {
-    "a ban that has no strike yet": ("FIXED 10 1h BAN 3 1m 1m", ""),
-    "a look at several limits": ("FIXED 10 1h SLIDING 10 1h", "COST 0"),
-    "a give-back to one of several": ("FIXED 10 1h SLIDING 10 1h", "COST -1"),
-    "a shadow that costs nothing": ("FIXED 10 1h SLIDING 10 1h COST 0 SHADOW", ""),
-    "no cost beside it": ("FIXED 10 1h SLIDING 10 1h AS name COST 0", "FORCE"),
-    "leases of others": ("CONCURRENCY 5 1h", "SETTLE gone 1"),
+    "a ban without a strike": ("FIXED 10 1h BAN 3 1m 1m", ""),
+    "a cost of 0": ("FIXED 10 1h SLIDING 10 1h", "COST 0"),
+    "units given back": ("FIXED 10 1h SLIDING 10 1h", "COST -1"),
+    "a second limit in shadow mode": ("FIXED 10 1h SLIDING 10 1h COST 0 SHADOW", ""),
+    "a second limit with a cost of 0": ("FIXED 10 1h SLIDING 10 1h AS name COST 0", "FORCE"),
+    "a settlement that releases a lease": ("CONCURRENCY 5 1h", "SETTLE gone 1"),
 }
 
 
 @pytest.mark.parametrize("case", LEAVES_A_KEY_PLAIN.values(), ids=LEAVES_A_KEY_PLAIN)
-@pytest.mark.parametrize("back", ["0s", "10s"], ids=["", "the clock goes back"])
+@pytest.mark.parametrize("back", ["0s", "10s"], ids=["", "clock moved back"])
 def test_a_plain_key_gets_several_limits_only_if_necessary(
     pair: tuple[Server, Server], clock: Clock, case: tuple[str, str], back: str
 ) -> None:
@@ -210,9 +221,9 @@ def test_a_plain_key_gets_several_limits_only_if_necessary(
                 redis.execute_command("RL.FIXED", key, 10, "1h", "COST", 4)
         kind = redis.type("one")
         clock.advance(f"-{back}")
-        by_one = redis.execute_command("RL.LIMIT", "one", "p", *options.split())
-        several = ("RL.MTAKE", 2, "two", "other", *options.split(), "POLICY", "p", "FIXED", 9, "1m")
-        assert redis.execute_command(*several)[2][0] == by_one
+        reply = redis.execute_command("RL.LIMIT", "one", "p", *options.split())
+        mtake = ("RL.MTAKE", 2, "two", "other", *options.split(), "POLICY", "p", "FIXED", 9, "1m")
+        assert redis.execute_command(*mtake)[2][0] == reply
         for key in ("one", "two"):
             assert redis.type(key) == kind, key
         assert redis.dump("one") == redis.dump("two")
@@ -231,7 +242,7 @@ def test_a_call_over_several_keys_is_given_back_in_one_call(redis: Redis, clock:
 
 
 class Gateway:
-    """A gateway that limits globally, by endpoint, by user and by IP."""
+    """Gateway with limits for all requests, an endpoint, a user and an IP address."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -251,7 +262,7 @@ class Gateway:
         return [decision[2] for decision in self.request(user, ip, 0, "RL.MPEEK")[2]]
 
 
-def test_the_hierarchy_denies_by_its_first_full_level_and_charges_no_other(
+def test_a_hierarchy_of_limits_denies_if_one_is_full_and_charges_none(
     redis: Redis, clock: Clock
 ) -> None:
     gateway = Gateway(redis)
@@ -264,23 +275,23 @@ def test_the_hierarchy_denies_by_its_first_full_level_and_charges_no_other(
     for ip in ("ip2", "ip3", "ip4"):
         for _ in range(50):
             assert gateway.request("alice", ip)[0] == 1
-    # The burst of 200 is used up from four addresses; from then on 100 a minute pass.
+    # Four addresses have used the burst of 200 units, of which 100 a minute are refilled.
     allowed, wait_ms, decisions = gateway.request("alice", "ip5")
     assert [decision[0] for decision in decisions] == [1, 1, 0, 1]
     assert (allowed, wait_ms) == (0, 600)
     assert gateway.remaining("alice", "ip5") == [999_800, 9800, 0, 50]
-    # Both levels deny: the reply has the longer wait.
+    # Both limits deny: the reply has the longer wait.
     assert gateway.request("alice", "ip1")[:2] == [0, 61_000]
     clock.advance("599ms")
     assert gateway.request("alice", "ip5")[:2] == [0, 1]
     clock.advance("1ms")
     assert gateway.request("alice", "ip5")[0] == 1
     assert gateway.request("alice", "ip5")[0] == 0
-    # Meanwhile the larger levels have recovered and allow other callers.
+    # The larger limits have recovered, and allow other callers.
     assert gateway.remaining("bob", "ip6") == [999_999, 9999, 200, 50]
 
 
-def test_the_hierarchy_denies_an_endpoint_that_all_users_have_filled(
+def test_a_hierarchy_of_limits_denies_an_endpoint_that_all_users_have_filled(
     redis: Redis, clock: Clock
 ) -> None:
     gateway = Gateway(redis)
@@ -334,7 +345,9 @@ pauses = st.sampled_from([0, 0, 0, 1, 1000, UNITS_US["s"] - 1, UNITS_US["s"], 4 
 @pytest.mark.once
 @given(steps=sequences(st.tuples(pauses, calls), 20))
 @settings(max_examples=80)
-def test_a_call_is_the_conjunction_of_its_parts(redis: Redis, clock: Clock, steps: list) -> None:
+def test_a_call_is_admitted_if_each_limit_alone_grants_it(
+    redis: Redis, clock: Clock, steps: list
+) -> None:
     redis.flushall()
     clock.reset()
     for pause, call in steps:

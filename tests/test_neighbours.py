@@ -31,7 +31,7 @@ BUCKET = ("TOKENBUCKET", 10, 10, "1h")
 
 @pytest.fixture(scope="module")
 def shared_pair(neighbour: Path, binary: Binary, shared_clock: Clock) -> Iterator[Pair]:
-    """The replica has no neighbour module, and receives its changes by replication."""
+    """Primary with the neighbour module, and a replica without it."""
     with Server(binary, clock=shared_clock, others=[neighbour]) as primary:
         yield Pair(primary, primary.replica())
 
@@ -51,12 +51,12 @@ def redis(primary: Server) -> Redis:
 
 
 @pytest.fixture
-def replica(shared_pair: Pair, primary: Server) -> Server:  # noqa: ARG001  it empties both
+def replica(shared_pair: Pair, primary: Server) -> Server:  # noqa: ARG001  empties both
     return shared_pair.replica
 
 
 @pytest.fixture
-def tells_of_new_keys(primary: Server) -> None:
+def announces_new_keys(primary: Server) -> None:
     if primary.version < (7,):
         pytest.skip("Redis 6.2 has no events for new keys")
 
@@ -68,8 +68,8 @@ def check_replica(primary: Server, replica: Server) -> None:
     replica.wait_for_sync()
     replica.check()
     if primary.version >= (7,):
-        with primary.client() as here, replica.client() as existing:
-            assert state(existing) == state(here)
+        with primary.client() as writer, replica.client() as reader:
+            assert state(reader) == state(writer)
 
 
 def mtake(redis: Redis, *keys: str, cost: int | str = 1) -> list:
@@ -88,14 +88,12 @@ def test_a_module_may_delete_the_key_of_a_call_on_its_event(
     redis.execute_command(*limiter.take("k", 4))
     redis.execute_command("NEIGHBOUR.ON", "rl.take", "k", "DEL", "k")
     # A charge of an existing key, and a give-back.
-    redis.execute_command(*limiter.by("other").take("k", 1))
+    redis.execute_command(*limiter.for_holder("other").take("k", 1))
     redis.execute_command(*limiter.take("k", 4))
-    redis.execute_command("NEIGHBOUR.ON", "del", "k", "RL.TAKE", "k", *limiter.full(3))
+    redis.execute_command("NEIGHBOUR.ON", "del", "k", "RL.TAKE", "k", *limiter.words(3))
     redis.execute_command(*limiter.give_back("k"))
-    assert (
-        redis.execute_command(*limiter.by("other").peek("k", 0 if not limiter.leases else 1))[2]
-        == 7
-    )
+    peek = limiter.for_holder("other").peek("k", 1 if limiter.has_leases else 0)
+    assert redis.execute_command(*peek)[2] == 7
     check_replica(primary, replica)
 
 
@@ -113,18 +111,18 @@ def test_a_module_may_replace_the_key_of_a_call(
 
 @pytest.mark.parametrize("existing", [(), ("a",), ("b",), ("a", "b", "c")], ids=str)
 @pytest.mark.parametrize(
-    "order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL", "RL.TAKE b FIXED 5 1m"]
+    "action", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL", "RL.TAKE b FIXED 5 1m"]
 )
 def test_a_module_may_change_another_key_of_an_mtake(
-    order: str, existing: tuple[str, ...], primary: Server, replica: Server, redis: Redis
+    action: str, existing: tuple[str, ...], primary: Server, replica: Server, redis: Redis
 ) -> None:
     # A server crashes if the key that it announces as new is deleted then, also by SET.
-    events = ("rl.take",) if {"a", "FLUSHALL"} & set(order.split()) else ("rl.take", "new")
+    events = ("rl.take",) if {"a", "FLUSHALL"} & set(action.split()) else ("rl.take", "new")
     for event in events:
         redis.flushall()
         for key in existing:
             mtake(redis, key, cost=5)
-        redis.execute_command("NEIGHBOUR.ON", event, "a", *order.split())
+        redis.execute_command("NEIGHBOUR.ON", event, "a", *action.split())
         allowed, _, decisions = mtake(redis, "a", "b", "c")
         assert allowed == 1
         assert [decision[2] for decision in decisions] == [
@@ -133,20 +131,20 @@ def test_a_module_may_change_another_key_of_an_mtake(
         check_replica(primary, replica)
 
 
-@pytest.mark.parametrize("order", ["DEL a", "DEL a c", "SET a mine", "FLUSHALL"])
+@pytest.mark.parametrize("action", ["DEL a", "DEL a c", "SET a mine", "FLUSHALL"])
 @pytest.mark.parametrize("command", ["RL.MTAKE", "RL.MPEEK"])
 def test_a_module_may_change_keys_when_a_later_key_has_expired(
-    command: str, order: str, primary: Server, replica: Server, redis: Redis, clock: Clock
+    command: str, action: str, primary: Server, replica: Server, redis: Redis, clock: Clock
 ) -> None:
     # The server's background expiry would find the keys first.
     redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
     keys = ("a", "b", "c")
     mtake(redis, *keys, cost=4)
     redis.pexpire("b", 1000)
-    redis.execute_command("NEIGHBOUR.ON", "expired", "b", *order.split())
+    redis.execute_command("NEIGHBOUR.ON", "expired", "b", *action.split())
     clock.advance("2s")
     specs = [word for _ in keys for word in BUCKET]
-    if (command, order) == ("RL.MTAKE", "SET a mine"):
+    if (command, action) == ("RL.MTAKE", "SET a mine"):
         with pytest.raises(ResponseError, match="WRONGTYPE"):
             redis.execute_command(command, 3, *keys, *specs)
     else:
@@ -158,7 +156,7 @@ def test_a_module_may_change_keys_when_a_later_key_has_expired(
     check_replica(primary, replica)
 
 
-def test_no_usage_is_charged_for_two_keys_if_one_is_renamed_as_the_other_expires(
+def test_a_key_renamed_to_another_key_of_an_mtake_as_that_expires_is_charged_once(
     primary: Server, replica: Server, redis: Redis, clock: Clock
 ) -> None:
     redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
@@ -170,12 +168,12 @@ def test_no_usage_is_charged_for_two_keys_if_one_is_renamed_as_the_other_expires
         clock.advance("2s")
         allowed, _, decisions = mtake(redis, "a", "b")
         assert [allowed, *(decision[2] for decision in decisions)] == [1, 9, 5]
-        left = [redis.execute_command("RL.PEEK", key, *BUCKET)[2] for key in "ab"]
-        assert left == [9, 5]
+        remaining = [redis.execute_command("RL.PEEK", key, *BUCKET)[2] for key in "ab"]
+        assert remaining == [9, 5]
         check_replica(primary, replica)
 
 
-def test_a_key_that_is_freed_as_another_expires_is_charged_in_no_mtake(
+def test_a_key_deleted_as_another_key_of_an_mtake_expires_is_charged_as_new(
     primary: Server,
     replica: Server,
     redis: Redis,
@@ -183,38 +181,38 @@ def test_a_key_that_is_freed_as_another_expires_is_charged_in_no_mtake(
     neighbour: Path,
     fresh_server: Start,
 ) -> None:
-    unheard = fresh_server(others=[neighbour]).client()
-    frees_and_makes = ("RL.EFFECT", "a", "rl-bucket del", "b", VALID["bucket"])
-    for each in (redis, unheard):
-        each.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    without_replica = fresh_server(others=[neighbour]).client()
+    delete_and_create = ("RL.EFFECT", "a", "rl-bucket del", "b", VALID["bucket"])
+    for client in (redis, without_replica):
+        client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
         for _ in range(3):
-            each.flushall()
-            mtake(each, "a", "b", cost=4)
-            each.pexpire("b", 1000)
-            each.execute_command("NEIGHBOUR.ON", "expired", "b", *frees_and_makes)
+            client.flushall()
+            mtake(client, "a", "b", cost=4)
+            client.pexpire("b", 1000)
+            client.execute_command("NEIGHBOUR.ON", "expired", "b", *delete_and_create)
             clock.advance("2s")
             specs = [word for _ in "ab" for word in BUCKET]
-            allowed, _, decisions = each.execute_command("RL.MTAKE", 2, "a", "b", *specs)
+            allowed, _, decisions = client.execute_command("RL.MTAKE", 2, "a", "b", *specs)
             assert [allowed, *(decision[2] for decision in decisions)] == [1, 9, 8]
-            assert [each.execute_command("RL.PEEK", key, *BUCKET)[2] for key in "ab"] == [9, 8]
+            assert [client.execute_command("RL.PEEK", key, *BUCKET)[2] for key in "ab"] == [9, 8]
     check_replica(primary, replica)
 
 
 @each_limiter
-@pytest.mark.usefixtures("tells_of_new_keys")
-@pytest.mark.parametrize("order", ["SET b mine", "RL.TAKE b FIXED 5 1m", "RL.ACQUIRE b 9 1m x"])
+@pytest.mark.usefixtures("announces_new_keys")
+@pytest.mark.parametrize("action", ["SET b mine", "RL.TAKE b FIXED 5 1m", "RL.ACQUIRE b 9 1m x"])
 def test_a_module_may_create_a_key_that_an_mtake_is_about_to_create(
-    order: str, limiter: Limiter, primary: Server, replica: Server, redis: Redis
+    action: str, limiter: Limiter, primary: Server, replica: Server, redis: Redis
 ) -> None:
-    redis.execute_command("NEIGHBOUR.ON", "new", "a", *order.split())
-    reply = redis.execute_command("RL.MTAKE", 2, "a", "b", *BUCKET, *limiter.full(4))
+    redis.execute_command("NEIGHBOUR.ON", "new", "a", *action.split())
+    reply = redis.execute_command("RL.MTAKE", 2, "a", "b", *BUCKET, *limiter.words(4))
     assert [reply[0], reply[2][1][2]] == [1, 6]
-    # The neighbour's value is kept, and the call goes on from there.
-    assert redis.execute_command(*limiter.by("other").take("b", 3))[:3] == [1, 10, 3]
+    # The value of a neighbour is kept, and the call charges it.
+    assert redis.execute_command(*limiter.for_holder("other").take("b", 3))[:3] == [1, 10, 3]
     check_replica(primary, replica)
 
 
-# Calls that turn the plain key "k" into a key with several limits.
+# Calls that turn the plain key "k" into a composite key.
 CONVERSIONS = [
     "RL.TAKE k FIXED 10 1h SLIDING 10 1h",
     "RL.BAN k 1m",
@@ -224,40 +222,42 @@ CONVERSIONS = [
 
 @pytest.mark.parametrize("event", ["del", "rl.take", "new"])
 @pytest.mark.parametrize(
-    "order", ["DEL other", "SET k mine", "SET third mine", "RL.TAKE k SLIDING 5 1m", "FLUSHALL"]
+    "action", ["DEL other", "SET k mine", "SET third mine", "RL.TAKE k SLIDING 5 1m", "FLUSHALL"]
 )
 @pytest.mark.parametrize("call", CONVERSIONS, ids=lambda call: call.split(" ")[0])
 def test_a_module_may_change_a_plain_key_as_it_is_converted(
-    call: str, order: str, event: str, primary: Server, replica: Server, redis: Redis
+    call: str, action: str, event: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
-    if event == "new" and order in {"SET k mine", "FLUSHALL"}:
+    if event == "new" and action in {"SET k mine", "FLUSHALL"}:
         pytest.skip("a server crashes if the key of its `new` event is deleted in the event")
     redis.execute_command("RL.FIXED", "k", 10, "1h")
     redis.execute_command("RL.FIXED", "third", 10, "1h")
-    redis.execute_command("NEIGHBOUR.ON", event, "k", *order.split())
+    redis.execute_command("NEIGHBOUR.ON", event, "k", *action.split())
     redis.execute_command(*call.split())
     redis.execute_command("RL.PEEK", "other", "FIXED", 10, "1h")
     check_replica(primary, replica)
 
 
-# RL.MTAKE is not tried with leases: only their holder gives them back, in a separate call.
-@pytest.mark.usefixtures("tells_of_new_keys")
+# Without leases, as RL.MTAKE gives no lease back.
+@pytest.mark.usefixtures("announces_new_keys")
 @pytest.mark.parametrize(
-    "limiter", [limiter for limiter in LIMITERS if not limiter.leases], ids=lambda each: each.name
+    "limiter",
+    [limiter for limiter in LIMITERS if not limiter.has_leases],
+    ids=lambda each: each.name,
 )
 def test_charges_by_other_modules_during_an_mtake_are_kept(
     limiter: Limiter, primary: Server, replica: Server, redis: Redis
 ) -> None:
     redis.execute_command(*limiter.take("b", 4))
-    redis.execute_command("NEIGHBOUR.ON", "new", "a", "RL.TAKE", "b", *limiter.full(3))
-    words = (*BUCKET, *limiter.full("-4"))
+    redis.execute_command("NEIGHBOUR.ON", "new", "a", "RL.TAKE", "b", *limiter.words(3))
+    words = (*BUCKET, *limiter.words("-4"))
     assert redis.execute_command("RL.MTAKE", 2, "a", "b", *words)[0] == 1
     assert redis.execute_command(*limiter.peek("b", 0))[2] == 7
-    # A later expiry, of a limit with a longer memory, is not overwritten either.
+    # The later expiry of a longer window is kept too.
     redis.delete("a")
-    longer = [word if word != "1h" else "30d" for word in limiter.full(1)]
+    longer = [word if word != "1h" else "30d" for word in limiter.words(1)]
     redis.execute_command("NEIGHBOUR.ON", "new", "a", "RL.TAKE", "b", *longer)
-    assert redis.execute_command("RL.MTAKE", 2, "a", "b", *BUCKET, *limiter.full(4))[0] == 1
+    assert redis.execute_command("RL.MTAKE", 2, "a", "b", *BUCKET, *limiter.words(4))[0] == 1
     check_replica(primary, replica)
 
 
@@ -276,7 +276,7 @@ def test_a_module_may_delete_keys_as_an_effect_is_applied(
 
 @pytest.mark.parametrize("event", ["del", "new"])
 @pytest.mark.parametrize(
-    "order",
+    "action",
     [
         "RL.TAKE k COST 2 ONCE id 1m FIXED 10 1h",
         "RL.TAKE k SETTLE first 0 SLIDING 10 1h",
@@ -286,14 +286,14 @@ def test_a_module_may_delete_keys_as_an_effect_is_applied(
 )
 @pytest.mark.parametrize("words", ["COST 1 ONCE id 1m", "COST -1", "SETTLE first 0"])
 def test_an_mtake_corrupts_no_key_changed_during_a_conversion(
-    words: str, order: str, event: str, primary: Server, replica: Server, redis: Redis
+    words: str, action: str, event: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
     if event == "new" and primary.version < (7,):
         pytest.skip("Redis 6.2 has no events for new keys")
     redis.execute_command("RL.FIXED", "plain", 10, "1h")
     redis.execute_command("RL.TAKE k CONCURRENCY 5 1h me FIXED 10 1h SLIDING 10 1h")
     redis.execute_command("RL.TAKE k ONCE first 1h SLIDING 10 1h")
-    redis.execute_command("NEIGHBOUR.ON", event, "plain", *order.split())
+    redis.execute_command("NEIGHBOUR.ON", event, "plain", *action.split())
     limits = "FIXED 10 1h AS name FIXED 10 1h"
     redis.execute_command(*f"RL.MTAKE 2 plain k {words} {limits}".split())
     if redis.exists("k"):
@@ -303,13 +303,13 @@ def test_an_mtake_corrupts_no_key_changed_during_a_conversion(
     check_replica(primary, replica)
 
 
-@pytest.mark.usefixtures("tells_of_new_keys")
-@pytest.mark.parametrize("made", ["FIXED 10 1h AS name", "FIXED 10 1h"], ids=["composite", "plain"])
+@pytest.mark.usefixtures("announces_new_keys")
+@pytest.mark.parametrize("spec", ["FIXED 10 1h AS name", "FIXED 10 1h"], ids=["composite", "plain"])
 def test_key_deleted_while_an_mtake_converts_another_is_charged_as_new(
-    made: str, primary: Server, replica: Server, redis: Redis
+    spec: str, primary: Server, replica: Server, redis: Redis
 ) -> None:
     redis.execute_command("RL.FIXED", "plain", 10, "1h")
-    redis.execute_command("RL.TAKE", "k", *made.split(), "COST", 5)
+    redis.execute_command("RL.TAKE", "k", *spec.split(), "COST", 5)
     redis.execute_command("NEIGHBOUR.ON", "new", "plain", "DEL", "k")
     limits = "FIXED 10 1h AS name FIXED 10 1h AS name"
     allowed, _, decisions = redis.execute_command("RL.MTAKE", 2, "plain", "k", *limits.split())
@@ -326,7 +326,7 @@ EFFECTS = {
 
 
 def apply(redis: Redis, *effects: str) -> bool:
-    """Tells whether the server applied all effects."""
+    """Returns `True` if the server applied all effects, `False` if it refused them."""
     try:
         return redis.execute_command("RL.EFFECT", *effects) == b"OK"
     except ResponseError as refused:
@@ -335,9 +335,9 @@ def apply(redis: Redis, *effects: str) -> bool:
         return False
 
 
-@pytest.mark.usefixtures("tells_of_new_keys")
+@pytest.mark.usefixtures("announces_new_keys")
 @pytest.mark.parametrize(
-    ("order", "fits"),
+    ("action", "applied_kind"),
     [
         ("SET k mine", None),
         ("RL.TAKE k ONCE id 1m FIXED 5 1m AS part", None),
@@ -348,19 +348,20 @@ def apply(redis: Redis, *effects: str) -> bool:
 )
 @pytest.mark.parametrize("kind", EFFECTS)
 def test_an_effect_does_not_corrupt_a_key_replaced_after_its_check(
-    kind: str, order: str, fits: str | None, redis: Redis, primary: Server
+    kind: str, action: str, applied_kind: str | None, redis: Redis, primary: Server
 ) -> None:
-    redis.execute_command("NEIGHBOUR.ON", "new", "a", *order.split())
-    assert apply(redis, "a", EFFECTS["bucket"], "k", EFFECTS[kind]) == (kind == fits)
+    redis.execute_command("NEIGHBOUR.ON", "new", "a", *action.split())
+    is_applied = apply(redis, "a", EFFECTS["bucket"], "k", EFFECTS[kind])
+    assert is_applied == (kind == applied_kind)
     # Effects on unchanged keys are applied.
     assert redis.type("a") == b"rl-bucket"
-    # The neighbour's value is one that the module's decoder accepts.
+    # The module can decode the value of the neighbour.
     redis.restore("copy", 0, redis.dump("k"))
     assert redis.dump("copy") == redis.dump("k")
     primary.check()
 
 
-@pytest.mark.usefixtures("tells_of_new_keys")
+@pytest.mark.usefixtures("announces_new_keys")
 def test_an_effect_is_not_applied_to_a_key_deleted_after_its_check(
     redis: Redis,
 ) -> None:
@@ -373,7 +374,7 @@ def test_an_effect_is_not_applied_to_a_key_deleted_after_its_check(
         redis.delete("a")
 
 
-def test_a_load_is_refused_without_traces_if_another_module_has_a_command_of_the_name(
+def test_a_load_is_refused_without_side_effects_if_another_module_has_a_command_of_the_name(
     neighbour: Path, fresh_server: Start
 ) -> None:
     server = fresh_server(module=neighbour, module_args="owner")
@@ -382,9 +383,12 @@ def test_a_load_is_refused_without_traces_if_another_module_has_a_command_of_the
         with pytest.raises(ResponseError):
             redis.execute_command("MODULE", "LOAD", str(MODULE), "cell-compat", "yes")
         assert "the server refuses the command cl.throttle" in server.log()
-        # Each of these sends a server event that the loaded module subscribes to.
+        # Each of these calls causes a server event to which a loaded module subscribes.
         redis.bgsave()
-        poll.until(lambda: not redis.info("persistence")["rdb_bgsave_in_progress"], "it is written")
+        poll.until(
+            lambda: not redis.info("persistence")["rdb_bgsave_in_progress"],
+            "the snapshot is written",
+        )
         redis.execute_command("REPLICAOF", "127.0.0.1", "1")
         redis.execute_command("REPLICAOF", "NO", "ONE")
         redis.execute_command("DEBUG", "RELOAD")

@@ -53,11 +53,14 @@ http {
 
 
 class Row(NamedTuple):
-    """A row of the table: nginx's limit and the equivalent arguments."""
+    """Row of the table: a limit of nginx and the equivalent spec."""
 
+    # Requests a second.
     rate: int
+    # Arguments of limit_req after the zone.
     words: str
     burst: int
+    # Number of requests in the burst that do not wait.
     delay: int
     spec: str
 
@@ -74,29 +77,30 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    found = [match for line in DOCUMENT.splitlines() if (match := ROW.match(line))]
+    matches = [match for line in DOCUMENT.splitlines() if (match := ROW.match(line))]
     return [
         Row(
-            rate=int(one[1]),
-            words=one[2],
-            burst=int(one[3]),
-            # Without delay= all requests of the burst wait, with nodelay none.
-            delay=int(one[3]) if "nodelay" in one[4] else int(one[5] or 0),
-            spec=one[6],
+            rate=int(match[1]),
+            words=match[2],
+            burst=int(match[3]),
+            # Without delay=, all requests of the burst wait; with nodelay, no request waits.
+            delay=int(match[3]) if "nodelay" in match[4] else int(match[5] or 0),
+            spec=match[6],
         )
-        for one in found
+        for match in matches
     ]
 
 
 class Outcome(NamedTuple):
-    """nginx's decision, and its logged excess in thousandths of a request, if any."""
+    """Decision of nginx."""
 
     allowed: bool
+    # Excess in thousandths of a request, or None if nginx logged none.
     excess: int | None
 
 
 class Nginx:
-    """Runs nginx within a `with` block. It limits all requests together."""
+    """Server of nginx with one limit for all requests, within a `with` block."""
 
     def __init__(self, rate: str, words: str, folder: Path) -> None:
         self._owned = ExitStack()
@@ -174,7 +178,7 @@ def test_table_has_every_kind_of_burst() -> None:
 def test_burst_is_decided_as_nginx_decides_it(
     row: Row, redis: Redis, nginx: Callable[[str, str], Nginx]
 ) -> None:
-    # At nginx's slowest rate, a slow machine makes no request count for the next one.
+    # With nginx's slowest rate, no usage recovers between requests even on a slow machine.
     running = nginx("1r/m", row.words)
     algorithm, *words = row.scaled(Fraction(60 * row.rate))
     for number in range(row.burst + 3):
@@ -198,25 +202,26 @@ def test_waits_of_the_documented_delays(redis: Redis) -> None:
 def test_waits_follow_nginx_to_the_millisecond(
     redis: Redis, clock: Clock, nginx: Callable[[str, str], Nginx]
 ) -> None:
-    """nginx logs its excess, which shows how much time it counted since its last request."""
+    """Derives the time that nginx counted since its last request from the excess that it logs."""
     row = rows()[1]
     # Ten times the documented rate: the excess falls by ten thousandths of a request each ms.
     running = nginx(f"{10 * row.rate}r/s", row.words)
     algorithm, *words = row.scaled(Fraction(1, 10))
     assert running.ask() == (True, None)
     redis.execute_command(f"RL.{algorithm}", "limited", *words)
-    last, held, delayed, denied = clock.now, 0, 0, 0
+    last, last_excess, delayed, denied = clock.now, 0, 0, 0
     # A limited number of tries, as a slow machine may never send requests faster than the limit.
     for _ in range(500):
         allowed, excess = running.ask()
-        elapsed = held + 1000 - (excess or 0)
+        elapsed = last_excess + 1000 - (excess or 0)
         assert excess is None or elapsed % 10 == 0
         clock.set(last + -(-elapsed // 10) * 1000)
         reply = redis.execute_command(f"RL.{algorithm}", "limited", *words)
         assert reply[0] == allowed
         if allowed:
             assert reply[3] * 10 == (excess or 0)
-            last, held, delayed = clock.now, excess or 0, delayed + (excess is not None)
+            last, last_excess = clock.now, excess or 0
+            delayed += excess is not None
         else:
             assert reply[3] * 10 == excess - 1000 * row.burst
             denied += 1

@@ -15,38 +15,33 @@ def take(redis: Redis, words: str) -> list:
     return redis.execute_command("RL.TAKE", "k", *words.split())
 
 
-def left(redis: Redis, spec: str) -> int:
-    return redis.execute_command("RL.PEEK", "k", *spec.split())[2]
-
-
 @every_spec
 def test_an_id_is_charged_once(redis: Redis, spec: str) -> None:
     first = take(redis, f"{spec} COST 4 ONCE a 5m")
     assert first[:3] == [1, 10, 6]
     before = redis.dump("k")
     assert take(redis, f"{spec} COST 4 ONCE a 5m")[:3] == [1, 10, 6]
-    assert take(redis, f"{spec} COST 1000 ONCE a 5m")[:3] == [1, 10, 6], "whatever it costs"
+    assert take(redis, f"{spec} COST 1000 ONCE a 5m")[:3] == [1, 10, 6], "the cost is ignored"
     assert redis.dump("k") == before
     assert take(redis, f"{spec} COST 4 ONCE b 5m")[:3] == [1, 10, 2]
 
 
 @every_spec
-@pytest.mark.parametrize(("amount", "remains"), [(0, 10), (1, 9), (4, 6), (7, 3), (12, 0)])
+@pytest.mark.parametrize(("amount", "remaining"), [(0, 10), (1, 9), (4, 6), (7, 3), (12, 0)])
 def test_a_settlement_corrects_the_usage_to_the_actual_cost(
-    redis: Redis, spec: str, amount: int, remains: int
+    redis: Redis, spec: str, amount: int, remaining: int
 ) -> None:
+    expected = [1, 10, remaining]
     take(redis, f"{spec} COST 4 ONCE a 5m")
-    assert take(redis, f"{spec} SETTLE a {amount}")[:3] == [1, 10, remains]
+    assert take(redis, f"{spec} SETTLE a {amount}")[:3] == expected
     before = redis.dump("k")
-    assert take(redis, f"{spec} SETTLE a {amount + 1}")[:3] == [1, 10, remains], (
-        "the first one stands"
-    )
-    assert take(redis, f"{spec} COST 4 ONCE a 5m")[:3] == [1, 10, remains], "a delayed first call"
+    assert take(redis, f"{spec} SETTLE a {amount + 1}")[:3] == expected, "a second settlement"
+    assert take(redis, f"{spec} COST 4 ONCE a 5m")[:3] == expected, "a delayed first call"
     assert redis.dump("k") == before
 
 
 @every_spec
-def test_an_id_that_is_not_known_settles_nothing(redis: Redis, spec: str) -> None:
+def test_an_unknown_id_settles_nothing(redis: Redis, spec: str) -> None:
     assert take(redis, f"{spec} SETTLE a 1") == [0, 10, 10, -1, 0]
     assert redis.exists("k") == 0
     take(redis, spec)
@@ -55,7 +50,7 @@ def test_an_id_that_is_not_known_settles_nothing(redis: Redis, spec: str) -> Non
     assert redis.dump("k") == before
 
 
-def test_an_id_expires_after_its_ttl_settled_or_not(redis: Redis, clock: Clock) -> None:
+def test_an_id_expires_after_its_ttl_even_if_it_is_settled(redis: Redis, clock: Clock) -> None:
     spec = "FIXED 10 1h"
     take(redis, f"{spec} ONCE a 5s")
     take(redis, f"{spec} ONCE b 5s")
@@ -67,7 +62,7 @@ def test_an_id_expires_after_its_ttl_settled_or_not(redis: Redis, clock: Clock) 
     assert take(redis, f"{spec} SETTLE b 0")[:2] == [0, 10]
 
 
-def test_neither_a_denied_call_nor_one_that_charges_nothing_is_remembered(
+def test_ids_of_denied_calls_and_of_calls_without_a_charge_are_not_stored(
     redis: Redis, clock: Clock
 ) -> None:
     spec = "FIXED 10 1s"
@@ -102,9 +97,8 @@ def test_repeated_call_with_maxwait_upto_or_force_gets_the_first_reply(
     forced = take(redis, f"{bucket} COST 2 FORCE ONCE past 5m")
     assert forced == take(redis, f"{bucket} COST 2 FORCE ONCE past 5m") == [0, 4, 0, 2_000, 6_000]
     clock.advance("2s")
-    assert take(redis, f"{bucket} COST 2 FORCE ONCE past 5m")[:4] == [1, 4, 0, 0], (
-        "as a look would be"
-    )
+    repeated = take(redis, f"{bucket} COST 2 FORCE ONCE past 5m")
+    assert repeated[:4] == [1, 4, 0, 0], "the debt has recovered"
 
 
 def test_a_peek_ignores_the_id_and_settles_nothing(redis: Redis) -> None:
@@ -115,7 +109,7 @@ def test_a_peek_ignores_the_id_and_settles_nothing(redis: Redis) -> None:
         redis.execute_command("RL.PEEK", "k", *["FIXED", "10", "1h", "SETTLE", "a", "1"])
 
 
-def test_each_key_remembers_for_itself_in_mtake(redis: Redis) -> None:
+def test_each_key_of_an_mtake_stores_the_id(redis: Redis) -> None:
     def mtake(words: str) -> list:
         return redis.execute_command("RL.MTAKE", 2, "a", "b", *words.split())
 
@@ -127,7 +121,7 @@ def test_each_key_remembers_for_itself_in_mtake(redis: Redis) -> None:
         [[1, 10, 7, 0, 3_600_000], [1, 5, 2, 0, 3_600_000]],
     ]
     redis.delete("a")
-    # The key that knows the id is neither charged nor denies.
+    # The key that still has the id is not charged again, and does not deny.
     assert mtake(f"COST 3 ONCE r 5m {specs}") == [
         1,
         0,

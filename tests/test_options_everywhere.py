@@ -6,8 +6,8 @@ from redis import Redis
 from support.clock import Clock
 from support.workload import LIMITERS, Limiter
 
-# Each limits to 10 units and recovers within two hours. Leases have no options but their cost.
-OPTIONED = [limiter for limiter in LIMITERS if not limiter.leases]
+# Limiters that accept the options: all except leases. They recover within two hours.
+OPTIONED = [limiter for limiter in LIMITERS if not limiter.has_leases]
 each_limiter = pytest.mark.parametrize(
     "limiter", OPTIONED, ids=[limiter.name for limiter in OPTIONED]
 )
@@ -25,13 +25,12 @@ def state(redis: Redis) -> tuple:
     return redis.dump("k"), redis.pttl("k")
 
 
-def passes_exactly_after(
-    redis: Redis, clock: Clock, limiter: Limiter, wait_ms: int, ask: tuple
-) -> None:
+def check_wait(redis: Redis, clock: Clock, limiter: Limiter, wait_ms: int, cost: int) -> None:
+    """Checks that a cost is denied until just before the wait is over, and then granted."""
     now = clock.now
-    for ms, passes in ((wait_ms - 1, 0), (wait_ms, 1)):
+    for ms, allowed in ((wait_ms - 1, 0), (wait_ms, 1)):
         clock.set(now + ms * 1000)
-        assert peek(redis, limiter, *ask)[0] == passes, f"{ask} after {ms} of {wait_ms} ms"
+        assert peek(redis, limiter, cost)[0] == allowed, f"after {ms} of {wait_ms} ms"
     clock.set(now)
 
 
@@ -50,9 +49,10 @@ def test_a_cost_of_0_is_a_peek_and_writes_nothing(redis: Redis, limiter: Limiter
         assert state(redis) == before
 
 
-# Time from 25 used units down to 10: by the rate; at the window's end, which is the hour's end if
-# aligned; when the previous window weighs two fifths; once a one-minute slot that ends in 40 s is
-# an hour old.
+# Time until 25 used units have recovered to 10. A bucket recovers by its rate, and a fixed window
+# at its end, which is the end of the hour if aligned. The previous window of SLIDING then weighs
+# two fifths. A strict window has counted the charge in a minute that ends in 40 s and counts for an
+# hour.
 DEBT_MS = {
     "TOKENBUCKET": 5_400_000,
     "LEAKYBUCKET": 5_400_000,
@@ -74,9 +74,9 @@ def test_a_forced_charge_past_the_limit_is_made_in_full(
     forced = take(redis, limiter, 25, "FORCE")
     assert forced[:4] == [0, 10, 0, DEBT_MS[limiter.name]]
     assert peeked[3] == forced[3]
-    # The wait lasts until the debt is paid off: a peek passes then.
+    # The wait lasts until the usage has recovered to the limit.
     assert take(redis, limiter, 0)[:4] == forced[:4]
-    passes_exactly_after(redis, clock, limiter, forced[3], (0,))
+    check_wait(redis, clock, limiter, forced[3], cost=0)
 
 
 @each_limiter
@@ -111,7 +111,7 @@ def test_giving_back_to_a_missing_key_does_nothing(redis: Redis, limiter: Limite
 def test_call_without_a_charge_does_not_shorten_the_expiry(
     redis: Redis, clock: Clock, limiter: Limiter, cost: int
 ) -> None:
-    """This also holds if the call writes because the clock has gone back."""
+    """The call writes, as the clock moved back."""
     take(redis, limiter, 10)
     # A limit under which all usage would be forgotten in a second.
     quick = limiter._replace(spec=tuple("1s" if word == "1h" else word for word in limiter.spec))

@@ -41,8 +41,8 @@ def test_a_panic_in_a_command_is_an_error_and_a_line_in_the_log(
 
 
 def test_panic_after_a_reply_does_not_reply_again(debug: Server, redis: Redis) -> None:
-    calls = redis.pipeline(transaction=False).execute_command("RL.PANIC", "reply").echo("in step")
-    assert calls.execute() == [b"OK", b"in step"]
+    calls = redis.pipeline(transaction=False).execute_command("RL.PANIC", "reply").echo("next")
+    assert calls.execute() == [b"OK", b"next"]
     assert debug.log().count("on purpose") == 1
 
 
@@ -54,13 +54,13 @@ def test_panic_in_an_event_handler_is_a_line_in_the_log(debug: Server, redis: Re
 
 
 def panics(redis: Redis, point: int, *call: Word) -> bool:
-    """Tells whether the call panics at its n-th point, and checks that the connection stays in
-    step.
+    """Returns `True` if the call panics at its n-th point. Checks that the next call gets its own
+    reply.
     """
     redis.execute_command("RL.PANIC", point)
-    replies = redis.pipeline(transaction=False).execute_command(*call).echo("in step")
-    reply, echo = replies.execute(raise_on_error=False)
-    assert echo == b"in step"
+    calls = redis.pipeline(transaction=False).execute_command(*call).echo("next")
+    reply, echo = calls.execute(raise_on_error=False)
+    assert echo == b"next"
     redis.execute_command("RL.PANIC", "never")
     if isinstance(reply, ResponseError):
         assert INTERNAL_ERROR in str(reply)
@@ -74,13 +74,13 @@ def test_replicas_stay_in_sync_wherever_a_call_panics(
     existing: bool, limiter: Limiter, debug: Server, redis: Redis, clock: Clock
 ) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     # A charge, a give-back of everything, and a denied call that writes a clock step.
     calls = [(other.take("k", 1), 0), (limiter.give_back("k"), 0), (other.take("k", 9), -1_000_000)]
-    # The next call must not repeat the half-done one.
-    nexts = [limiter.by("third").take, limiter.give_back]
+    # A later call must not repeat what the panicked call did.
+    later_calls = [limiter.for_holder("third").take, limiter.give_back]
     with replica.client() as reader:
-        for (call, step), following in product(calls, nexts):
+        for (call, step), later_call in product(calls, later_calls):
             for point in range(1, 20):
                 redis.flushall()
                 if existing:
@@ -90,10 +90,10 @@ def test_replicas_stay_in_sync_wherever_a_call_panics(
                 replica.wait_for_sync()
                 assert state(reader) == state(redis), point
                 if dump := redis.dump("k"):
-                    redis.restore("read anew", redis.pttl("k"), dump)
-                replies = [redis.execute_command(*following(key)) for key in ("k", "read anew")]
+                    redis.restore("restored", redis.pttl("k"), dump)
+                replies = [redis.execute_command(*later_call(key)) for key in ("k", "restored")]
                 assert replies[0] == replies[1], point
-                assert redis.dump("k") == redis.dump("read anew"), point
+                assert redis.dump("k") == redis.dump("restored"), point
                 replica.wait_for_sync()
                 assert state(reader) == state(redis), point
                 if not panicked:
@@ -102,7 +102,7 @@ def test_replicas_stay_in_sync_wherever_a_call_panics(
             assert point > 1
 
 
-# Calls that turn a plain key into one with several limits.
+# Calls that turn a plain key into a composite key.
 CONVERSIONS = [
     "RL.TAKE k FIXED 10 1h SLIDINGLOG 10 1h",
     "RL.TAKE k FIXED 10 1h ONCE id 1h",
@@ -127,7 +127,7 @@ def test_replicas_stay_in_sync_wherever_a_conversion_panics(
             for _ in range(2):
                 replica.wait_for_sync()
                 assert state(reader) == state(redis), point
-                # The key continues in either form.
+                # The key works as a plain and as a composite key.
                 redis.execute_command("RL.FIXED", "k", 10, "1h", "COST", -1)
                 clock.advance("1s")
             if not panicked:
@@ -141,8 +141,8 @@ def test_replicas_stay_in_sync_wherever_an_mtake_panics(
     existing: tuple[str, ...], debug: Server, redis: Redis, clock: Clock
 ) -> None:
     replica = debug.replica(module=DEBUG_MODULE)
-    specs = [word for name in range(3) for word in LIMITERS[name].full(3)]
-    half_way = 0
+    specs = [word for name in range(3) for word in LIMITERS[name].words(3)]
+    partly_charged = 0
     with replica.client() as reader:
         for point in range(1, 100):
             redis.flushall()
@@ -157,12 +157,12 @@ def test_replicas_stay_in_sync_wherever_an_mtake_panics(
             assert state(reader) == after, point
             if not panicked:
                 break
-            half_way += after != before
+            partly_charged += after != before
     assert not panicked
-    assert half_way > 0
+    assert partly_charged > 0
 
 
-def test_the_module_that_is_shipped_has_no_command_for_it(server: Server) -> None:
+def test_release_build_has_no_command_that_panics(server: Server) -> None:
     with pytest.raises(ResponseError, match="unknown command"):
         server.client().execute_command("RL.PANIC", 0)
 
@@ -188,28 +188,29 @@ def test_all_calls_are_answered_wherever_serving_a_queue_panics(debug: Server) -
             queue.release("a")
             for holder, waiter in zip("bc", waiters, strict=True):
                 answers.append(answer_of(waiter.reply))
-                # It may hold a lease without having been answered.
+                # A waiter may have a lease, although its call got an error.
                 queue.release(holder)
             replica.wait_for_sync()
             assert state(reader) == state(queue.client), point
             if answers == [1, GRANTED, GRANTED]:
                 break
-            # One of the three replies is an error, and the others are as usual.
+            # One of the three replies is an error.
             assert answers.count(INTERNAL_ERROR) == 1, answers
             assert all(answer in (INTERNAL_ERROR, 1, GRANTED) for answer in answers), answers
         assert answers == [1, GRANTED, GRANTED]
         assert point > 4
 
 
-REPLACED = ("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
-GIVES_UP = ("RL.RELEASE", "k", "b")
+# Calls that end the wait of the holder "b".
+REPLACING_CALL = ("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
+RELEASING_CALL = ("RL.RELEASE", "k", "b")
 
 
-@pytest.mark.parametrize(("call", "reply"), [(REPLACED, GRANTED), (GIVES_UP, 0)])
+@pytest.mark.parametrize(("call", "reply"), [(REPLACING_CALL, GRANTED), (RELEASING_CALL, 0)])
 def test_all_calls_are_answered_wherever_the_end_of_a_wait_panics(
     debug: Server, call: tuple[Word, ...], reply: object
 ) -> None:
-    cut_short = []
+    answers_with_panic = []
     with Queue(debug) as queue:
         for point in range(1, 60):
             queue.client.flushall()
@@ -224,39 +225,39 @@ def test_all_calls_are_answered_wherever_the_end_of_a_wait_panics(
             answers = [answer_of(b.reply), answer_of(later.reply)]
             if answers == [DENIED, reply]:
                 break
-            cut_short.append(answers)
+            answers_with_panic.append(answers)
             assert answers.count(INTERNAL_ERROR) == 1, answers
         assert answers == [DENIED, reply]
     # The error goes to the caller whose wait ended.
-    assert [INTERNAL_ERROR, reply] in cut_short
-    assert [GRANTED, INTERNAL_ERROR] in cut_short
+    assert [INTERNAL_ERROR, reply] in answers_with_panic
+    assert [GRANTED, INTERNAL_ERROR] in answers_with_panic
 
 
-@pytest.mark.parametrize("answered", [False, True], ids=["it waits", "its answer is on its way"])
-def test_a_panic_while_an_unblocked_client_is_answered_keeps_it_in_step(
-    debug: Server, answered: bool
+@pytest.mark.parametrize("has_ended", [False, True], ids=["waiting", "wait has ended"])
+def test_a_panic_while_a_client_is_unblocked_causes_exactly_one_reply(
+    debug: Server, has_ended: bool
 ) -> None:
-    cut_short = 0
+    panic_count = 0
     with Queue(debug) as queue:
         for point in range(1, 60):
             queue.client.flushall()
             queue.acquire("a")
             b = queue.join("b")
             calls = queue.client.pipeline(transaction=False)
-            if answered:
+            if has_ended:
                 calls.execute_command("RL.RELEASE", "k", "b")
             calls.execute_command("RL.PANIC", point)
             calls.execute_command("CLIENT", "UNBLOCK", b.id)
             calls.execute_command("RL.PANIC", "never")
             calls.execute()
             answer = answer_of(b.reply)
-            assert b.call("ECHO", "in step") == b"in step"
+            assert b.call("ECHO", "next") == b"next"
             queue.settle()
             assert queue.is_empty
             assert queue.acquire("c") == DENIED
             if answer == DENIED:
                 break
             assert answer == INTERNAL_ERROR
-            cut_short += 1
+            panic_count += 1
         assert answer == DENIED
-    assert cut_short > 0
+    assert panic_count > 0

@@ -5,10 +5,7 @@ from redis import Redis
 
 from conftest import Pair
 from support.clock import START_US, Clock
-from support.payloads import (
-    Field,
-    rewritten,
-)
+from support.payloads import Field, rewritten
 from support.restoring import (
     EXPIRY_MS,
     HOUR,
@@ -19,17 +16,12 @@ from support.restoring import (
     check_usable,
     is_accepted,
 )
-from support.workload import (
-    LIMITERS,
-    Limiter,
-    each_limiter,
-    state,
-)
+from support.workload import LIMITERS, Limiter, each_limiter, state
 
 pytestmark = pytest.mark.every_server
 
 
-# By limiter: fields that some command can store, and fields that no command can.
+# By limiter: fields that a command can store, and fields that no command can store.
 STATES: dict[str, tuple[list[list], list[list]]] = {
     "TOKENBUCKET": (
         # used, drained to
@@ -75,7 +67,7 @@ STATES: dict[str, tuple[list[list], list[list]]] = {
             [HOUR, START_US, 2, 5, UNIT, 5, UNIT],
             [HOUR, START_US, 2, 5, UNIT, 4, UNIT],
             [HOUR, START_US, 2, 5, UNIT],
-            [HOUR, START_US, 62, *(part for age in range(62) for part in (age, 1))],
+            [HOUR, START_US, 62, *(field for age in range(62) for field in (age, 1))],
             [HOUR, START_US, 2**64 - 1, 0, UNIT],
             [HOUR, START_US, 1, 0, MAX_USED + 1],
             [0, START_US, 1, 0, UNIT],
@@ -128,77 +120,81 @@ STATES: dict[str, tuple[list[list], list[list]]] = {
 }
 
 
-def part(
+def component(
     serial: int = 0,
-    known_by: tuple[Field, ...] = (2, b"part"),
+    identity: tuple[Field, ...] = (2, b"part"),
     kind: int = 0,
     recovers_at: int = START_US + HOUR,
     track: tuple[Field, ...] = (0,),
 ) -> list[Field]:
     """Returns the fields of a named bucket, or of a window by its length."""
     usage = (UNIT, START_US) if kind == 0 else (UNIT, START_US, 0)
-    return [serial, *known_by, kind, 1, 1, *usage, recovers_at, *track]
+    return [serial, *identity, kind, 1, 1, *usage, recovers_at, *track]
 
 
-def limits(*parts: list[Field], beside: tuple[Field, ...] = (0,)) -> list[Field]:
-    return [START_US, len(parts), *(field for fields in parts for field in fields), *beside]
+def composite(*components: list[Field], rest: tuple[Field, ...] = (0,)) -> list[Field]:
+    """Returns the fields of a composite key. `rest` are ids, a ban and strikes."""
+    fields = (field for fields in components for field in fields)
+    return [START_US, len(components), *fields, *rest]
 
 
 WINDOW = (1, 60_000_000, 0)
-# A component with one charge, and the id that made it.
+# Fields of a component with one charge, the charge, and its id.
 TRACK = (1, 0, 1, 0, 0)
 CHARGE = (0, UNIT, 0, 0, 0)
 ID = (b"id", START_US + HOUR, START_US, 0)
 NO_BAN = (0, 0)
 STATES["TOKENBUCKET AS"] = (
     [
-        limits(part()),
-        limits(part(0), part(1, known_by=WINDOW, kind=1), part(7, known_by=(0,), kind=1)),
-        limits(part(track=TRACK), beside=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
+        composite(component()),
+        composite(
+            component(0), component(1, identity=WINDOW, kind=1), component(7, identity=(0,), kind=1)
+        ),
+        composite(component(track=TRACK), rest=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
         # Only a ban and strikes, or an id of a call that charged no component.
-        limits(beside=(1, 0, START_US + HOUR, 2, START_US, HOUR)),
-        limits(beside=(1, 1, *ID, 0, *NO_BAN)),
+        composite(rest=(1, 0, START_US + HOUR, 2, START_US, HOUR)),
+        composite(rest=(1, 1, *ID, 0, *NO_BAN)),
     ],
     [
-        limits(),
-        limits(beside=(1, 0, *NO_BAN)),
-        limits(part(), beside=(2,)),
-        limits(part(0), part(0, known_by=WINDOW, kind=1)),
-        limits(part(0), part(1)),
-        limits(*(part(n, known_by=(2, b"%d" % n)) for n in range(17))),
-        limits(part(known_by=(3,))),
-        limits(part(known_by=(2, b""))),
-        limits(part(known_by=(2, b"n" * 33))),
-        limits(part(known_by=(2, b"a name"))),
-        limits(part(kind=6)),
-        limits(part(kind=7)),
-        limits(part(recovers_at=START_US)),
-        limits(part(recovers_at=MAX_INSTANT + 1)),
-        # A component without charges, a charge without a component, an empty charge, and two of one
-        # id.
-        limits(part(track=TRACK)),
-        limits(part(), beside=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
-        limits(part(track=TRACK), beside=(1, 1, *ID, 1, 5, *CHARGE[1:], *NO_BAN)),
-        limits(part(track=TRACK), beside=(1, 1, *ID, 1, 0, 0, *CHARGE[2:], *NO_BAN)),
-        limits(part(track=TRACK), beside=(1, 1, *ID, 2, *CHARGE, *CHARGE, *NO_BAN)),
-        # A repeated id, an empty one, one that is too long, one that lasts too long.
-        limits(beside=(1, 2, *ID, 0, *ID, 0, *NO_BAN)),
-        limits(beside=(1, 1, b"", *ID[1:], 0, *NO_BAN)),
-        limits(beside=(1, 1, bytes(257), *ID[1:], 0, *NO_BAN)),
-        limits(beside=(1, 1, b"id", START_US + MAX_DURATION + 1, START_US, 0, 0, *NO_BAN)),
+        composite(),
+        composite(rest=(1, 0, *NO_BAN)),
+        composite(component(), rest=(2,)),
+        composite(component(0), component(0, identity=WINDOW, kind=1)),
+        composite(component(0), component(1)),
+        composite(*(component(n, identity=(2, b"%d" % n)) for n in range(17))),
+        composite(component(identity=(3,))),
+        composite(component(identity=(2, b""))),
+        composite(component(identity=(2, b"n" * 33))),
+        composite(component(identity=(2, b"a name"))),
+        composite(component(kind=6)),
+        composite(component(kind=7)),
+        composite(component(recovers_at=START_US)),
+        composite(component(recovers_at=MAX_INSTANT + 1)),
+        # A component without its charge, a charge without a component, an empty charge, and two
+        # charges of one id.
+        composite(component(track=TRACK)),
+        composite(component(), rest=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
+        composite(component(track=TRACK), rest=(1, 1, *ID, 1, 5, *CHARGE[1:], *NO_BAN)),
+        composite(component(track=TRACK), rest=(1, 1, *ID, 1, 0, 0, *CHARGE[2:], *NO_BAN)),
+        composite(component(track=TRACK), rest=(1, 1, *ID, 2, *CHARGE, *CHARGE, *NO_BAN)),
+        # An id twice, an empty id, an id that is too long, and an id that lasts too long.
+        composite(rest=(1, 2, *ID, 0, *ID, 0, *NO_BAN)),
+        composite(rest=(1, 1, b"", *ID[1:], 0, *NO_BAN)),
+        composite(rest=(1, 1, bytes(257), *ID[1:], 0, *NO_BAN)),
+        composite(rest=(1, 1, b"id", START_US + MAX_DURATION + 1, START_US, 0, 0, *NO_BAN)),
         # A settled id with charges left.
-        limits(part(track=TRACK), beside=(1, 1, *ID[:3], 1, 1, *CHARGE, *NO_BAN)),
-        limits(beside=(1, 0, MAX_INSTANT + 1, 0)),
-        limits(beside=(1, 0, 0, 2**32, START_US, HOUR)),
-        limits(beside=(1, 0, 0, 1, START_US, 0)),
+        composite(component(track=TRACK), rest=(1, 1, *ID[:3], 1, 1, *CHARGE, *NO_BAN)),
+        composite(rest=(1, 0, MAX_INSTANT + 1, 0)),
+        composite(rest=(1, 0, 0, 2**32, START_US, HOUR)),
+        composite(rest=(1, 0, 0, 1, START_US, 0)),
         [START_US, 2**64 - 1],
         [START_US, 0, 1, 2**64 - 1],
     ],
 )
 ALL_STATES = [
-    pytest.param(name, state, accepted, id=f"{name}-{'good' if accepted else 'bad'}{number}")
-    for name, (good, bad) in STATES.items()
-    for states, accepted in [(good, True), (bad, False)]
+    pytest.param(name, state, accepted, id=f"{name}-{'valid' if accepted else 'invalid'}{number}")
+    for name, (valid, invalid) in STATES.items()
+    for states, accepted in [(valid, True), (invalid, False)]
     for number, state in enumerate(states)
 ]
 
@@ -236,8 +232,12 @@ def test_an_extreme_state_is_refused_or_replicated_like_any_other(
     (limiter,) = (limiter for limiter in LIMITERS if limiter.name == name)
     primary.execute_command(*limiter.take("k"))
     payload = rewritten(primary.dump("k"), fields)
-    calls = [limiter.take("k", 9), limiter.by("i").take("k"), limiter.by("other").take("k", 9)]
-    if not limiter.leases:
+    calls = [
+        limiter.take("k", 9),
+        limiter.for_holder("i").take("k"),
+        limiter.for_holder("other").take("k", 9),
+    ]
+    if not limiter.has_leases:
         calls += [limiter.take("k", 1, "FORCE"), limiter.take("k", "-1"), limiter.take("k", 8)]
     for number, call in enumerate(calls):
         for seconds in (0, 1):
@@ -251,8 +251,8 @@ def test_an_extreme_state_is_refused_or_replicated_like_any_other(
     assert state(replica) == state(primary)
 
 
-# Payloads of each kind with 10 units used at the latest possible instant.
-FUTURES: dict[str, list[Field]] = {
+# Fields of each kind with 10 units used at the latest possible instant.
+LATEST_STATES: dict[str, list[Field]] = {
     "TOKENBUCKET": [10 * UNIT, MAX_INSTANT],
     "LEAKYBUCKET": [10 * UNIT, MAX_INSTANT],
     "FIXED": [10 * UNIT, MAX_INSTANT, 0],
@@ -274,10 +274,10 @@ def test_a_state_from_the_future_is_kept_until_it_has_recovered(
 ) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     for expiry in (clock.now // 1000 + 1, EXPIRY_MS, 2**60):
-        payload = rewritten(dumps[f"{limiter.name}, small"], FUTURES[limiter.name])
+        payload = rewritten(dumps[f"{limiter.name}, small"], LATEST_STATES[limiter.name])
         primary.restore("k", expiry, payload, replace=True, absttl=True)
-        call = limiter.by("another").take("k")
-        # The state counts as charged now. The first call, though denied, writes that.
+        call = limiter.for_holder("another").take("k")
+        # The usage counts as charged now. The first call writes that, although it is denied.
         reply = primary.execute_command(*call)
         assert reply[:3] == [0, 10, 0]
         assert primary.execute_command(*call) == reply
@@ -290,7 +290,8 @@ def test_a_state_restored_from_the_far_future_denies_for_at_most_one_recovery(
     dumps: dict[str, bytes], redis: Redis
 ) -> None:
     for limiter in LIMITERS:
-        assert is_accepted(redis, rewritten(dumps[f"{limiter.name}, small"], FUTURES[limiter.name]))
+        payload = rewritten(dumps[f"{limiter.name}, small"], LATEST_STATES[limiter.name])
+        assert is_accepted(redis, payload)
         allowed, _, remaining, _, reset_ms = redis.execute_command(*limiter.peek("restored"))
         assert (allowed, remaining) == (0, 0)
         assert 0 < reset_ms <= limiter.recovery // 1000

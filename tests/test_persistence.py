@@ -61,7 +61,7 @@ def limiters(redis: Redis, clock: Clock) -> Redis:
 @pytest.mark.parametrize(
     ("interrupt", "settings"), INTERRUPTIONS.values(), ids=INTERRUPTIONS.keys()
 )
-def test_an_interruption_changes_neither_state_nor_expiry_nor_any_later_reply(
+def test_an_interruption_changes_no_state_no_expiry_and_no_later_reply(
     interrupt: Callable[[Server], None],
     settings: dict[str, str],
     fresh_server: Callable[..., Server],
@@ -101,8 +101,8 @@ def test_changes_during_a_rewrite_are_in_the_rewritten_aof(
     client = server.client()
     play(steps(seed=3, count=300), clock, client)
     client.bgrewriteaof()
-    # On a clock that stands still: Redis 6.2 gives up a rewrite whose last message took 5 s of wall
-    # time, and a step may be longer.
+    # The clock stands still, as Redis 6.2 gives up a rewrite if its last message takes 5 s of wall
+    # time.
     play([step._replace(move=0) for step in steps(seed=4, count=300)], clock, client)
     wait_until_saved(client)
     before = state(client)
@@ -111,12 +111,12 @@ def test_changes_during_a_rewrite_are_in_the_rewritten_aof(
 
 
 @pytest.mark.parametrize(
-    ("rewritten", "settings"),
+    ("is_rewritten", "settings"),
     [(False, AOF), (True, WITH_PREAMBLE), (True, WITHOUT_PREAMBLE)],
     ids=["as written", "rewritten as RDB", "rewritten as AOF"],
 )
 def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets_nothing(
-    rewritten: bool,
+    is_rewritten: bool,
     settings: dict[str, str],
     fresh_server: Callable[..., Server],
     clock: Clock,
@@ -126,12 +126,12 @@ def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets
     for client in clients:
         for limiter in LIMITERS:
             client.execute_command(*limiter.take(limiter.name, 4))
-            client.execute_command(*limiter.by("other").take(limiter.name, 3))
+            client.execute_command(*limiter.for_holder("other").take(limiter.name, 3))
     clock.advance("50m")
     for client in clients:
         for limiter in LIMITERS:
-            client.execute_command(*limiter.by("third").take(limiter.name, 2))
-    if rewritten:
+            client.execute_command(*limiter.for_holder("third").take(limiter.name, 2))
+    if is_rewritten:
         rewrite_aof(clients[0])
     replayed.stop("kill")
     clock.advance("30m")
@@ -139,13 +139,13 @@ def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets
     assert state(clients[0]) == state(clients[1])
     for limiter in LIMITERS:
         replies, expected = (
-            client.execute_command(*limiter.by("fourth").take(limiter.name, 9))
+            client.execute_command(*limiter.for_holder("fourth").take(limiter.name, 9))
             for client in clients
         )
         assert replies == expected
         # 7 units were used 80 minutes ago and 2 half an hour ago. The bucket has refilled and the
-        # fixed window has ended, so these remain.
-        counting = {
+        # fixed window has ended. These units still count:
+        used = {
             "TOKENBUCKET": 0,
             "LEAKYBUCKET": 0,
             "FIXED": 0,
@@ -156,12 +156,12 @@ def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets
             "TOKENBUCKET AS": 0,
             "CONCURRENCY": 2,
         }[limiter.name]
-        assert replies[0] == (counting == 0)
-        assert replies[2] == (10 - counting if counting else 1)
+        assert replies[0] == (used == 0)
+        assert replies[2] == (10 - used if used else 1)
     assert state(clients[0]) == state(clients[1])
 
 
-def test_an_aof_that_is_replayed_after_the_recovery_leaves_nothing(
+def test_an_aof_that_is_replayed_after_the_recovery_creates_no_keys(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(**AOF)
@@ -199,12 +199,12 @@ def test_a_key_that_is_restored_in_place_of_another_limiter_takes_its_kind(limit
 @each_limiter
 def test_a_copy_is_a_limiter_of_its_own(limiter: Limiter, redis: Redis) -> None:
     for holder in HOLDERS:
-        redis.execute_command(*limiter.by(holder).take("original", 1))
+        redis.execute_command(*limiter.for_holder(holder).take("original", 1))
     assert redis.copy("original", "copy")
     original, copied = state(redis)[b"original"], state(redis)[b"copy"]
     assert copied == original
     assert len(set(digests(redis, [b"original", b"copy"]))) == 1
-    redis.execute_command(*limiter.by("other").take("copy", 1))
+    redis.execute_command(*limiter.for_holder("other").take("copy", 1))
     assert state(redis)[b"original"] == original
     redis.execute_command(*limiter.give_back("original"))
     assert redis.execute_command(*limiter.peek("copy"))[2] == 10 - len(HOLDERS) - 1
@@ -222,7 +222,7 @@ def test_a_copy_in_place_of_another_limiter_takes_its_kind(
             assert digests(client, [b"copy"]) == digests(limiters, [name])
 
 
-def test_a_key_that_is_renamed_there_and_back_is_unchanged(limiters: Redis) -> None:
+def test_a_key_that_is_renamed_and_renamed_back_is_unchanged(limiters: Redis) -> None:
     before = state(limiters)
     before_digests = digests(limiters, before)
     for (name, stored), digest in zip(before.items(), before_digests, strict=True):
@@ -245,7 +245,7 @@ def test_a_key_that_is_renamed_over_another_limiter_takes_its_kind(limiters: Red
         assert name not in state(limiters)
 
 
-def test_keys_that_are_moved_to_another_database_are_as_they_were(
+def test_keys_that_are_moved_to_another_database_are_unchanged(
     limiters: Redis, server: Server
 ) -> None:
     before = state(limiters)
@@ -275,8 +275,8 @@ def test_swapdb_exchanges_limiters(limiters: Redis, server: Server, clock: Clock
 
 
 @pytest.mark.parametrize("copy", [False, True], ids=["moved", "copied"])
-@pytest.mark.parametrize("replace", [False, True], ids=["to nothing", "in place of others"])
-def test_keys_that_migrate_to_another_server_are_as_they_were(
+@pytest.mark.parametrize("replace", [False, True], ids=["to no keys", "in place of other keys"])
+def test_keys_that_migrate_to_another_server_are_unchanged(
     copy: bool, replace: bool, limiters: Redis, fresh_server: Callable[..., Server]
 ) -> None:
     before = state(limiters)
@@ -325,7 +325,7 @@ def test_a_big_log_and_lease_table_are_removed(
     def used_memory() -> int:
         return client.info("memory")["used_memory"]
 
-    # The first call of each command allocates its latency histogram: 24 KB that stay.
+    # The first call of each command allocates its latency histogram of 24 KB for good.
     for first_call in (lambda: remove(client), client.dbsize, used_memory):
         first_call()
     for number in range(5000):

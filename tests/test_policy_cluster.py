@@ -32,7 +32,7 @@ def test_a_policy_set_on_one_primary_holds_on_all_nodes(cluster: Cluster, name: 
             as_map(cluster.admin(node).execute_command("RL.POLICYGET", name))["scale"] == "0.5"
             for node in cluster.servers
         ),
-        "it is scaled on every node",
+        "the policy is scaled on every node",
     )
     client = cluster.client()
     for tag, _ in cluster.tags().values():
@@ -58,7 +58,7 @@ def test_a_version_is_deleted_on_every_node_by_any_primary(cluster: Cluster, nam
 
 
 def test_changes_reach_idle_nodes_by_the_first_message(cluster: Cluster, name: str) -> None:
-    """The digests would not do it: timers send them, and time stands still here."""
+    """Stops the clock, so that no timer sends the digests by which nodes find missing policies."""
     cluster.wait_until_well()
     cluster.clock.set(time.time_ns() // 1000)
     try:
@@ -81,7 +81,7 @@ def test_replica_refuses_changes_and_decides_by_its_policies(cluster: Cluster, n
     assert replica.execute_command("RL.PEEK", f"{{{tag}}}", "POLICY", name)[:3] == [1, 10, 10]
 
 
-def test_two_primaries_that_are_set_at_once_agree(cluster: Cluster, name: str) -> None:
+def test_primaries_that_get_different_policies_agree(cluster: Cluster, name: str) -> None:
     for _ in range(scaled(5, 50)):
         for factor, primary in enumerate(cluster.primaries()):
             spec = ("FIXED", 10 + factor, "1m")
@@ -127,18 +127,19 @@ def test_policies_survive_a_kill_of_every_primary_in_turn(cluster: Cluster, name
     wait_until_policies_agree(cluster)
 
 
-# Records that a client forged, or whose stamp came from a wrong clock
+# Forged records, and temporary scales
 
 
 def test_a_forged_record_makes_no_policy_of_a_cluster_unchangeable(
     cluster: Cluster, name: str
 ) -> None:
     first, second, _ = (cluster.admin(primary) for primary in cluster.primaries())
-    set_by = first.execute_command("RL.POLICYSET", name, *SPECS.split())
-    wait_until_everywhere(cluster, name, set_by)
-    last = 31_536_000_000_000_000
+    version = first.execute_command("RL.POLICYSET", name, *SPECS.split())
+    wait_until_everywhere(cluster, name, version)
+    latest_stamp = 31_536_000_000_000_000
+    forged = record(name.encode(), latest_stamp, "FIXED 0 1h")
     with pytest.raises(ResponseError, match="more than a day ahead"):
-        second.execute_command("RL.POLICYEFFECT", record(name.encode(), last, "FIXED 0 1h"))
+        second.execute_command("RL.POLICYEFFECT", forged)
     assert as_map(second.info("ratelimit_policies"))["ratelimit_policy_stamps_refused"] >= 1
     for number, primary in enumerate(cluster.primaries(), 1):
         admin = cluster.admin(primary)
@@ -147,7 +148,7 @@ def test_a_forged_record_makes_no_policy_of_a_cluster_unchangeable(
     wait_until_policies_agree(cluster)
 
 
-def test_a_scale_for_a_time_ends_on_every_node(cluster: Cluster, name: str) -> None:
+def test_a_temporary_scale_ends_on_every_node(cluster: Cluster, name: str) -> None:
     first, second, _ = (cluster.admin(primary) for primary in cluster.primaries())
     version = first.execute_command("RL.POLICYSET", name, *SPECS.split())
     wait_until_everywhere(cluster, name, version)
@@ -158,6 +159,6 @@ def test_a_scale_for_a_time_ends_on_every_node(cluster: Cluster, name: str) -> N
         replies = (as_map(node.execute_command("RL.POLICYGET", name)) for node in nodes)
         return {(reply["scale"], reply["scale_ms"] == -1) for reply in replies}
 
-    poll.until(lambda: scales() == {("0.5", False)}, "it is scaled on every node")
-    poll.until(lambda: scales() == {("1", True)}, "it is over on every node", timeout=30)
+    poll.until(lambda: scales() == {("0.5", False)}, "the policy is scaled on every node")
+    poll.until(lambda: scales() == {("1", True)}, "the scale has ended on every node", timeout=30)
     wait_until_policies_agree(cluster)

@@ -19,7 +19,7 @@ from support.policies import (
     NAMES,
     SPECS,
     Governing,
-    change,
+    change_policies,
     counts,
     knows_deletion,
     policies,
@@ -42,7 +42,7 @@ from support.workload import written_commands
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 WITH_PREAMBLE = AOF | {"aof_use_rdb_preamble": "yes"}
-SNAPSHOTS_OF_OLD = sorted(Path(__file__).parent.glob("fixtures/format-*/dump.rdb"))
+OLD_SNAPSHOTS = sorted(Path(__file__).parent.glob("fixtures/format-*/dump.rdb"))
 
 
 def restart_from_background_save(server: Server) -> None:
@@ -54,7 +54,7 @@ def restart_from_background_save(server: Server) -> None:
 
 INTERRUPTIONS = {
     "restart from RDB": (restart_from_rdb, {}),
-    "restart from RDB of a child": (restart_from_background_save, {}),
+    "restart from RDB of BGSAVE": (restart_from_background_save, {}),
     "restart from AOF": (restart_from_aof, AOF),
     "restart from rewritten AOF": (restart_from_rewritten_aof, WITHOUT_PREAMBLE),
     "restart from rewritten AOF with RDB preamble": (restart_from_rewritten_aof, WITH_PREAMBLE),
@@ -73,7 +73,7 @@ def test_an_interruption_changes_neither_policies_nor_their_later_changes(
     interrupted, other = fresh_server(**settings), fresh_server()
     clients = interrupted.client(), other.client()
     for seed in range(3):
-        change(clock, seed, 40, *clients)
+        change_policies(clock, seed, 40, *clients)
         before = policies(clients[0])
         assert len(before) > 5
         assert len(before) < len(NAMES)
@@ -145,14 +145,12 @@ def test_a_temporary_scale_ends_on_time_despite_interruptions(
     assert client.execute_command("RL.PEEK", "k", "POLICY", "gold")[1] == 10
 
 
-@pytest.mark.parametrize("old", SNAPSHOTS_OF_OLD, ids=lambda path: path.parent.name)
-def test_a_server_is_upgraded_from_a_snapshot_without_policies(
-    old: Path, fresh_server: Start
-) -> None:
+@pytest.mark.parametrize("snapshot", OLD_SNAPSHOTS, ids=lambda path: path.parent.name)
+def test_an_old_snapshot_without_policies_is_loaded(snapshot: Path, fresh_server: Start) -> None:
     server = fresh_server()
     client = server.client()
     server.stop()
-    shutil.copy(old, server.directory)
+    shutil.copy(snapshot, server.directory)
     server.start()
     assert policies(client) == {}
     set_policy(client, "gold")
@@ -161,12 +159,14 @@ def test_a_server_is_upgraded_from_a_snapshot_without_policies(
     assert policies(client) == before
 
 
-def test_a_snapshot_without_policies_leaves_none(fresh_server: Start, clock: Clock) -> None:
+def test_loading_a_snapshot_without_policies_deletes_all_policies(
+    fresh_server: Start, clock: Clock
+) -> None:
     server = fresh_server()
     client = server.client()
-    change(clock, 1, 30, client)
+    change_policies(clock, 1, 30, client)
     assert policies(client)
-    shutil.copy(SNAPSHOTS_OF_OLD[-1], server.directory)
+    shutil.copy(OLD_SNAPSHOTS[-1], server.directory)
     client.execute_command("DEBUG", "RELOAD", "NOSAVE")
     assert policies(client) == {}
     assert set_policy(client, "gold") > 0
@@ -233,40 +233,40 @@ def test_the_aof_has_policy_changes_and_no_refused_calls(
 
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
-@pytest.mark.parametrize("keys", ["no keys", "other keys", "keys of ours"])
-@pytest.mark.parametrize("switched", ["on from the start", "on later"])
+@pytest.mark.parametrize("keys", ["no keys", "other keys", "keys of the module"])
+@pytest.mark.parametrize("enabled", ["at start", "later"])
 def test_an_aof_that_was_rewritten_has_every_policy(
-    preamble: str, keys: str, switched: str, fresh_server: Start, clock: Clock
+    preamble: str, keys: str, enabled: str, fresh_server: Start, clock: Clock
 ) -> None:
     settings = {"aof_use_rdb_preamble": preamble, "appendfsync": "always"}
-    server = fresh_server(appendonly="yes" if switched == "on from the start" else "no", **settings)
+    server = fresh_server(appendonly="yes" if enabled == "at start" else "no", **settings)
     client = server.client()
-    change(clock, 7, 60, client)
+    change_policies(clock, 7, 60, client)
     if keys == "other keys":
         client.set("k", "v")
-    elif keys == "keys of ours":
+    elif keys == "keys of the module":
         for name in ("a", "b"):
             client.execute_command("RL.FIXED", name, 10, "1h")
-    if switched == "on later":
+    if enabled == "later":
         client.config_set("appendonly", "yes")
         client.config_rewrite()
         wait_until_saved(client)
     else:
         rewrite_aof(client)
-    poll.until(lambda: b"RL.POLICYEFFECT" in last_of_aof(server), "the AOF has what it is owed")
-    # It does not contain the setting that triggered the rewrite, which would trigger one at each
-    # start.
-    assert not re.search(b"bgrewriteaof|config", last_of_aof(server), re.IGNORECASE)
+    poll.until(lambda: b"RL.POLICYEFFECT" in aof_tail(server), "the AOF has the policies")
+    # The AOF must not contain the command that triggered the rewrite, as each start would repeat
+    # it.
+    assert not re.search(b"bgrewriteaof|config", aof_tail(server), re.IGNORECASE)
     before = policies(client)
     server.restart("kill")
     assert policies(client) == before
-    assert client.dbsize() == {"no keys": 0, "other keys": 1, "keys of ours": 2}[keys]
-    # Deletions are remembered too.
+    assert client.dbsize() == {"no keys": 0, "other keys": 1, "keys of the module": 2}[keys]
+    # The AOF has deletions too.
     assert any(knows_deletion(client, name) for name in NAMES if name not in before)
 
 
-def last_of_aof(server: Server) -> bytes:
-    """Returns the AOF after its rewritten part; all of it for Redis 6.2, which has one file."""
+def aof_tail(server: Server) -> bytes:
+    """Returns the AOF after its rewritten part, or the whole AOF in Redis 6.2 (one file)."""
     return server.aof_files()[-1].read_bytes()
 
 
@@ -307,32 +307,32 @@ def test_a_server_that_is_killed_while_it_rewrites_its_aof_loses_no_policy(
             server.stop("kill")
             # A child of Redis 6.2 that rewrites an AOF keeps the clients' connections open, and
             # waits for its parent for seconds of this clock.
-            poll.until(lambda load=load: has_ended(load, clock), "all clients have lost it", 30)
+            poll.until(lambda load=load: has_ended(load, clock), "all clients are disconnected", 30)
             load.join()
         server.start()
         load.assert_kept(client)
 
 
 @pytest.mark.parametrize("pause", ["before", "in one transaction"])
-def test_an_aof_that_is_rewritten_while_writes_are_paused_is_given_the_policies_afterwards(
+def test_an_aof_that_is_rewritten_while_writes_are_paused_gets_the_policies_afterwards(
     pause: str, fresh_server: Start, clock: Clock
 ) -> None:
     server = fresh_server(**WITHOUT_PREAMBLE, auto_aof_rewrite_percentage=0)
     client = server.client()
-    change(clock, 3, 40, client)
+    change_policies(clock, 3, 40, client)
     before = policies(client)
     if pause == "before":
         client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
         client.bgrewriteaof()
     else:
-        together = client.pipeline()
-        together.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
-        together.execute_command("BGREWRITEAOF").execute()
+        transaction = client.pipeline()
+        transaction.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
+        transaction.execute_command("BGREWRITEAOF").execute()
     wait_until_saved(client)
     assert written_commands(server) == []
     assert policies(client) == before
     client.execute_command("CLIENT", "UNPAUSE")
-    poll.until(lambda: written_commands(server), "the AOF has what it was owed")
+    poll.until(lambda: written_commands(server), "the AOF has the policies")
     assert {words[0] for words in written_commands(server)} == {b"RL.POLICYEFFECT"}
     server.restart("kill")
     assert policies(client) == before

@@ -1,4 +1,4 @@
-"""Changes of policies reach replicas, and records make the same policies in any order."""
+"""Changes of policies reach replicas, and records in any order create the same policies."""
 
 import pytest
 from redis import ReadOnlyError, Redis
@@ -13,10 +13,16 @@ from support.workload import state, written_commands
 pytestmark = pytest.mark.every_server
 
 
+@pytest.fixture
+def redis(fresh_client: Redis) -> Redis:
+    """Client of a server that never had a policy."""
+    return fresh_client
+
+
 # Transactions and scripts
 
 
-def test_policies_change_in_transactions_and_scripts_as_they_come(pair: Pair) -> None:
+def test_policies_change_within_transactions_and_scripts(pair: Pair) -> None:
     primary = pair.primary.client()
     primary.execute_command("RL.POLICYDEL gold")
     with primary.pipeline(transaction=True) as transaction:
@@ -32,7 +38,7 @@ def test_policies_change_in_transactions_and_scripts_as_they_come(pair: Pair) ->
         redis.call('RL.POLICYDEL', 'gold')
         return {before[2], redis.pcall('RL.LIMIT', KEYS[1], 'gold')['err']}
     """
-    # One and a half units are not enough.
+    # The scaled limit is 1.5, rounded down in the reply.
     limit, error = primary.eval(script, 1, "k")
     assert (limit, error) == (1, b"NOPOLICY no policy 'gold'")
     pair.replica.wait_for_sync()
@@ -48,22 +54,22 @@ def test_replicas_have_the_policies_of_their_primary(fresh_server: Start, clock:
     client = primary.client()
     client.execute_command(f"RL.POLICYSET before {MINUTE}")
     replica = primary.replica()
-    behind = replica.replica()
+    second_replica = replica.replica()
     clock.advance("1s")
     client.execute_command(f"RL.POLICYSET gold {MINUTE}")
     client.execute_command(f"RL.POLICYSET gold {HOUR}")
     client.execute_command("RL.POLICYSCALE gold 0.5 FOR 1h")
     client.execute_command(f"RL.POLICYSET gone {MINUTE}")
     client.execute_command("RL.POLICYDEL gone")
-    # Each server counts from when it received the scale.
+    # On each server, a temporary scale begins when the server receives it.
     replica.wait_for_sync()
-    behind.wait_for_sync()
+    second_replica.wait_for_sync()
     clock.advance("1s")
     stored = policies(client)
     assert stored.keys() == {b"before", b"gold"}
     version = START_US + 1_000_001
     assert stored[b"gold"] == (version, START_MS + 1000, b"0.5", 3_599_000, HOUR.encode())
-    for other in (replica, behind):
+    for other in (replica, second_replica):
         with other.client() as follower:
             assert policies(follower) == stored
             assert follower.execute_command("RL.PEEK k POLICY gold")[:2] == [1, 500]
@@ -131,7 +137,7 @@ def records_of(server: Server) -> list[bytes]:
     return [words[1] for words in written_commands(server) if words[0] == b"RL.POLICYEFFECT"]
 
 
-def test_records_make_the_same_policies_in_any_order_and_any_number_of_times(
+def test_records_in_any_order_and_repeated_create_the_same_policies(
     fresh_server: Start, clock: Clock
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
@@ -183,14 +189,14 @@ def test_record_creates_a_policy_that_applies(fresh_server: Start) -> None:
         RECORD.replace(str(START_US), "31536000000000001"),
     ],
 )
-def test_an_invalid_record_is_refused_with_the_whole_call(record: str, fresh: Redis) -> None:
-    assert answer(fresh, "RL.POLICYEFFECT", record) == "ERR invalid effect"
-    assert answer(fresh, "RL.POLICYEFFECT", RECORD, record) == "ERR invalid effect"
-    assert policies(fresh) == {}
-    assert fresh.execute_command("RL.POLICYEFFECT", RECORD) == b"OK"
+def test_an_invalid_record_is_refused_with_the_whole_call(record: str, redis: Redis) -> None:
+    assert answer(redis, "RL.POLICYEFFECT", record) == "ERR invalid effect"
+    assert answer(redis, "RL.POLICYEFFECT", RECORD, record) == "ERR invalid effect"
+    assert policies(redis) == {}
+    assert redis.execute_command("RL.POLICYEFFECT", RECORD) == b"OK"
 
 
-def test_a_policy_of_a_later_version_is_kept_passed_on_and_an_error_to_call(
+def test_a_policy_of_a_later_version_is_kept_and_propagated_and_calls_by_it_are_errors(
     fresh_server: Start,
 ) -> None:
     server = fresh_server()
@@ -207,18 +213,18 @@ def test_a_policy_of_a_later_version_is_kept_passed_on_and_an_error_to_call(
             assert answer(client, call) == unreadable
         assert answer(client, "RL.LIMIT k none OR gold OR pro") == unreadable
         assert client.dbsize() == 0
-        # A server that cannot read it can still replace it.
+        # A server can replace a policy that it cannot read.
         assert client.execute_command(f"RL.POLICYSET gold NX {MINUTE}") == START_US
-        over = f"RL.POLICYSET gold VERSION {START_US} {MINUTE}"
-        assert client.execute_command(over) == START_US + 1
+        replacement = f"RL.POLICYSET gold VERSION {START_US} {MINUTE}"
+        assert client.execute_command(replacement) == START_US + 1
         assert client.execute_command("RL.LIMIT k gold")[:2] == [1, 60]
 
 
-def test_clock_moved_back_keeps_the_order_of_policy_changes(fresh: Redis, clock: Clock) -> None:
-    fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
+def test_clock_moved_back_keeps_the_order_of_policy_changes(redis: Redis, clock: Clock) -> None:
+    redis.execute_command(f"RL.POLICYSET gold {MINUTE}")
     clock.advance("-1h")
     version = START_US + 1
-    assert fresh.execute_command(f"RL.POLICYSET gold {HOUR}") == version
-    assert policy(fresh, "gold") == (version, START_MS - 3_600_000, b"1", -1, HOUR.encode())
-    assert fresh.execute_command("RL.POLICYDEL gold") == 1
-    assert policies(fresh) == {}
+    assert redis.execute_command(f"RL.POLICYSET gold {HOUR}") == version
+    assert policy(redis, "gold") == (version, START_MS - 3_600_000, b"1", -1, HOUR.encode())
+    assert redis.execute_command("RL.POLICYDEL gold") == 1
+    assert policies(redis) == {}

@@ -26,17 +26,17 @@ pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 def test_without_gossip_each_primary_is_set_separately(cluster: Cluster, name: str) -> None:
     first, second, third = cluster.primaries()
     with without_gossip(cluster, *cluster.servers):
-        mine = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
+        earlier = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
         poll.until(
-            lambda: version_on(cluster.admin(cluster.replica_of(first)), name) == mine,
-            "its replica has it",
+            lambda: version_on(cluster.admin(cluster.replica_of(first)), name) == earlier,
+            "the replica of the first primary has the policy",
         )
         assert version_on(cluster.admin(second), name) == 0
-        theirs = cluster.admin(third).execute_command("RL.POLICYSET", name, "FIXED", 3, "1m")
+        later = cluster.admin(third).execute_command("RL.POLICYSET", name, "FIXED", 3, "1m")
     wait_until_policies_agree(cluster)
-    # All versions differ, so the client that set the first one learns that another is current.
-    assert theirs > mine
-    wait_until_everywhere(cluster, name, theirs)
+    # The versions differ, so the client of the first primary can detect the later policy.
+    assert later > earlier
+    wait_until_everywhere(cluster, name, later)
 
 
 def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None:
@@ -70,11 +70,12 @@ def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None
         assert scales == ["3"] * 10
 
 
-def test_thousands_reach_a_node_that_was_away(cluster: Cluster, name: str) -> None:
-    """They do not fit in one message."""
+def test_more_policies_than_fit_in_a_message_reach_a_partitioned_node(
+    cluster: Cluster, name: str
+) -> None:
     first, _, third = cluster.primaries()
     count = scaled(500, 4000)
-    long = " ".join(
+    long_specs = " ".join(
         f"FIXED {number} {number}s AS a-name-of-a-limit-that-is-long{number}"
         for number in range(1, 9)
     )
@@ -83,7 +84,7 @@ def test_thousands_reach_a_node_that_was_away(cluster: Cluster, name: str) -> No
         cluster.admin(first).pipeline(transaction=False) as pipe,
     ):
         for number in range(count):
-            pipe.execute_command("RL.POLICYSET", f"{name}:{number}", *long.split())
+            pipe.execute_command("RL.POLICYSET", f"{name}:{number}", *long_specs.split())
         versions = pipe.execute()
     assert len(set(versions)) == count
     wait_until_policies_agree(cluster)
@@ -94,12 +95,12 @@ def test_thousands_reach_a_node_that_was_away(cluster: Cluster, name: str) -> No
     wait_until_policies_agree(cluster)
 
 
-def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
+def test_a_slot_that_moves_to_a_new_node_finds_its_policies(
     binary: Binary, clock: Clock, tmp_path: Path, name: str
 ) -> None:
-    running = Clock(clock.library, tmp_path / "clock")
-    running.run()
-    with Cluster(binary, running, replicas=False) as cluster:
+    real_clock = Clock(clock.library, tmp_path / "clock")
+    real_clock.run()
+    with Cluster(binary, real_clock, replicas=False) as cluster:
         first = cluster.primaries()[0]
         version = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
         client = cluster.client()
@@ -107,7 +108,7 @@ def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
         assert client.execute_command("RL.LIMIT", key, name, "COST", 4)[2] == 6
         with (
             Server(
-                binary, clock=running, cluster_enabled="yes", cluster_require_full_coverage="no"
+                binary, clock=real_clock, cluster_enabled="yes", cluster_require_full_coverage="no"
             ) as added,
             added.client(decode_responses=True) as admin,
         ):
@@ -127,7 +128,8 @@ def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
             slot = source.execute_command("CLUSTER KEYSLOT", key)
             added_id = admin.execute_command("CLUSTER MYID")
             poll.until(
-                lambda: added_id in str(source.execute_command("CLUSTER NODES")), "they have met"
+                lambda: added_id in str(source.execute_command("CLUSTER NODES")),
+                "the source knows the new node",
             )
             admin.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", cluster.id_of(first))
             source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", added_id)
@@ -141,16 +143,16 @@ def test_a_slot_that_moves_to_a_node_just_added_finds_its_policies(
 
 
 def messages(node: Redis) -> dict[str, int]:
-    """Returns how many module messages the node has sent and received."""
+    """Returns the numbers of module messages that the node has sent and received."""
     info = node.execute_command("CLUSTER INFO")
     return {
-        way: int(info.get(f"cluster_stats_messages_module_{way}", 0))
-        for way in ("sent", "received")
+        direction: int(info.get(f"cluster_stats_messages_module_{direction}", 0))
+        for direction in ("sent", "received")
     }
 
 
 def test_digests_are_sent_only_to_primaries(cluster: Cluster, name: str) -> None:
-    """Each message costs the bus more than two kilobytes."""
+    """Checks this because a message takes more than two kilobytes on the cluster bus."""
     first, *_ = cluster.primaries()
     replica = cluster.admin(cluster.replica_of(first))
     version = cluster.admin(first).execute_command("RL.POLICYSET", name, *SPECS.split())
@@ -160,8 +162,8 @@ def test_digests_are_sent_only_to_primaries(cluster: Cluster, name: str) -> None
     digests = 3 * (len(before) - 1)
     poll.until(
         lambda: all(
-            messages(cluster.admin(primary))["received"] >= then["received"] + digests
-            for primary, then in zip(cluster.primaries(), before, strict=True)
+            messages(cluster.admin(primary))["received"] >= counts["received"] + digests
+            for primary, counts in zip(cluster.primaries(), before, strict=True)
         ),
         "each primary has received some digests of each other",
         timeout=30,
@@ -171,7 +173,7 @@ def test_digests_are_sent_only_to_primaries(cluster: Cluster, name: str) -> None
 
 def test_requested_records_come_in_several_messages(cluster: Cluster, name: str) -> None:
     first, second, third = cluster.primaries()
-    count, most = scaled(3000, 60_000), 200
+    count, max_records = scaled(3000, 60_000), 200
     with cluster.setting("ratelimit.max-policies", 65_536, first, second, third):
         with without_gossip(cluster, third):
             with cluster.admin(first).pipeline(transaction=False) as pipe:
@@ -182,27 +184,27 @@ def test_requested_records_come_in_several_messages(cluster: Cluster, name: str)
             before = messages(cluster.admin(third))["received"]
         wait_until_everywhere(cluster, f"{name}:{count - 1}", last)
         wait_until_policies_agree(cluster)
-        # No message has more than `most` records.
-        assert messages(cluster.admin(third))["received"] - before >= count // most
+        # No message has more than `max_records` records.
+        assert messages(cluster.admin(third))["received"] - before >= count // max_records
         for start in range(0, count, 500):
             names = (f"{name}:{number}" for number in range(start, min(start + 500, count)))
             cluster.admin(third).execute_command("RL.POLICYDEL", *names)
         wait_until_policies_agree(cluster)
 
 
-def wait_until_others_agree(cluster: Cluster, without: Server) -> None:
+def wait_until_others_agree(cluster: Cluster, excluded: Server) -> None:
     def agree() -> bool:
         digests = {
             cluster.admin(node).info("ratelimit_policies")["ratelimit_policies_digest"]
             for node in cluster.primaries()
-            if node is not without
+            if node is not excluded
         }
         return len(digests) == 1
 
     poll.until(agree, "the other primaries have the same policies", timeout=30)
 
 
-def test_a_node_that_may_not_write_requests_nothing_and_keeps_one_record_per_name(
+def test_a_node_with_paused_writes_requests_nothing_and_keeps_one_record_per_name(
     cluster: Cluster, name: str
 ) -> None:
     first, _, third = cluster.primaries()
@@ -220,17 +222,17 @@ def test_a_node_that_may_not_write_requests_nothing_and_keeps_one_record_per_nam
         digests = 5
 
         def received_meanwhile() -> int:
-            """Returns how many messages the node receives while it sends its digest a few times."""
+            """Returns the number of messages that the node receives while it sends some digests."""
             before = messages(paused)
             sent = before["sent"] + digests * (len(cluster.primaries()) - 1)
             description = "several digests are sent"
             poll.until(lambda: messages(paused)["sent"] >= sent, description, timeout=30)
             return messages(paused)["received"] - before["received"]
 
-        # It receives their digests, and nothing else once messages in flight have arrived, which
+        # The node receives digests, and nothing else once messages in flight have arrived, which
         # takes a while on a slow machine.
-        most = (digests + 3) * (len(cluster.primaries()) - 1)
-        assert min(received_meanwhile() for _ in range(3)) <= most
+        max_messages = (digests + 3) * (len(cluster.primaries()) - 1)
+        assert min(received_meanwhile() for _ in range(3)) <= max_messages
         assert version_on(paused, names[0]) == 0
     finally:
         paused.execute_command("CLIENT", "UNPAUSE")

@@ -1,7 +1,7 @@
 """A replica has its primary's policies after resyncs and failovers. While it loads beside its old
 data, it uses its old policies.
 
-`test_resync.py` and `test_failover.py` ask the same of keys.
+`test_resync.py` and `test_failover.py` check the same for keys.
 """
 
 from pathlib import Path
@@ -16,13 +16,13 @@ from support.clock import Clock
 from support.cluster import Cluster
 from support.policies import (
     SPECS,
-    change,
-    known,
+    change_policies,
     policies,
     policy,
     set_policy,
+    shared_state,
 )
-from support.policy_pairs import Start, assert_the_same
+from support.policy_pairs import Start, assert_same_policies
 from support.resyncs import syncs
 from support.saving import rewrite_aof, wait_until_saved
 from support.scale import first_on_every_server, scaled
@@ -32,13 +32,13 @@ from support.slot_moves import move_atomically
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
 
-def offset(client: Redis) -> int:
+def replication_offset(client: Redis) -> int:
     return client.info("replication")["master_repl_offset"]
 
 
 @pytest.fixture
-def both(pair: Pair) -> tuple[Redis, Redis]:
-    """Starts a primary and a replica without policies."""
+def clients(pair: Pair) -> tuple[Redis, Redis]:
+    """Clients of a primary and its replica, which have no policies."""
     primary, replica = pair.primary.client(), pair.replica.client()
     names = policies(primary)
     if names:
@@ -48,9 +48,9 @@ def both(pair: Pair) -> tuple[Redis, Redis]:
 
 
 def test_every_change_of_a_policy_reaches_the_replica(
-    pair: Pair, both: tuple[Redis, Redis]
+    pair: Pair, clients: tuple[Redis, Redis]
 ) -> None:
-    primary, replica = both
+    primary, replica = clients
     first = set_policy(primary, "a")
     for call in (
         ("RL.POLICYSET", "b", "NX", *SPECS[1]),
@@ -69,9 +69,9 @@ def test_every_change_of_a_policy_reaches_the_replica(
 
 
 def test_the_deletion_of_a_version_reaches_the_replica(
-    pair: Pair, both: tuple[Redis, Redis]
+    pair: Pair, clients: tuple[Redis, Redis]
 ) -> None:
-    primary, replica = both
+    primary, replica = clients
     version = set_policy(primary, "a")
     primary.execute_command("RL.POLICYDEL", "a", "VERSION", version)
     pair.replica.wait_for_sync()
@@ -79,18 +79,18 @@ def test_the_deletion_of_a_version_reaches_the_replica(
 
 
 def test_calls_that_change_no_policy_are_not_propagated(
-    pair: Pair, both: tuple[Redis, Redis]
+    pair: Pair, clients: tuple[Redis, Redis]
 ) -> None:
-    primary, _ = both
+    primary, _ = clients
     set_policy(primary, "a", "FIXED", 1, "1h")
     primary.execute_command("RL.LIMIT", "k", "a")
     pair.replica.wait_for_sync()
-    before = offset(primary)
+    before = replication_offset(primary)
     primary.execute_command("RL.POLICYSET", "a", "NX", *SPECS[1])
     primary.execute_command("RL.POLICYDEL", "nobody")
     primary.execute_command("RL.POLICYGET", "a")
     primary.execute_command("RL.POLICYLIST")
-    # Denied: this server counts it for the policy.
+    # A denied call changes only the counts of this server.
     assert primary.execute_command("RL.LIMIT", "k", "a")[0] == 0
     for refused in (
         ("RL.POLICYSET", "a", "VERSION", 1000, *SPECS[1]),
@@ -102,18 +102,18 @@ def test_calls_that_change_no_policy_are_not_propagated(
     ):
         with pytest.raises(ResponseError):
             primary.execute_command(*refused)
-    assert offset(primary) == before
+    assert replication_offset(primary) == before
 
 
 def test_changes_in_transactions_and_scripts_reach_the_replica(
-    pair: Pair, both: tuple[Redis, Redis]
+    pair: Pair, clients: tuple[Redis, Redis]
 ) -> None:
-    primary, replica = both
-    together = primary.pipeline()
-    together.execute_command("RL.POLICYSET", "a", *SPECS[0])
-    together.execute_command("RL.POLICYSCALE", "a", 3)
-    together.execute_command("RL.LIMIT", "k", "a")
-    together.execute()
+    primary, replica = clients
+    transaction = primary.pipeline()
+    transaction.execute_command("RL.POLICYSET", "a", *SPECS[0])
+    transaction.execute_command("RL.POLICYSCALE", "a", 3)
+    transaction.execute_command("RL.LIMIT", "k", "a")
+    transaction.execute()
     primary.eval(
         "redis.call('RL.POLICYSET', 'b', 'FIXED', 1, '1h'); redis.call('RL.POLICYDEL', 'a')", 0
     )
@@ -123,9 +123,9 @@ def test_changes_in_transactions_and_scripts_reach_the_replica(
 
 
 def test_replica_is_read_only_and_decides_by_its_policies(
-    pair: Pair, both: tuple[Redis, Redis]
+    pair: Pair, clients: tuple[Redis, Redis]
 ) -> None:
-    primary, replica = both
+    primary, replica = clients
     set_policy(primary, "a", "FIXED", 10, "1h")
     primary.execute_command("RL.LIMIT", "k", "a")
     primary.execute_command("RL.POLICYSCALE", "a", "0.5")
@@ -151,12 +151,12 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_policies(
 ) -> None:
     primary = fresh_server()
     for number, skew in enumerate(("-1d", "1d")):
-        wrong = Clock(clock.library, tmp_path / f"clock {number}")
-        wrong.advance(skew)
-        replica = primary.replica(clock=wrong)
-        change(clock, number, 60, primary.client())
+        wrong_clock = Clock(clock.library, tmp_path / f"clock {number}")
+        wrong_clock.advance(skew)
+        replica = primary.replica(clock=wrong_clock)
+        change_policies(clock, number, 60, primary.client())
         replica.wait_for_sync()
-        assert_the_same(primary, replica)
+        assert_same_policies(primary, replica)
 
 
 # Replicas and AOFs
@@ -167,20 +167,20 @@ def test_aof_rewrite_or_start_does_not_cause_a_resync(fresh_server: Start, clock
     primary = fresh_server(**settings)
     replica = primary.replica(**settings)
     last = replica.replica()
-    change(clock, 1, 40, primary.client())
+    change_policies(clock, 1, 40, primary.client())
     for server in (primary, replica):
         client = server.client()
         before = syncs(client)
         client.config_set("appendonly", "yes")
         wait_until_saved(client)
         rewrite_aof(client)
-        change(clock, 2, 40, primary.client())
-        assert_the_same(primary, replica)
-        assert_the_same(replica, last)
+        change_policies(clock, 2, 40, primary.client())
+        assert_same_policies(primary, replica)
+        assert_same_policies(replica, last)
         assert syncs(client) == before
-    for server, rewritten in ((replica, 1), (last, 0)):
+    for server, rewrites in ((replica, 1), (last, 0)):
         stats = server.client().info("commandstats")
-        assert stats.get("cmdstat_bgrewriteaof", {"calls": 0})["calls"] == rewritten
+        assert stats.get("cmdstat_bgrewriteaof", {"calls": 0})["calls"] == rewrites
     assert last.client().config_get("appendonly") == {"appendonly": "no"}
 
 
@@ -189,20 +189,20 @@ def test_a_replica_writes_policies_from_a_snapshot_to_its_aof(
     preamble: str, fresh_server: Start, clock: Clock
 ) -> None:
     primary = fresh_server()
-    change(clock, 1, 40, primary.client())
+    change_policies(clock, 1, 40, primary.client())
     replica = primary.replica(appendonly="yes", appendfsync="always", aof_use_rdb_preamble=preamble)
     follower = replica.client()
     wait_until_saved(follower)
-    change(clock, 2, 10, primary.client())
+    change_policies(clock, 2, 10, primary.client())
     replica.wait_for_sync()
     poll.until(
         lambda: b"RL.POLICYEFFECT" in replica.aof_files()[-1].read_bytes(),
-        "its AOF has what it is owed",
+        "the AOF of the replica has the policies",
     )
-    before = known(follower)
+    before = shared_state(follower)
     primary.stop("kill")
     replica.restart("kill")
-    assert known(follower) == before
+    assert shared_state(follower) == before
 
 
 # Promotion
@@ -213,32 +213,32 @@ def test_a_promoted_replica_continues_with_its_policies(
     skew: str, fresh_server: Start, clock: Clock, tmp_path: Path
 ) -> None:
     primary = fresh_server()
-    wrong = Clock(clock.library, tmp_path / "clock")
-    wrong.advance(skew)
-    replica = primary.replica(clock=wrong)
-    last = replica.replica(clock=wrong)
+    wrong_clock = Clock(clock.library, tmp_path / "clock")
+    wrong_clock.advance(skew)
+    replica = primary.replica(clock=wrong_clock)
+    last = replica.replica(clock=wrong_clock)
     old, new = primary.client(), replica.client()
-    change(clock, 1, 40, old)
+    change_policies(clock, 1, 40, old)
     set_policy(old, "gold", "FIXED", 10, "1h")
     before = policies(old)
     replica.wait_for_sync()
     replica.follow(None)
-    # New policies are later than all existing ones, whatever its clock shows. If the clock is more
-    # than a day behind, existing policies count as the oldest.
+    # New policies are later than all existing ones, even by a wrong clock. But if the clock
+    # is more than a day behind, existing policies count as the oldest.
     version = set_policy(new, "gold", "FIXED", 20, "1h")
     assert (version > before[b"gold"].version) == (skew != "-10d")
     assert policy(new, "gold").version == version
     assert new.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 20, 19]
     new.execute_command("RL.POLICYSCALE", "gold", 2)
-    change(wrong, 3, 40, new)
-    assert_the_same(replica, last)
-    # The old primary set a policy in the meantime, which is lost like keys.
+    change_policies(wrong_clock, 3, 40, new)
+    assert_same_policies(replica, last)
+    # Policies that the old primary sets after the promotion are lost, as keys are.
     set_policy(old, "gold", "FIXED", 30, "1h")
     set_policy(old, "lost")
     primary.follow(replica)
     primary.wait_for_sync()
-    wrong.set(clock.now)
-    assert_the_same(replica, primary, last)
+    wrong_clock.set(clock.now)
+    assert_same_policies(replica, primary, last)
     assert b"lost" not in policies(old)
     assert policy(old, "gold").specs == b"FIXED 20 1h"
 
@@ -262,7 +262,7 @@ def test_sentinels_promote_a_replica_that_has_the_policies(fresh_server: Start) 
             except (RedisConnectionError, ReadOnlyError):
                 return False
 
-        poll.until(answers, "the new primary takes by the policy", TIMEOUT)
+        poll.until(answers, "the new primary decides by the policy", TIMEOUT)
         assert sentinels.primary_port() == replica.port
         version = set_policy(client, "gold", "FIXED", 20, "365d")
         primary.start()
@@ -274,16 +274,16 @@ def test_sentinels_promote_a_replica_that_has_the_policies(fresh_server: Start) 
             except (RedisConnectionError, ResponseError):
                 return False
 
-        poll.until(has_the_policy, "the old primary has what the new one has", TIMEOUT)
+        poll.until(has_the_policy, "the old primary has the policies of the new one", TIMEOUT)
         assert policy(old, "gold").version == version
 
 
 # Moving slots
 
 
-def test_a_slot_that_moves_takes_its_keys_along_and_no_policies(cluster: Cluster) -> None:
+def test_a_slot_moves_with_its_keys_and_without_policies(cluster: Cluster) -> None:
     if not cluster.moves_atomically:
-        pytest.skip("this server moves slots by single keys, as DUMP has them")
+        pytest.skip("this server cannot move slots atomically")
     source = cluster.owner("k")
     target = next(server for server in cluster.primaries() if server is not source)
     client, other = source.client(), target.client()

@@ -1,4 +1,6 @@
-"""A snapshot has policies only if there are any. If no version wrote them, it is refused."""
+"""A snapshot has policies only if there are any. A snapshot with policies that no version could
+have written is refused.
+"""
 
 import random
 import re
@@ -23,29 +25,25 @@ from support.payloads import (
 )
 from support.policies import (
     NAMES,
-    change,
+    change_policies,
     knows_deletion,
     policies,
     policy,
     set_policy,
 )
 from support.policy_files import WITHOUT_PREAMBLE, Start
-from support.saving import (
-    rewrite_aof,
-)
+from support.saving import rewrite_aof
 from support.scale import scaled
 from support.server import Server, ServerError
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
 
-# Contents of a snapshot, and who can read it
+# Contents of a snapshot, and servers that can read it
 
 
-def snapshot_goes_to(server: Server, other: Server) -> None:
-    """Moves the snapshot to another server and starts it. Raises if the server refuses the
-    snapshot.
-    """
+def restart_with_snapshot_of(server: Server, other: Server) -> None:
+    """Restarts the other server with a snapshot of the first. Raises if it refuses the snapshot."""
     with server.client() as client:
         client.save()
     other.stop()
@@ -53,16 +51,16 @@ def snapshot_goes_to(server: Server, other: Server) -> None:
     other.start()
 
 
-def test_a_server_that_never_had_policies_leaves_snapshots_that_need_no_module(
+def test_snapshots_of_a_server_that_never_had_policies_need_no_module(
     fresh_server: Start,
 ) -> None:
     server, without = fresh_server(policies=False), fresh_server(module=None)
     server.client().set("k", "v")
-    snapshot_goes_to(server, without)
+    restart_with_snapshot_of(server, without)
     assert without.client().get("k") == b"v"
 
 
-def test_a_day_after_the_last_policy_is_gone_snapshots_need_no_module(
+def test_snapshots_need_no_module_a_day_after_the_last_policy_is_deleted(
     binary: Binary, fresh_server: Start, clock: Clock
 ) -> None:
     if binary.saves_empty_aux:
@@ -74,9 +72,9 @@ def test_a_day_after_the_last_policy_is_gone_snapshots_need_no_module(
     client.execute_command("RL.POLICYDEL", "gold")
     clock.advance("23h")
     with pytest.raises(ServerError, match="rl-policy"):
-        snapshot_goes_to(server, without)
+        restart_with_snapshot_of(server, without)
     clock.advance("61m")
-    snapshot_goes_to(server, without)
+    restart_with_snapshot_of(server, without)
     assert without.client().get("k") == b"v"
 
 
@@ -84,10 +82,10 @@ def test_a_snapshot_with_policies_needs_the_module(fresh_server: Start) -> None:
     server, without = fresh_server(), fresh_server(module=None)
     set_policy(server.client(), "gold")
     with pytest.raises(ServerError, match="rl-policy"):
-        snapshot_goes_to(server, without)
+        restart_with_snapshot_of(server, without)
 
 
-def test_every_server_takes_the_setting_that_turns_policies_on(fresh_server: Start) -> None:
+def test_every_server_accepts_the_setting_that_enables_policies(fresh_server: Start) -> None:
     server = fresh_server(policies=False, module_args="policies yes")
     client = server.client()
     assert set_policy(client, "gold") > 0
@@ -96,7 +94,7 @@ def test_every_server_takes_the_setting_that_turns_policies_on(fresh_server: Sta
     assert policies(client) == before
 
 
-def test_an_older_server_without_the_setting_explains_the_remedy(
+def test_error_of_an_older_server_without_the_setting_names_the_setting(
     binary: Binary, fresh_server: Start
 ) -> None:
     server = fresh_server(policies=False)
@@ -115,16 +113,16 @@ def test_a_server_that_does_not_save_its_policies_warns(
 ) -> None:
     server, other = fresh_server(), fresh_server(policies=False)
     set_policy(server.client(), "gold")
-    snapshot_goes_to(server, other)
+    restart_with_snapshot_of(server, other)
     assert policies(other.client()) == policies(server.client())
     lines = [line for line in other.log().splitlines() if "no snapshot of this server" in line]
     assert len(lines) == binary.saves_empty_aux
     assert all("'policies yes'" in line for line in lines)
 
 
-OTHERS = [Binary.at(path) for path in binaries.available()]
-# Snapshot versions that Redis has introduced since Valkey forked. Valkey refuses them.
-REDIS_ALONE = range(12, 80)
+BINARIES = [Binary.at(path) for path in binaries.available()]
+# Versions of snapshots that Redis introduced after Valkey had forked, and that Valkey refuses.
+REDIS_ONLY = range(12, 80)
 
 
 def rdb_format(server: Server) -> tuple[bytes, int]:
@@ -133,7 +131,7 @@ def rdb_format(server: Server) -> tuple[bytes, int]:
     return head.rstrip(b"0123456789"), int(head[-3:])
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=lambda one: one.name)
+@pytest.mark.parametrize("other", BINARIES, ids=lambda binary: binary.name)
 @pytest.mark.parametrize("way", ["RDB", "AOF"])
 def test_policies_move_to_a_server_of_another_kind_and_back(
     way: str, other: Binary, fresh_server: Start, clock: Clock
@@ -141,53 +139,54 @@ def test_policies_move_to_a_server_of_another_kind_and_back(
     settings = WITHOUT_PREAMBLE if way == "AOF" else {}
     first = fresh_server(**settings)
     with Server(other, clock=clock, **settings) as second:
-        change(clock, 5, 60, first.client())
+        change_policies(clock, 5, 60, first.client())
         expected = policies(first.client())
-        move = {"RDB": rdb_goes_to, "AOF": aof_goes_to}[way]
-        for server, to in ((first, second), (second, first)):
-            if not move(server, to):
-                # An older server does not read a newer one's snapshots.
+        move = {"RDB": move_by_rdb, "AOF": move_by_aof}[way]
+        for source, target in ((first, second), (second, first)):
+            if not move(source, target):
+                # An older server cannot read the snapshots of a newer one.
                 break
-            assert policies(to.client()) == expected
-            # A deleted policy is not the same as one that never existed.
+            assert policies(target.client()) == expected
+            # Deletions are moved too.
             deleted = [name for name in NAMES if name not in expected]
-            assert any(knows_deletion(to.client(), name) for name in deleted)
-            to.client().execute_command("RL.POLICYDEL", *deleted)
-            expected = policies(to.client())
+            assert any(knows_deletion(target.client(), name) for name in deleted)
+            target.client().execute_command("RL.POLICYDEL", *deleted)
+            expected = policies(target.client())
 
 
-def rdb_goes_to(server: Server, to: Server) -> bool:
-    for one in (server, to):
-        with one.client() as client:
+def move_by_rdb(source: Server, target: Server) -> bool:
+    """Returns `False` if the target cannot read a snapshot of the source."""
+    for server in (source, target):
+        with server.client() as client:
             client.save()
-    (name, number), (own, newest) = rdb_format(server), rdb_format(to)
-    # Versions introduced after the fork are not readable for the other server.
-    is_foreign = name != own and (own == b"REDIS" or number in REDIS_ALONE)
-    if is_foreign or number > newest:
+    (magic, version), (target_magic, newest) = rdb_format(source), rdb_format(target)
+    # Neither Redis nor Valkey reads the versions that the other introduced after the fork.
+    is_foreign = magic != target_magic and (target_magic == b"REDIS" or version in REDIS_ONLY)
+    if is_foreign or version > newest:
         return False
-    snapshot_goes_to(server, to)
+    restart_with_snapshot_of(source, target)
     return True
 
 
-def aof_goes_to(server: Server, to: Server) -> bool:
-    """Moves the AOF as one file, which any server accepts."""
-    with server.client() as client:
+def move_by_aof(source: Server, target: Server) -> bool:
+    """Moves the AOF as one file, which any server accepts. Returns `True`."""
+    with source.client() as client:
         rewrite_aof(client)
-    server.stop("kill")
-    text = b"".join(path.read_bytes() for path in server.aof_files())
-    server.start()
-    to.stop()
-    shutil.rmtree(to.directory / "appendonlydir", ignore_errors=True)
-    (to.directory / "appendonly.aof").write_bytes(text)
-    to.start()
+    source.stop("kill")
+    text = b"".join(path.read_bytes() for path in source.aof_files())
+    source.start()
+    target.stop()
+    shutil.rmtree(target.directory / "appendonlydir", ignore_errors=True)
+    (target.directory / "appendonly.aof").write_bytes(text)
+    target.start()
     return True
 
 
-# Things that are no policies
+# Databases and keys
 
 
 def test_flushall_and_swapdb_keep_policies(redis: Redis, clock: Clock) -> None:
-    change(clock, 11, 30, redis)
+    change_policies(clock, 11, 30, redis)
     before = policies(redis)
     redis.execute_command("RL.FIXED", "k", 10, "1h")
     for command in ("FLUSHDB", "FLUSHALL", "FLUSHALL ASYNC", "SWAPDB 0 1", "FLUSHDB ASYNC"):
@@ -224,7 +223,7 @@ NO_CHECKSUM = {"rdbchecksum": "no"}
 
 
 class Snapshot:
-    """A server's snapshot with policies, split into its parts."""
+    """Snapshot of a server, whose policies can be replaced."""
 
     def __init__(self, server: Server, client: Redis) -> None:
         client.save()
@@ -234,7 +233,8 @@ class Snapshot:
         assert content.count(mark) == 1
         begin = content.index(mark)
         self._before = content[:begin]
-        # The type is followed by the time of saving: a number after a byte that announces it.
+        # After the type, a number says if the fields stand before or after the keys. The first byte
+        # announces the number.
         self._when = content[begin + len(mark) : begin + len(mark) + 2]
         self.fields, self._after = fields_from(content, begin + len(mark) + 2)
 
@@ -243,12 +243,12 @@ class Snapshot:
         confuses the end of the file with the end of fields, and runs forever.
         """
         mark = bytes([0x81]) + module_id(version).to_bytes(8, "big")
-        own = self._when + b"".join(map(written, fields)) + b"\x00"
-        self._path.write_bytes(self._before + mark + own + self._after)
+        body = self._when + b"".join(map(written, fields)) + b"\x00"
+        self._path.write_bytes(self._before + mark + body + self._after)
 
 
-def refusal(server: Server) -> str | None:
-    """Returns why the server exits at start; None if it starts."""
+def start_error(server: Server) -> str | None:
+    """Starts the server. Returns the error if it exits, or None."""
     try:
         server.start()
     except ServerError as error:
@@ -256,12 +256,12 @@ def refusal(server: Server) -> str | None:
     return None
 
 
-def is_orderly(refusal: str) -> bool:
-    """Tells whether the server exited by itself, without a panic of the module."""
-    return bool(re.search("ended with status [01]\\b", refusal)) and "panicked" not in refusal
+def is_orderly(error: str) -> bool:
+    """Returns `True` if the server exited by itself, without a panic of the module."""
+    return bool(re.search("ended with status [01]\\b", error)) and "panicked" not in error
 
 
-def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused(
+def test_a_snapshot_with_policies_that_no_version_writes_is_refused(
     fresh_server: Start,
 ) -> None:
     server = fresh_server(**NO_CHECKSUM)
@@ -276,9 +276,9 @@ def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused
     server.stop()
 
     def is_refused() -> bool:
-        reason = refusal(server)
-        assert reason is None or is_orderly(reason), reason
-        return reason is not None
+        error = start_error(server)
+        assert error is None or is_orderly(error), error
+        return error is not None
 
     for version in (0, 2, 1023):
         snapshot.write(snapshot.fields, version)
@@ -290,7 +290,7 @@ def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused
         [2, records[0][:-1], records[1]],
         [2, b"", records[1]],
         [2, b"x" * 100_000, records[1]],
-        # Its count of records is too high, and too low.
+        # A count of records that is too high, and too low.
         [3, *records],
         [1, *records],
         [2**64 - 1, *records],
@@ -331,40 +331,40 @@ def test_a_policy_of_a_later_version_is_kept_unchanged(
     assert client.execute_command("RL.LIMIT", "another", "gold")[1] == 5
 
 
-def test_a_snapshot_whose_policies_were_changed_at_random_is_refused_or_read(
+def test_a_snapshot_with_randomly_changed_policies_is_refused_or_loaded(
     fresh_server: Start, clock: Clock
 ) -> None:
     server = fresh_server(**NO_CHECKSUM)
     client = server.client()
-    change(clock, 2, 10, client)
+    change_policies(clock, 2, 10, client)
     snapshot = Snapshot(server, client)
     server.stop()
-    ended = 0
-    chosen = next(batches("policies in a snapshot", 1))
+    refused = 0
+    rng = next(batches("policies in a snapshot", 1))
     for _ in range(scaled(30, 500)):
-        snapshot.write(changed(chosen, snapshot.fields))
-        reason = refusal(server)
-        if reason is None:
-            # The records that it reads could have been written by a server.
+        snapshot.write(changed(rng, snapshot.fields))
+        error = start_error(server)
+        if error is None:
+            # Checks that all commands can show the loaded policies.
             policies(client)
             server.stop()
         else:
-            assert is_orderly(reason), reason
-            ended += 1
-    assert ended > 5
+            assert is_orderly(error), error
+            refused += 1
+    assert refused > 5
 
 
-def changed(chosen: random.Random, fields: Sequence[Field]) -> list[Field]:
+def changed(rng: random.Random, fields: Sequence[Field]) -> list[Field]:
     """Changes a record, or the number or selection of records."""
-    if chosen.randrange(2):
-        return changed_fields(chosen, fields, fields)
+    if rng.randrange(2):
+        return changed_fields(rng, fields, fields)
     mutated = list(fields)
-    place = chosen.randrange(1, len(fields))
-    record = mutated[place]
+    index = rng.randrange(1, len(fields))
+    record = mutated[index]
     assert isinstance(record, bytes)
-    if chosen.randrange(2):
-        mutated[place] = changed_bytes(chosen, record)
+    if rng.randrange(2):
+        mutated[index] = changed_bytes(rng, record)
     else:
-        text = changed_words(chosen, record.decode("latin-1"), ("0", "1", "FIXED"))
-        mutated[place] = text.encode("latin-1")
+        text = changed_words(rng, record.decode("latin-1"), ("0", "1", "FIXED"))
+        mutated[index] = text.encode("latin-1")
     return mutated

@@ -26,14 +26,15 @@ MINUTE = "TOKENBUCKET 60 60 1m"
 
 
 @pytest.fixture
-def fresh(fresh_server: Callable[..., Server]) -> Redis:
+def redis(fresh_server: Callable[..., Server]) -> Redis:
+    """Client of a server with the policy "gold"."""
     client = fresh_server(module_args="policies yes").client()
     client.execute_command("RL.POLICYSET", "gold", *MINUTE.split())
     return client
 
 
 def scale(client: Redis, words: str, name: str = "gold") -> list:
-    """Returns the factor, and the milliseconds until it ends."""
+    """Scales a policy. Returns its scale, and the milliseconds until the scale ends."""
     _, factor, ms = client.execute_command("RL.POLICYSCALE", name, *words.split())
     return [float(factor), ms]
 
@@ -43,53 +44,55 @@ def changes(client: Redis) -> int:
     return client.info("persistence")["rdb_changes_since_last_save"]
 
 
-def test_mul_and_add_change_the_current_factor(fresh: Redis) -> None:
-    assert scale(fresh, "MUL 0.5") == [0.5, -1]
-    assert scale(fresh, "MUL 0.5 FOR 10s") == [0.25, 10_000]
-    assert scale(fresh, "ADD 0.1") == [0.35, 10_000], "the end that stands stays"
-    assert fresh.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 21, 20]
-    assert scale(fresh, "MUL 0") == [0.01, 10_000]
-    assert scale(fresh, "MUL 0 MIN 0") == [0, 10_000]
-    assert scale(fresh, "ADD 9") == [1, 10_000]
-    assert scale(fresh, "ADD 9 MAX 3") == [3, 10_000]
+def test_mul_and_add_change_the_current_factor(redis: Redis) -> None:
+    assert scale(redis, "MUL 0.5") == [0.5, -1]
+    assert scale(redis, "MUL 0.5 FOR 10s") == [0.25, 10_000]
+    assert scale(redis, "ADD 0.1") == [0.35, 10_000], "without FOR, the end is kept"
+    assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 21, 20]
+    assert scale(redis, "MUL 0") == [0.01, 10_000]
+    assert scale(redis, "MUL 0 MIN 0") == [0, 10_000]
+    assert scale(redis, "ADD 9") == [1, 10_000]
+    assert scale(redis, "ADD 9 MAX 3") == [3, 10_000]
 
 
-def test_the_end_of_for_returns_to_1_and_forgets(fresh: Redis, clock: Clock) -> None:
-    assert scale(fresh, "MUL 0.5 EVERY 1h FOR 10s") == [0.5, 10_000]
-    clock.advance("10s")
-    assert scale(fresh, "MUL 0.5 EVERY 1h FOR 10s") == [0.5, 10_000]
-
-
-def test_a_change_within_every_does_nothing(fresh: Redis, clock: Clock) -> None:
-    brake = "MUL 0.5 EVERY 10s FOR 1m"
-    assert scale(fresh, brake) == [0.5, 60_000]
-    clock.advance("9999999us")
-    before = changes(fresh)
-    assert scale(fresh, brake)[0] == 0.5
-    assert changes(fresh) == before, "nor is it written"
-    assert scale(fresh, "ADD 0.1 EVERY 10s")[0] == 0.6, "the other word counts for itself"
-    clock.advance("1us")
-    assert scale(fresh, brake) == [0.3, 60_000]
-    assert scale(fresh, "1") == [1, -1]
-    assert scale(fresh, brake) == [0.5, 60_000], "a plain factor forgets"
-
-
-def test_a_clock_that_is_set_back_holds_a_change_no_longer_than_every(
-    fresh: Redis, clock: Clock
+def test_the_end_of_for_resets_the_scale_and_the_time_of_its_change(
+    redis: Redis, clock: Clock
 ) -> None:
-    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
-    clock.advance("-9s")
-    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
-    clock.advance("-1s")
-    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
-    # Ten seconds after the change, by either clock.
+    assert scale(redis, "MUL 0.5 EVERY 1h FOR 10s") == [0.5, 10_000]
+    clock.advance("10s")
+    assert scale(redis, "MUL 0.5 EVERY 1h FOR 10s") == [0.5, 10_000]
+
+
+def test_a_change_within_every_does_nothing(redis: Redis, clock: Clock) -> None:
+    brake = "MUL 0.5 EVERY 10s FOR 1m"
+    assert scale(redis, brake) == [0.5, 60_000]
     clock.advance("9999999us")
-    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
+    before = changes(redis)
+    assert scale(redis, brake)[0] == 0.5
+    assert changes(redis) == before, "a change within EVERY writes nothing"
+    assert scale(redis, "ADD 0.1 EVERY 10s")[0] == 0.6, "ADD is independent of MUL"
     clock.advance("1us")
-    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.25
+    assert scale(redis, brake) == [0.3, 60_000]
+    assert scale(redis, "1") == [1, -1]
+    assert scale(redis, brake) == [0.5, 60_000], "a plain factor resets the time of the change"
 
 
-def test_a_change_that_is_loaded_from_ahead_holds_no_longer_than_every(
+def test_a_clock_that_is_set_back_prevents_a_change_no_longer_than_every(
+    redis: Redis, clock: Clock
+) -> None:
+    assert scale(redis, "MUL 0.5 EVERY 10s")[0] == 0.5
+    clock.advance("-9s")
+    assert scale(redis, "MUL 0.5 EVERY 10s")[0] == 0.5
+    clock.advance("-1s")
+    assert scale(redis, "MUL 0.5 EVERY 10s")[0] == 0.5
+    # EVERY begins again at the time of the clock that was set back.
+    clock.advance("9999999us")
+    assert scale(redis, "MUL 0.5 EVERY 10s")[0] == 0.5
+    clock.advance("1us")
+    assert scale(redis, "MUL 0.5 EVERY 10s")[0] == 0.25
+
+
+def test_a_loaded_change_that_is_ahead_of_the_clock_prevents_changes_no_longer_than_every(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     server = fresh_server(module_args="policies yes", appendonly="yes")
@@ -119,21 +122,21 @@ def test_replica_promoted_after_its_clock_was_corrected_does_not_scale_twice(
     primary = fresh_server(module_args="policies yes")
     client = primary.client()
     client.execute_command("RL.POLICYSET", "gold", *MINUTE.split())
-    wrong = Clock(clock.library, tmp_path / "clock")
-    wrong.advance("5h")
+    wrong_clock = Clock(clock.library, tmp_path / "clock")
+    wrong_clock.advance("5h")
     if way == "by a full sync":
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
-    replica = primary.replica(clock=wrong, module_args="policies yes")
+    replica = primary.replica(clock=wrong_clock, module_args="policies yes")
     if way == "by an effect":
         assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
         replica.wait_for_sync()
-    # The replica's clock is set right, and the replica is promoted.
+    # The replica's clock is corrected, and the replica is promoted.
     clock.advance("1m")
-    wrong.set(clock.now)
+    wrong_clock.set(clock.now)
     replica.follow(None)
     promoted = replica.client()
     assert scale(promoted, "MUL 0.5 EVERY 1h")[0] == 0.5
-    wrong.advance("1h")
+    wrong_clock.advance("1h")
     assert scale(promoted, "MUL 0.5 EVERY 1h")[0] == 0.25
 
 
@@ -182,11 +185,11 @@ def test_replica_has_the_factor_and_continues_with_it(
     ],
 )
 def test_wrong_arguments_are_errors_and_change_nothing(
-    fresh: Redis, words: str, error: str
+    redis: Redis, words: str, error: str
 ) -> None:
     with pytest.raises(ResponseError, match=error):
-        scale(fresh, words)
-    assert scale(fresh, "MUL 1") == [1, -1]
+        scale(redis, words)
+    assert scale(redis, "MUL 1") == [1, -1]
 
 
 def test_hundred_workers_on_three_primaries_scale_once(cluster: Cluster) -> None:
@@ -206,20 +209,20 @@ def test_hundred_workers_on_three_primaries_scale_once(cluster: Cluster) -> None
             scale(primary, "MUL 0.5 EVERY 1h", name)
 
     with ThreadPoolExecutor(len(primaries)) as pool:
-        # On all three at once. A node that has not received the others' step also starts from 1.
+        # On all three at once. A node may not have received the step of another node.
         list(pool.map(brake, primaries))
-    poll.until(lambda: factors() == {(version, "0.5")}, "all nodes have braked, and once")
+    poll.until(lambda: factors() == {(version, "0.5")}, "all nodes have been scaled once")
     assert scale(primaries[0], "ADD 0.1 EVERY 1h", name)[0] == 0.6
     poll.until(lambda: factors() == {(version, "0.6")}, "all nodes have the next step")
     assert {scale(primary, "ADD 0.1 EVERY 1h", name)[0] for primary in primaries} == {0.6}
     primaries[0].execute_command("RL.POLICYDEL", name)
 
 
-# A fleet of a hundred workers, whose upstream has half its capacity for a while
+# Fleet of a hundred workers. The capacity of their upstream is halved for a while.
 
 
-def between(tallies: list[Tally], begin: int, end: int) -> tuple[float, float]:
-    """Returns the rates of requests that the upstream answered and refused, per second."""
+def rates(tallies: list[Tally], begin: int, end: int) -> tuple[float, float]:
+    """Returns the requests per second that the upstream answered, and those that it refused."""
     part = tallies[begin:end]
     return tuple(
         sum(counts) / len(part)
@@ -229,14 +232,14 @@ def between(tallies: list[Tally], begin: int, end: int) -> tuple[float, float]:
 
 def check_one_brake(tallies: list[Tally]) -> None:
     half = fleet.CAPACITY / 2
-    answered, refused = between(tallies, 1, fleet.HALF_FROM)
+    answered, refused = rates(tallies, 1, fleet.HALF_FROM)
     assert answered > 0.95 * fleet.CAPACITY
     assert refused == 0
-    # Counted from when the fleet has found the new capacity.
-    answered, refused = between(tallies, fleet.HALF_FROM + 5, fleet.HALF_UNTIL)
+    # From the time at which the fleet has found the new capacity.
+    answered, refused = rates(tallies, fleet.HALF_FROM + 5, fleet.HALF_UNTIL)
     assert answered > 0.85 * half
     assert refused < 0.05 * half
-    answered, refused = between(tallies, fleet.END - 5, fleet.END)
+    answered, refused = rates(tallies, fleet.END - 5, fleet.END)
     assert answered > 0.95 * fleet.CAPACITY
     assert refused == 0
     assert tallies[-1].scale == 1
@@ -252,12 +255,13 @@ def test_shared_scale_finds_the_upstreams_capacity(
         clock.reset()
         return fleet.simulate(client, [client], lambda us: clock.set(START_US + us), title=title)
 
-    nobody, each, one = (run(title) for title in fleet.RUNS)
-    check_one_brake(one)
-    _, refused = between(nobody, fleet.HALF_FROM + 5, fleet.HALF_UNTIL)
-    assert refused > 0.9 * fleet.CAPACITY / 2, "nobody brakes: every second request is refused"
-    slow = (fleet.HALF_FROM, fleet.HALF_UNTIL)
-    assert between(each, *slow)[0] < between(one, *slow)[0], "each brakes: far too much"
+    without_brakes, with_all_brakes, with_one_brake = (run(title) for title in fleet.RUNS)
+    check_one_brake(with_one_brake)
+    _, refused = rates(without_brakes, fleet.HALF_FROM + 5, fleet.HALF_UNTIL)
+    assert refused > 0.9 * fleet.CAPACITY / 2, "without brakes, half of the requests are refused"
+    half_time = (fleet.HALF_FROM, fleet.HALF_UNTIL)
+    answered, _ = rates(with_all_brakes, *half_time)
+    assert answered < rates(with_one_brake, *half_time)[0], "a brake for each refusal is too much"
 
 
 @pytest.mark.one_server

@@ -23,13 +23,7 @@ from support.pressure_calls import (
     remaining,
 )
 from support.scale import first_on_every_server, scaled
-from support.workload import (
-    LIMITERS,
-    Limiter,
-    Word,
-    each_limiter_on_one_server,
-    state,
-)
+from support.workload import LIMITERS, Limiter, Word, each_limiter_on_one_server, state
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(180, 3600))]
 POLICIES = [
@@ -41,8 +35,8 @@ POLICIES = [
     "volatile-random",
     "volatile-ttl",
 ]
-# The server evicts everything necessary at once, and keeps little memory for replicas, which
-# counts.
+# With these settings, the server evicts all necessary keys at once, and a small backlog counts
+# towards maxmemory.
 EVICTING = {"maxmemory_eviction_tenacity": 100, "repl_backlog_size": 16_384}
 
 
@@ -63,17 +57,17 @@ def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_maxmemory(
     replica = server.replica()
     client = server.client()
     client.set("no limiter", "has no TTL")
-    most = counted_memory(client) + scaled(1_000_000, 10_000_000)
-    client.config_set("maxmemory", most)
+    maxmemory = counted_memory(client) + scaled(1_000_000, 10_000_000)
+    client.config_set("maxmemory", maxmemory)
 
     def watch() -> None:
-        # The server has evicted before it replies, but the reply needs memory too.
-        assert counted_memory(client) < most + 20_000
+        # The server evicts keys before a call, but the reply needs memory too.
+        assert counted_memory(client) < maxmemory + 20_000
 
     numbers = range(scaled(8_000, 80_000))
     replies = flood(client, numbers, watch)
     for number, reply in zip(numbers, replies, strict=True):
-        # Every key is new.
+        # Every call creates a key.
         assert reply[:3] == [1, 10, 10 - cost_of(number)]
     client.config_set("maxmemory", 0)
 
@@ -86,9 +80,9 @@ def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_maxmemory(
         assert evicted + len(living) == len(numbers)
     found = remaining(client, numbers)
     for number, units in zip(numbers, found, strict=True):
-        # An evicted key starts anew.
-        lives = b"flood:%d" % number in living
-        assert units == (10 - cost_of(number) if lives else 10)
+        # An evicted key has no usage.
+        is_living = b"flood:%d" % number in living
+        assert units == (10 - cost_of(number) if is_living else 10)
 
     replica.wait_for_sync()
     assert state(replica.client()) == state(client)
@@ -106,7 +100,7 @@ def test_volatile_ttl_evicts_limiters_that_expire_first(fresh_server: Start, clo
     client.config_set("maxmemory", counted_memory(client) + 1_000_000)
 
     def charge(name: str, window: str, count: int) -> None:
-        # A few at a time, as requests and replies need memory too.
+        # In small batches, as requests and replies need memory too.
         for first in range(0, count, 100):
             pipeline = client.pipeline(transaction=False)
             for number in range(first, first + 100):
@@ -127,30 +121,32 @@ def test_with_noeviction_a_flood_fills_the_memory_and_existing_keys_continue(
     fresh_server: Start,
 ) -> None:
     client = fresh_server().client()
-    most = counted_memory(client) + scaled(1_000_000, 10_000_000)
-    client.config_set("maxmemory", most)
+    maxmemory = counted_memory(client) + scaled(1_000_000, 10_000_000)
+    client.config_set("maxmemory", maxmemory)
     numbers = range(scaled(8_000, 80_000))
     replies = flood(client, numbers)
-    assert counted_memory(client) < most + 100_000
+    assert counted_memory(client) < maxmemory + 100_000
     assert client.info("stats")["evicted_keys"] == 0
-    made = [number for number, reply in zip(numbers, replies, strict=True) if type(reply) is list]
+    created = [
+        number for number, reply in zip(numbers, replies, strict=True) if type(reply) is list
+    ]
     refused = [reply for reply in replies if type(reply) is not list]
     assert len(refused) > len(numbers) // 10
     assert {type(error) for error in refused} == {OutOfMemoryError}
-    assert sorted(client.keys()) == sorted(b"flood:%d" % number for number in made)
-    fill_and_deny(client, made)
+    assert sorted(client.keys()) == sorted(b"flood:%d" % number for number in created)
+    fill_and_deny(client, created)
 
 
 def test_many_expired_keys_leave_no_memory_allocated(fresh_server: Start, clock: Clock) -> None:
-    """The server shrinks empty tables of keys step by step. Afterwards, less memory is left than if
-    each key had leaked a byte or two.
+    """Checks that less memory stays allocated than if each key had leaked two bytes, after the
+    server has shrunk its tables of keys step by step.
     """
     client = fresh_server().client()
     numbers = range(scaled(40_000, 1_000_000))
-    # Memory that the server allocates once, for a few keys.
+    # A few keys make the server allocate memory that it keeps.
     flood(client, range(len(LIMITERS)))
     clock.advance("1d")
-    poll.until(lambda: client.dbsize() == 0, "the first few have expired", timeout=30)
+    poll.until(lambda: client.dbsize() == 0, "the first keys have expired", timeout=30)
     empty = quiet_memory(client)
 
     assert {reply[0] for reply in flood(client, numbers)} == {1}
@@ -202,16 +198,16 @@ def test_of_a_thousand_clients_exactly_the_limit_is_admitted(
     limiter: Limiter, connections: list[Connection], pair: Pair, clock: Clock
 ) -> None:
     # Each call takes a fiftieth of a unit, so that 500 fit.
-    replies = at_once(connections, lambda n: limiter.by(f"{n}").take("k", "0.02"))
+    replies = at_once(connections, lambda n: limiter.for_holder(f"{n}").take("k", "0.02"))
     assert [allowed for allowed, *_ in replies].count(1) == 500
-    replies = at_once(connections, lambda n: limiter.by(f"new {n}").take("k", "0.02"))
+    replies = at_once(connections, lambda n: limiter.for_holder(f"new {n}").take("k", "0.02"))
     assert {(allowed, remaining) for allowed, _, remaining, _, _ in replies} == {(0, 0)}
-    # The same holds for several keys in one call, by the key with the least left.
+    # With several keys in a call, the lowest limit decides.
     several = at_once(
         connections,
         lambda n: (
             *("RL.MTAKE", 3, "a", "b", "c"),
-            *limiter.by(f"{n}").full("0.05"),
+            *limiter.for_holder(f"{n}").words("0.05"),
             *("FIXED", 123, "1h", "SLIDINGLOG", 456, "1h"),
         ),
     )
@@ -222,7 +218,7 @@ def test_of_a_thousand_clients_exactly_the_limit_is_admitted(
     assert state(pair.replica.client()) == state(client)
     # After recovery, as many are admitted again.
     clock.advance(limiter.recovery)
-    replies = at_once(connections, lambda n: limiter.by(f"later {n}").take("k", "0.02"))
+    replies = at_once(connections, lambda n: limiter.for_holder(f"later {n}").take("k", "0.02"))
     assert [allowed for allowed, *_ in replies].count(1) == 500
 
 
@@ -231,7 +227,9 @@ def test_a_thousand_clients_do_not_disturb_each_others_keys(
     connections: list[Connection], pair: Pair
 ) -> None:
     def take_three(holder: str) -> set[tuple[int, ...]]:
-        replies = at_once(connections, lambda n: limiter_of(n).by(holder).take(f"of client {n}", 3))
+        replies = at_once(
+            connections, lambda n: limiter_of(n).for_holder(holder).take(f"of client {n}", 3)
+        )
         return {tuple(reply[:3]) for reply in replies}
 
     assert take_three("a") == {(1, 10, 7)}

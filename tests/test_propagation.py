@@ -1,4 +1,6 @@
-"""A call that changes something propagates one effect, of the size of its change; others none."""
+"""A call that changes something propagates one effect, of the size of its change. Other calls
+propagate nothing.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -10,21 +12,14 @@ from support.binaries import Binary
 from support.clock import START_US, UNITS_US, Clock
 from support.policies import policies
 from support.server import Server
-from support.workload import (
-    LIMITERS,
-    Limiter,
-    digests,
-    each_limiter,
-    state,
-    written_commands,
-)
+from support.workload import LIMITERS, Limiter, digests, each_limiter, state, written_commands
 
 pytestmark = pytest.mark.every_server
 
 TOKEN_BUCKET = ("TOKENBUCKET", 10, 10, "1h")
 LOG = ("SLIDINGLOG", 10, "1h")
 LEASE = ("CONCURRENCY", 10, "1h", "holder")
-# Later than earlier stamps, and not so far ahead that it is refused.
+# Record with a stamp that is later than earlier ones, and not so far ahead that it is refused.
 RECORD = f"rl-policy 1 4:gold {START_US + UNITS_US['h']} 1 1 1 1 1 10:FIXED 5 1h 0 0 1000000 0"
 # Enables every optional command.
 CELL_COMPAT = {"module_args": "cell-compat yes"}
@@ -91,9 +86,9 @@ def test_every_command_that_writes_has_a_case_here(compatible_pair: Pair) -> Non
     writing, reading = set(), set()
     for name, flags in own_commands(compatible_pair.primary).items():
         if name == "rl.top":
-            # It changes settings of this server only.
+            # RL.TOP RESET changes only this server.
             continue
-        # A command that writes must not have either flag: replicas, and this test, would miss it.
+        # Without either flag, replicas and this test would miss a command that writes.
         assert len(flags & {"write", "readonly"}) == 1, name
         (writing if "write" in flags else reading).add(name)
     assert writing == set(CHARGES)
@@ -146,7 +141,7 @@ def test_a_conversion_of_a_plain_key_propagates_one_effect(
         assert written[0][:2] == (b"RL.EFFECT", b"k"), call
         assert written[0][2].startswith(b"rl-window convert "), call
         assert len(written[0]) == 3
-        # The other key of RL.MTAKE.
+        # RL.MTAKE propagates an effect of its other key.
         assert [words[1] for words in written[1:]] == ([b"new"] if "new" in call else [])
 
 
@@ -183,12 +178,12 @@ def test_a_charge_reaches_the_replica(command: str, compatible_pair: Pair) -> No
     primary, replica = compatible_pair.primary.client(), compatible_pair.replica.client()
     prepare(primary)
     before = state(primary), policies(primary)
-    call, changed = CHARGES[command]
+    call, changed_keys = CHARGES[command]
     primary.execute_command(*call)
     compatible_pair.replica.wait_for_sync()
-    stored, names = state(primary), {name.encode() for name in changed}
-    differ = {name for name in before[0] | stored if before[0].get(name) != stored.get(name)}
-    assert differ == names
+    stored, names = state(primary), {name.encode() for name in changed_keys}
+    changed = {name for name in before[0] | stored if before[0].get(name) != stored.get(name)}
+    assert changed == names
     assert (policies(primary) != before[1]) == (not names)
     assert policies(replica) == policies(primary)
     assert state(replica) == stored
@@ -208,20 +203,20 @@ def test_an_effect_of_several_keys_names_only_the_changed_ones(
 
 def idle_calls(limiter: Limiter) -> dict[str, tuple]:
     """Returns calls that change nothing on a key of which 7 units are used."""
-    other = limiter.by("other")
-    full, peeked = other.full(4), other.full(1)
+    other = limiter.for_holder("other")
+    too_much, fitting = other.words(4), other.words(1)
     calls = {
         "denied": other.take("k", 4),
-        "denied for good": other.take("k", 11),
-        "denied in RL.TAKE": ("RL.TAKE", "k", *full),
-        "denied among several": ("RL.MTAKE", 2, "k", "n", *full, *TOKEN_BUCKET),
-        "denied by another": ("RL.MTAKE", 2, "k", "n", *peeked, "FIXED", 0, "1h"),
+        "a cost above the limit": other.take("k", 11),
+        "denied in RL.TAKE": ("RL.TAKE", "k", *too_much),
+        "denied in RL.MTAKE": ("RL.MTAKE", 2, "k", "n", *too_much, *TOKEN_BUCKET),
+        "denied by another key": ("RL.MTAKE", 2, "k", "n", *fitting, "FIXED", 0, "1h"),
         "RL.PEEK": other.peek("k"),
-        "RL.MPEEK": ("RL.MPEEK", 2, "k", "n", *peeked, *TOKEN_BUCKET),
+        "RL.MPEEK": ("RL.MPEEK", 2, "k", "n", *fitting, *TOKEN_BUCKET),
         "RL.INFO": ("RL.INFO", "k"),
         "an error": other.take("k", "x"),
     }
-    if limiter.leases:
+    if limiter.has_leases:
         return calls | {"nothing to release": ("RL.RELEASE", "k", "nobody")}
     return calls | {
         "COST 0": other.take("k", 0),
@@ -237,15 +232,15 @@ def test_a_call_that_changes_nothing_propagates_nothing(limiter: Limiter, pair: 
     client = pair.primary.client()
     client.execute_command(*limiter.take("k", 7))
 
-    def offset() -> int:
+    def replication_offset() -> int:
         return client.info("replication")["master_repl_offset"]
 
-    before = offset(), state(client)
+    before = replication_offset(), state(client)
     for name, call in idle_calls(limiter).items():
         client.pipeline(transaction=False).execute_command(*call).execute(raise_on_error=False)
-        assert (offset(), state(client)) == before, name
+        assert (replication_offset(), state(client)) == before, name
     client.execute_command(*limiter.take("k", 1))
-    assert offset() > before[0]
+    assert replication_offset() > before[0]
 
 
 def test_a_call_that_changes_nothing_adds_no_byte_to_the_aof(
@@ -294,8 +289,8 @@ def test_holders_that_are_numbers_have_the_same_bytes_everywhere(pair: Pair) -> 
     pair.replica.wait_for_sync()
     stored = state(primary)
     assert state(replica) == stored
-    for name, was in stored.items():
-        primary.restore("restored", 0, was.dump, replace=True)
-        assert primary.dump("restored") == was.dump
+    for name, key_state in stored.items():
+        primary.restore("restored", 0, key_state.dump, replace=True)
+        assert primary.dump("restored") == key_state.dump
         primary.copy(name, "copied", replace=True)
-        assert primary.dump("copied") == was.dump
+        assert primary.dump("copied") == key_state.dump

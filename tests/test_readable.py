@@ -1,7 +1,7 @@
-"""Replicas, the AOF and snapshots can read every state that calls make of a key. Calls can go on
-from every state that is read.
+"""Every state that calls create can be read from effects, the AOF and snapshots, and later calls
+work on it.
 
-A debug build reads back whatever it changes, and answers an internal error where that fails.
+A debug build reads back every change, and answers an internal error if that fails.
 """
 
 import random
@@ -25,7 +25,7 @@ from support.workload import state
 
 AOF = {"appendonly": "yes", "appendfsync": "always", "aof_use_rdb_preamble": "no"}
 
-# Calls with UPTO and one limit with FORCE: granted, and forced.
+# Call with UPTO on two limits, of which the second has FORCE.
 MIXED = "RL.TAKE k UPTO ONCE a 10m FIXED 10 1h FIXED 5 1d COST 1 FORCE"
 
 
@@ -71,7 +71,7 @@ def test_upto_returns_its_grant_if_a_force_does_not_fit(redis: Redis) -> None:
     day_ms = UNITS_US["d"] // 1000
     expected = [0, day_ms, [[1, 10, 7, 0, 3_600_000, 3], [0, 5, 0, day_ms, day_ms]]]
     assert redis.execute_command(*call) == expected
-    assert redis.execute_command(*call) == expected, "sent again"
+    assert redis.execute_command(*call) == expected, "the repeated call"
     call.remove("EACH")
     assert redis.execute_command(*call) == [0, 5, 0, day_ms, day_ms, 3]
 
@@ -79,27 +79,29 @@ def test_upto_returns_its_grant_if_a_force_does_not_fit(redis: Redis) -> None:
 @pytest.mark.parametrize(
     "spec", ["SLIDINGLOG 10 1h", "CONCURRENCY 10 1h h", "SLIDING 10 1h STRICT", "FIXED 10 1h"]
 )
-def test_payload_with_a_part_later_than_its_key_is_rejected(spec: str, redis: Redis) -> None:
+def test_payload_with_a_component_later_than_its_key_is_rejected(spec: str, redis: Redis) -> None:
     redis.execute_command("RL.TAKE", "k", *spec.split(), "AS", "a")
     dump = redis.dump("k")
     found = fields(dump)
-    assert found[0] == START_US, "when the key was changed"
+    # The first instant is that of the key, and the second that of the component.
+    assert found[0] == START_US
     redis.restore("copy", 60_000, rewritten(dump, found))
-    places = [place for place, field in enumerate(found) if field == START_US][1:]
-    assert len(places) == 1
+    (index,) = [index for index, field in enumerate(found) if field == START_US][1:]
     for later in (1, UNITS_US["h"], UNITS_US["d"]):
-        found[places[0]] = START_US + later
+        found[index] = START_US + later
         with pytest.raises(ResponseError, match="Bad data format"):
             redis.restore("later", 60_000, rewritten(dump, found))
     assert redis.execute_command("RL.BAN", "copy", "1s") == 1000
 
 
-def test_an_effect_makes_no_part_later_than_its_key(redis: Redis, clock: Clock) -> None:
+def test_an_effect_with_a_component_later_than_its_key_is_rejected(
+    redis: Redis, clock: Clock
+) -> None:
     redis.execute_command(*words("RL.TAKE k SLIDINGLOG 10 1h AS a"))
     later = START_US + UNITS_US["h"]
 
     def effect(instant: int) -> str:
-        # The key and its component have changed; an entry is added to the component.
+        # Adds an entry to the log that is the component.
         expires_at = START_US // 1000 + 3_600_000
         return (
             f"rl-limits 1 {expires_at} 2 {START_US} 0 1 0 1 {4 * 8} {START_US + UNITS_US['h']}"
@@ -115,7 +117,7 @@ def test_an_effect_makes_no_part_later_than_its_key(redis: Redis, clock: Clock) 
     assert redis.execute_command(*words("RL.TAKE k SLIDINGLOG 10 1h AS a"))[:3] == [1, 10, 7]
 
 
-ARRIVALS = {
+SPECS_BY_NAME = {
     "FIXED": "FIXED 10 1h",
     "TOKENBUCKET": "TOKENBUCKET 10 10 1h",
     "SLIDING": "SLIDING 10 1h",
@@ -124,7 +126,7 @@ ARRIVALS = {
 }
 
 
-@pytest.mark.parametrize("spec", ARRIVALS.values(), ids=ARRIVALS)
+@pytest.mark.parametrize("spec", SPECS_BY_NAME.values(), ids=SPECS_BY_NAME)
 @pytest.mark.parametrize(
     "call",
     [
@@ -140,19 +142,19 @@ ARRIVALS = {
 def test_keys_from_a_server_whose_clock_is_ahead_forgive_nothing(
     call: str, spec: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
-    behind = Clock(clock.library, tmp_path / "clock")
-    # By more than the memory of any of them.
-    behind.set(clock.now - 3 * UNITS_US["h"])
-    source, target = fresh_server(), fresh_server(clock=behind)
-    with source.client() as existing, target.client() as here:
-        existing.execute_command("RL.TAKE", "k", *spec.split(), "COST", 10)
-        # MIGRATE sends these payloads.
-        here.restore("k", existing.pttl("k"), existing.dump("k"))
+    slow_clock = Clock(clock.library, tmp_path / "clock")
+    # Behind by more than the recovery of any of the limits.
+    slow_clock.set(clock.now - 3 * UNITS_US["h"])
+    source, target = fresh_server(), fresh_server(clock=slow_clock)
+    with source.client() as source_client, target.client() as target_client:
+        source_client.execute_command("RL.TAKE", "k", *spec.split(), "COST", 10)
+        # As MIGRATE does.
+        target_client.restore("k", source_client.pttl("k"), source_client.dump("k"))
         short = spec.replace("1h", "1s").replace(" 10 10 ", " 10 1000 ")
-        here.execute_command(*call.format(spec=spec, short=short).split())
+        target_client.execute_command(*call.format(spec=spec, short=short).split())
         for seconds in (2, 3590):
-            behind.set(clock.now - 3 * UNITS_US["h"] + seconds * UNITS_US["s"])
-            peeked = here.execute_command("RL.PEEK", "k", *spec.split(), "COST", 10)
+            slow_clock.set(clock.now - 3 * UNITS_US["h"] + seconds * UNITS_US["s"])
+            peeked = target_client.execute_command("RL.PEEK", "k", *spec.split(), "COST", 10)
             assert peeked[0] == 0, f"after {seconds} s: {peeked}"
 
 
@@ -177,26 +179,26 @@ BANS = ["", "", "", "BAN 1 1m 1s", "BAN 2 3s 1m"]
 MOVES_US = [0, 0, 0, 1, 999, 1_000_000, 60_000_000, 3_600_000_000]
 
 
-def calls(chosen: random.Random, keys: Sequence[str]) -> Iterator[list[str]]:
-    """Generates calls of random arguments from the grammar; about half of them are refused."""
+def calls(rng: random.Random, keys: Sequence[str]) -> Iterator[list[str]]:
+    """Generates random calls by the grammar, of which about half are refused."""
     while True:
-        key = chosen.choice(keys)
-        match chosen.randrange(12):
+        key = rng.choice(keys)
+        match rng.randrange(12):
             case 0:
-                text = f"RL.RELEASE {key} {chosen.choice(['h1', 'h2', 'r1'])}"
+                text = f"RL.RELEASE {key} {rng.choice(['h1', 'h2', 'r1'])}"
             case 1:
-                text = f"RL.BAN {key} {chosen.choice(['0', '1s', '3650d'])}"
+                text = f"RL.BAN {key} {rng.choice(['0', '1s', '3650d'])}"
             case 2 | 3 | 4:
-                text = f"RL.TAKE {key} {chosen.choice(SPECS)} {chosen.choice(OPTIONS)}"
+                text = f"RL.TAKE {key} {rng.choice(SPECS)} {rng.choice(OPTIONS)}"
             case _:
-                options = chosen.choice(IDS)
+                options = rng.choice(IDS)
                 if not options.startswith("SETTLE"):
-                    options = f"{chosen.choice(OPTIONS)} {chosen.choice(KEEPS)} {options}"
+                    options = f"{rng.choice(OPTIONS)} {rng.choice(KEEPS)} {options}"
                 specs = " ".join(
-                    f"{spec} {chosen.choice(NAMES)} {chosen.choice(OWN)}"
-                    for spec in chosen.sample(SPECS, chosen.randint(1, 4))
+                    f"{spec} {rng.choice(NAMES)} {rng.choice(OWN)}"
+                    for spec in rng.sample(SPECS, rng.randint(1, 4))
                 )
-                text = f"RL.TAKE {key} {options} {specs} {chosen.choice(BANS)}"
+                text = f"RL.TAKE {key} {options} {specs} {rng.choice(BANS)}"
         yield text.split()
 
 
@@ -205,12 +207,12 @@ def test_replicas_and_snapshots_have_a_key_after_any_calls(
 ) -> None:
     primary = fresh_server(module=DEBUG_MODULE, **AOF)
     replica = primary.replica(module=DEBUG_MODULE)
-    chosen = random.Random(5)
+    rng = random.Random(5)
     keys = [f"k{number}" for number in range(8)]
-    random_calls, changed = calls(chosen, keys), 0
+    random_calls, changed = calls(rng, keys), 0
     with primary.client() as client, replica.client() as follower:
         for _ in range(scaled(60, 3000)):
-            clock.advance(chosen.choice((1, 1, 1, -1)) * chosen.choice(MOVES_US))
+            clock.advance(rng.choice((1, 1, 1, -1)) * rng.choice(MOVES_US))
             pipeline = client.pipeline(transaction=False).exists(*keys)
             batch = [next(random_calls) for _ in range(20)]
             for call in batch:

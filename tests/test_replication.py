@@ -14,15 +14,7 @@ from support.clock import Clock
 from support.saving import wait_until_saved
 from support.scale import first_on_every_server
 from support.server import Server
-from support.workload import (
-    LIMITERS,
-    Limiter,
-    digests,
-    each_limiter,
-    play,
-    state,
-    steps,
-)
+from support.workload import LIMITERS, Limiter, digests, each_limiter, play, state, steps
 
 pytestmark = pytest.mark.every_server
 
@@ -59,15 +51,15 @@ def test_the_workload_covers_its_cases(redis: Redis, clock: Clock) -> None:
     assert len(commands) == 13
     options = {"STRICT", "ALIGNED", "OFFSET", "UPTO", "FORCE", "MAXWAIT", "KEEP", "NX"}
     options |= {"AS", "ONCE", "SETTLE", "EACH", "BAN"}
-    every = commands | options
-    assert covered >= {(word, allowed) for word in every for allowed in (True, False)}
+    words = commands | options
+    assert covered >= {(word, allowed) for word in words for allowed in (True, False)}
     assert any(step.move < 0 for step in workload)
     assert {stored.type for stored in state(redis).values()} == {
         limiter.type for limiter in LIMITERS
     }
 
 
-def test_a_replica_of_a_replica_has_the_same_bytes_too(
+def test_a_replica_of_a_replica_has_the_same_bytes(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary = fresh_server()
@@ -87,16 +79,16 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes(
     skew: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
     primary = fresh_server()
-    wrong = Clock(clock.library, tmp_path / "clock")
-    wrong.advance(skew)
-    replica = primary.replica(clock=wrong)
+    wrong_clock = Clock(clock.library, tmp_path / "clock")
+    wrong_clock.advance(skew)
+    replica = primary.replica(clock=wrong_clock)
     second = replica.replica(clock=clock)
     play(steps(seed=11, count=500), clock, primary.client())
     replica.wait_for_sync()
     second.wait_for_sync()
     # A replica whose clock is ahead hides expired keys, but keeps them until the primary deletes
     # them.
-    wrong.set(clock.now)
+    wrong_clock.set(clock.now)
     stored = state(primary.client())
     assert len(stored) > 5
     assert state(replica.client()) == stored
@@ -114,7 +106,7 @@ def test_a_listener_that_starts_during_a_workload_misses_nothing(
         client.config_set("appendonly", "yes")
     replica = None
     if "replica" in listeners:
-        # Calls go on while the snapshot is made and sent, until the replica is in sync.
+        # The next calls are made while the primary creates and sends the snapshot.
         replica = fresh_server()
         replica.follow(primary)
     workload = steps(seed=13, count=800)
@@ -131,7 +123,7 @@ def test_a_listener_that_starts_during_a_workload_misses_nothing(
         assert state(client) == stored
 
 
-def test_a_replica_that_comes_and_goes_under_load_is_right_each_time(
+def test_a_replica_that_is_attached_and_detached_under_load_has_the_same_bytes(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary, replica = fresh_server(), fresh_server()
@@ -150,7 +142,7 @@ def break_link(pair: Pair) -> None:
         primary.client_kill_filter(_type="replica")
 
 
-def break_link_for_good(pair: Pair) -> None:
+def break_link_and_forget_history(pair: Pair) -> None:
     with pair.primary.client() as primary:
         primary.execute_command("DEBUG", "CHANGE-REPL-ID")
     break_link(pair)
@@ -164,7 +156,7 @@ def restart_replica(pair: Pair) -> None:
     ("interrupt", "counter"),
     [
         pytest.param(break_link, "sync_partial_ok", id="partial resync"),
-        pytest.param(break_link_for_good, "sync_full", id="full resync"),
+        pytest.param(break_link_and_forget_history, "sync_full", id="full resync"),
         pytest.param(restart_replica, None, id="restart"),
     ],
 )
@@ -183,7 +175,7 @@ def test_a_replica_that_was_away_catches_up(
         assert state(replica) == state(primary)
 
 
-def test_a_primary_that_restarts_has_its_replicas_follow_again(
+def test_replicas_follow_a_primary_that_restarted(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary = fresh_server()
@@ -191,7 +183,7 @@ def test_a_primary_that_restarts_has_its_replicas_follow_again(
     client, follower = primary.client(), replica.client()
     for seed in range(40, 43):
         play(steps(seed, 200), clock, client)
-        # It restarts from its snapshot, and the replica may continue without a full sync.
+        # The primary restarts from its snapshot, and the replica may continue without a full sync.
         primary.restart("save")
         play(steps(seed + 100, 200), clock, client)
         replica.wait_for_sync()
@@ -249,7 +241,7 @@ def test_a_replica_drops_a_key_when_its_primary_does(pair: Pair, clock: Clock) -
     pair.replica.wait_for_sync()
     assert replica.dbsize() == len(LIMITERS)
     clock.advance("1d")
-    poll.until(lambda: primary.dbsize() == 0, "the primary has removed what has expired")
+    poll.until(lambda: primary.dbsize() == 0, "the primary has removed all expired keys")
     pair.replica.wait_for_sync()
     assert replica.dbsize() == 0
 
@@ -259,18 +251,18 @@ def test_a_replica_answers_peeks_and_refuses_takes(limiter: Limiter, pair: Pair)
     primary, replica = pair.primary.client(), pair.replica.client()
     primary.execute_command(*limiter.take("k", 7))
     pair.replica.wait_for_sync()
-    peek = limiter.by("other").peek("k", 4)
+    peek = limiter.for_holder("other").peek("k", 4)
     assert replica.execute_command(*peek) == primary.execute_command(*peek)
     assert replica.execute_command("RL.INFO", "k") == primary.execute_command("RL.INFO", "k")
-    several = ("RL.MPEEK", 2, "k", "missing", *limiter.full(4), *TOKEN_BUCKET)
+    several = ("RL.MPEEK", 2, "k", "missing", *limiter.words(4), *TOKEN_BUCKET)
     assert replica.execute_command(*several) == primary.execute_command(*several)
-    for call in [limiter.take("k"), limiter.give_back("k"), ("RL.TAKE", "k", *limiter.full())]:
+    for call in [limiter.take("k"), limiter.give_back("k"), ("RL.TAKE", "k", *limiter.words())]:
         with pytest.raises(ReadOnlyError):
             replica.execute_command(*call)
     assert state(replica) == state(primary)
 
 
-def test_charges_of_a_writable_replicas_clients_stay_there(pair: Pair) -> None:
+def test_charges_on_a_writable_replica_do_not_reach_its_primary(pair: Pair) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     primary.execute_command("RL.FIXED", "k", 10, "1h", "COST", 2)
     pair.replica.wait_for_sync()

@@ -1,7 +1,7 @@
 """A call with an idempotency key counts once, also with several limits or keys, and as a
 settlement.
 
-What each client does by itself is in the table of docs/clients.md.
+The table in docs/clients.md says which client libraries resend calls by themselves.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,38 +15,38 @@ from support.proxy import LossyProxy
 from support.scale import scaled
 from support.server import Server
 
-# Each client decides itself when to resend. test_once.py checks on every server that an id counts
-# once. Building a client in another language takes a minute or two.
+# Once, as the library decides when to resend. test_once.py checks on every server that an id counts
+# once. Building the program of a library takes a minute or two.
 pytestmark = [pytest.mark.once, pytest.mark.timeout(MAX_TIMEOUT)]
 
 CALLS = scaled(32, 200)
 LIMIT = scaled(24, 150)
 
-MOST_ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 
 
 class Answer(NamedTuple):
-    """The result of a call as its caller knows it."""
+    """Result of a call for its caller."""
 
     allowed: bool
-    # How often the caller knows it sent the call.
+    # Number of times that the caller sent the call, without resends by the library.
     attempts: int
 
 
 def answers(library: Library, proxy: LossyProxy, calls: Sequence[Sequence[str]]) -> list[Answer]:
-    """Sends the calls one by one. The caller resends a call that its library gives up."""
+    """Sends the calls one by one. The caller resends a call that the library gives up."""
 
     def send(program: Program, call: Sequence[str]) -> Answer:
-        for attempts in range(1, MOST_ATTEMPTS):
+        for attempts in range(1, MAX_ATTEMPTS):
             try:
                 return Answer(program.ask("call", *call)[0] == 1, attempts)
             except LibraryError:
                 pass
-        return Answer(program.ask("call", *call)[0] == 1, MOST_ATTEMPTS)
+        return Answer(program.ask("call", *call)[0] == 1, MAX_ATTEMPTS)
 
     proxy.sent = 0
     with library.program("server", proxy.port) as program:
-        # The library's first call is its own.
+        # The program makes its first call by itself.
         program.ask("first")
         proxy.sent = 0
         return [send(program, call) for call in calls]
@@ -54,7 +54,7 @@ def answers(library: Library, proxy: LossyProxy, calls: Sequence[Sequence[str]])
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[LossyProxy]:
-    """Loses every third reply, so that a resent call gets its reply."""
+    """Proxy that loses every third reply, but not the reply to a call that is resent."""
     with LossyProxy(server.port, every=3).running() as proxy:
         yield proxy
 
@@ -120,10 +120,11 @@ def test_without_once_every_lost_reply_is_charged_additionally(
     spec = ("FIXED", "1000", "1h")
     answered = answers(library, proxy, [("RL.TAKE", "k", *spec)] * CALLS)
     charged = used(redis, "k", 1000, *spec)
-    by_caller = sum(answer.attempts - 1 for answer in answered)
+    caller_resends = sum(answer.attempts - 1 for answer in answered)
+    library_resends = proxy.sent - CALLS - caller_resends
     print(
-        f"{library.name}: {CALLS} calls, {proxy.lost} replies lost; sent again"
-        f" {proxy.sent - CALLS - by_caller} times by the client, {by_caller} by its caller;"
+        f"{library.name}: {CALLS} calls, {proxy.lost} replies lost; resent {library_resends} times"
+        f" by the library, {caller_resends} by its caller;"
         f" admitted {admitted(answered)}, charged {charged}"
     )
     assert proxy.lost >= CALLS // 3

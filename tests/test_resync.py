@@ -18,8 +18,8 @@ from support.resyncs import (
     full_resync,
     is_up,
     outgrow_backlog,
+    start_pair,
     syncs,
-    transferring,
 )
 from support.scale import first_on_every_server, scaled
 from support.server import Server
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
 ROUNDS = scaled(2, 26)
 MIB = 2**20
-MOST_BALLAST = 64 * MIB
+MAX_BALLAST = 64 * MIB
 
 
 def assert_the_same_bytes(primary: Server, *replicas: Server) -> None:
@@ -37,7 +37,7 @@ def assert_the_same_bytes(primary: Server, *replicas: Server) -> None:
         replica.wait_for_sync()
     with primary.client() as client:
         stored = state(client)
-        # At any time, some keys have recovered or were given back.
+        # Some keys may be missing, as they have recovered or were given back.
         assert len(stored) > 2
         expected = digests(client, stored)
     for replica in replicas:
@@ -53,7 +53,7 @@ def test_a_full_resync_under_load_leaves_the_same_bytes(
     fresh_server: Callable[..., Server],
     clock: Clock,
 ) -> None:
-    primary, replica = transferring(fresh_server, transfer, loading)
+    primary, replica = start_pair(fresh_server, transfer, loading)
     follower = replica.client()
     for number, cut_off in enumerate([forget_history, outgrow_backlog] * (ROUNDS // 2)):
         with Mixed(primary, clock, seed=number) as load:
@@ -79,7 +79,7 @@ def test_a_partial_resync_under_load_leaves_the_same_bytes(
                     lambda partial=partial, cut=cut: (
                         syncs(client)[1] == partial + cut and is_up(follower)
                     ),
-                    "the replica is on again",
+                    "the replica is connected again",
                     timeout=30,
                 )
             load.wait_for(steps=50)
@@ -110,15 +110,15 @@ def test_a_chain_of_replicas_that_is_cut_under_load_has_the_same_bytes(
                         lambda client=client, follower=follower, before=before: (
                             sum(syncs(client)) > before and is_up(follower)
                         ),
-                        "the replica below the cut is on again",
+                        "the replica below the cut is connected again",
                         timeout=30,
                     )
         assert_the_same_bytes(primary, middle, last)
 
 
 def unsent(primary: Redis) -> int:
-    """Returns the bytes that the primary buffers for its replicas because their sockets are full.
-    The block being sent, up to 1 MiB, may count completely.
+    """Returns the bytes that the primary buffers for its replicas because their sockets are full. A
+    block of up to 1 MiB that is partly sent may count completely.
     """
     return sum(
         int(client["omem"]) + int(client["obl"]) for client in primary.client_list(_type="replica")
@@ -126,24 +126,24 @@ def unsent(primary: Redis) -> int:
 
 
 def fill_buffer(primary: Server, load: Load) -> None:
-    """Writes until the primary buffers 8 MiB for a stopped replica, or has disconnected it.
+    """Writes until the primary buffers 8 MiB for a suspended replica, or has disconnected it.
 
-    First the sockets fill; the kernel lets them take 5 MiB, or 30 on a connection that was busy
-    before. As they fill slowly, the buffer counts only if it is as large after many more calls.
+    The sockets fill first: the kernel lets them take 5 MiB, or 30 MiB on a connection that was busy
+    before. They may still drain the buffer, so it counts only if it is as large after many calls.
     """
 
     def is_full() -> bool:
         return not client.client_list(_type="replica") or unsent(client) > 8 * MIB
 
     with primary.client() as client:
-        for _ in range(MOST_BALLAST // MIB):
+        for _ in range(MAX_BALLAST // MIB):
             client.set("ballast", bytes(MIB))
             if is_full():
                 load.wait_for(steps=500)
                 if is_full():
                     break
         else:
-            pytest.fail(f"the sockets took all of {MOST_BALLAST} bytes but {unsent(client)}")
+            pytest.fail(f"of {MAX_BALLAST} bytes, the primary buffers only {unsent(client)}")
         client.delete("ballast")
 
 
@@ -152,10 +152,10 @@ def fill_buffer(primary: Server, load: Load) -> None:
     [
         pytest.param("256mb", False, (0, 0), id="it catches up from the buffer"),
         pytest.param("256mb", True, (0, 1), id="it is cut off and catches up from the backlog"),
-        pytest.param("2mb", False, (1, 0), id="it falls too far behind and is sent all"),
+        pytest.param("2mb", False, (1, 0), id="it is disconnected and gets a snapshot"),
     ],
 )
-def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
+def test_a_replica_that_lags_under_load_gets_the_same_bytes(
     limit: str,
     cut: bool,
     resyncs: tuple[int, int],
@@ -163,9 +163,9 @@ def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
     clock: Clock,
 ) -> None:
     primary = fresh_server(
-        # The primary disconnects a replica that lags by more.
+        # The primary disconnects a replica for which it buffers more.
         client_output_buffer_limit=f"replica {limit} 0 0",
-        repl_backlog_size=2 * MOST_BALLAST if cut else "16kb",
+        repl_backlog_size=2 * MAX_BALLAST if cut else "16kb",
     )
     replica = primary.replica()
     client, follower = primary.client(), replica.client()
@@ -183,7 +183,7 @@ def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
             expected = full + resyncs[0], partial + resyncs[1]
             poll.until(
                 lambda expected=expected: syncs(client) == expected and is_up(follower),
-                "the replica is on again",
+                "the replica is connected again",
                 timeout=30,
             )
             load.wait_for(steps=100)
@@ -196,28 +196,28 @@ def test_a_replica_whose_clock_is_wrong_has_the_same_bytes_after_resyncs_under_l
     skew: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
     primary = fresh_server()
-    wrong = Clock(clock.library, tmp_path / "clock")
-    wrong.advance(skew)
-    replica = primary.replica(clock=wrong)
+    wrong_clock = Clock(clock.library, tmp_path / "clock")
+    wrong_clock.advance(skew)
+    replica = primary.replica(clock=wrong_clock)
     client, follower = primary.client(), replica.client()
     for number, cut in enumerate([forget_history, cut_link] * scaled(1, 10)):
         with Mixed(primary, clock, seed=number) as load:
             load.wait_for(steps=200)
             before = sum(syncs(client))
             cut(primary)
-            wrong.advance("1s")
+            wrong_clock.advance("1s")
             poll.until(
                 lambda before=before: sum(syncs(client)) > before and is_up(follower),
-                "the replica is on again",
+                "the replica is connected again",
                 timeout=30,
             )
             load.wait_for(steps=200)
         # A replica whose clock is ahead hides expired keys, but keeps them until the primary
         # deletes them.
-        shown = wrong.now
-        wrong.set(clock.now)
+        wrong_time = wrong_clock.now
+        wrong_clock.set(clock.now)
         assert_the_same_bytes(primary, replica)
-        wrong.set(shown)
+        wrong_clock.set(wrong_time)
 
 
 def test_charges_while_a_replica_joined_are_complete(
@@ -231,7 +231,7 @@ def test_charges_while_a_replica_joined_are_complete(
             with follower.client() as client:
                 client.replicaof("127.0.0.1", primary.port)
                 load.wait_for(steps=200)
-                poll.until(lambda client=client: is_up(client), "it has joined", timeout=30)
+                poll.until(lambda client=client: is_up(client), "the replica is up", timeout=30)
         load.wait_for(steps=200)
     with primary.client() as client:
         assert Charging.used(client) == load.answered

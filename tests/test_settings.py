@@ -1,4 +1,4 @@
-"""The settings, ratelimit.*: as module arguments, and by CONFIG where modules have it."""
+"""The ratelimit.* settings: as module arguments and, if the server supports it, by CONFIG."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ CALLS = (
 
 
 def maximum_counts(redis: Redis, clock: Clock) -> tuple[int, ...]:
-    """Fills a key to find out how many entries, leases and ids it may have."""
+    """Fills keys to find out how many entries, leases and ids one may have, up to 20."""
     counts = []
     for command in CALLS:
         redis.delete("k")
@@ -53,7 +53,7 @@ def maximum_counts(redis: Redis, clock: Clock) -> tuple[int, ...]:
     ],
 )
 def test_module_arguments_are_pairs_with_or_without_the_prefix(
-    fresh_server: Start, clock: Clock, module_args: str, expected: tuple[int, int]
+    fresh_server: Start, clock: Clock, module_args: str, expected: tuple[int, ...]
 ) -> None:
     redis = fresh_server(module_args=module_args).client()
     assert maximum_counts(redis, clock) == expected
@@ -126,6 +126,7 @@ def modules(redis: Redis) -> list:
 
 @pytest.fixture
 def configurable(fresh_server: Start) -> Server:
+    """Starts a server with max-leases 3, if it supports the settings of modules by CONFIG."""
     server = fresh_server(module_args="max-leases 3", policies=False)
     if not server.binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
@@ -156,7 +157,7 @@ def test_config_set_applies_at_once(configurable: Server, clock: Clock) -> None:
         redis.config_set("ratelimit.max-log-entries", 1)
         redis.config_set("ratelimit.max-ids", 5)
         assert maximum_counts(redis, clock) == (1, 7, 5)
-        # A key with more entries than are now allowed keeps them.
+        # A key keeps its leases when the setting is lowered.
         redis.delete("k")
         for n in range(7):
             redis.execute_command("RL.ACQUIRE", "k", 1000, "1h", f"holder{n}")
@@ -167,7 +168,7 @@ def test_config_set_applies_at_once(configurable: Server, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "least", "most"),
+    ("setting", "minimum", "maximum"),
     [
         ("max-log-entries", 1, 10_000_000),
         ("max-leases", 1, 10_000_000),
@@ -179,21 +180,21 @@ def test_config_set_applies_at_once(configurable: Server, clock: Clock) -> None:
     ],
 )
 def test_config_set_refuses_values_out_of_range(
-    configurable: Server, setting: str, least: int, most: int
+    configurable: Server, setting: str, minimum: int, maximum: int
 ) -> None:
     name = f"ratelimit.{setting}"
     with configurable.client(decode_responses=True) as redis:
         before = redis.config_get("ratelimit.*")
-        for value in (str(least - 1), "-1", str(most + 1), "x", "1.5", ""):
+        for value in (str(minimum - 1), "-1", str(maximum + 1), "x", "1.5", ""):
             with pytest.raises(ResponseError):
                 redis.config_set(name, value)
         assert redis.config_get("ratelimit.*") == before
-        for value in (str(least), str(most)):
+        for value in (str(minimum), str(maximum)):
             redis.config_set(name, value)
             assert redis.config_get(name) == {name: value}
 
 
-def test_cell_compat_is_only_for_the_load(configurable: Server) -> None:
+def test_cell_compat_cannot_change_after_the_load(configurable: Server) -> None:
     with configurable.client(decode_responses=True) as redis:
         with pytest.raises(ResponseError, match="immutable"):
             redis.config_set("ratelimit.cell-compat", "yes")
@@ -215,16 +216,15 @@ def test_config_rewrite_keeps_changed_settings(configurable: Server, clock: Cloc
     [
         ("", (20, 6, 20)),
         ("max-log-entries 5", (5, 6, 20)),
-        # The configuration file overrides the module arguments.
         ("max-leases 3", (20, 6, 20)),
     ],
 )
-def test_a_line_of_the_configuration_file_is_a_setting_too(
+def test_the_configuration_file_overrides_module_arguments(
     binary: Binary,
     fresh_server: Start,
     clock: Clock,
     module_args: str,
-    expected: tuple[int, int],
+    expected: tuple[int, ...],
 ) -> None:
     if not binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
@@ -232,7 +232,7 @@ def test_a_line_of_the_configuration_file_is_a_setting_too(
     assert maximum_counts(server.client(), clock) == expected
 
 
-def test_cell_compat_may_come_from_the_configuration_file(
+def test_cell_compat_can_be_set_in_the_configuration_file(
     binary: Binary, fresh_server: Start
 ) -> None:
     if not binary.has_module_config:
@@ -250,5 +250,5 @@ def test_invalid_line_of_the_configuration_file_is_refused_at_load(
         fresh_server(**{"ratelimit.max-leases": 0})
 
 
-def test_config_has_no_settings_where_modules_cannot_add_any(server: Server, redis: Redis) -> None:
+def test_config_shows_settings_only_if_modules_can_add_them(server: Server, redis: Redis) -> None:
     assert bool(redis.config_get("ratelimit.*")) == server.binary.has_module_config

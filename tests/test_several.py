@@ -14,7 +14,7 @@ from support.server import Server
 REQUESTS = "TOKENBUCKET 60 60 1m COST 1 AS requests"
 TOKENS = "TOKENBUCKET 10000 10000 1m AS tokens"
 
-# A spec of every kind, with a limit of 10.
+# By type: a spec with a limit of 10.
 SPECS = {
     "rl-bucket": "TOKENBUCKET 10 10 10s",
     "rl-window": "FIXED 10 10s",
@@ -43,20 +43,20 @@ def parts(redis: Redis, key: str) -> list[dict]:
 
 
 def test_reserved_tokens_are_settled_beside_a_request_limit(redis: Redis) -> None:
-    first = f"COST 4000 ONCE r1 5m {REQUESTS} {TOKENS}"
-    settled = f"SETTLE r1 1200 {REQUESTS} {TOKENS}"
-    for call in (first, first, settled, settled):
+    reserve = f"COST 4000 ONCE r1 5m {REQUESTS} {TOKENS}"
+    settle = f"SETTLE r1 1200 {REQUESTS} {TOKENS}"
+    for call in (reserve, reserve, settle, settle):
         assert take(redis, "alice", call)[0] == 1
     each = peek(redis, "alice", f"EACH COST 0 {REQUESTS} {TOKENS}")[2]
     assert [decision[2] for decision in each] == [59, 8800]
 
 
 def test_all_limits_are_charged_or_none(redis: Redis) -> None:
-    both = "TOKENBUCKET 10 10 10s FIXED 3 1h"
+    specs = "TOKENBUCKET 10 10 10s FIXED 3 1h"
     for remaining in (2, 1, 0):
-        assert take(redis, "k", both) == [1, 3, remaining, 0, 3_600_000]
+        assert take(redis, "k", specs) == [1, 3, remaining, 0, 3_600_000]
     before = redis.dump("k")
-    assert take(redis, "k", both) == [0, 3, 0, 3_600_000, 3_600_000]
+    assert take(redis, "k", specs) == [0, 3, 0, 3_600_000, 3_600_000]
     assert redis.dump("k") == before
     assert redis.type("k") == b"rl-limits"
     assert [part[b"used"] for part in parts(redis, "k")] == [b"3", b"3"]
@@ -64,7 +64,7 @@ def test_all_limits_are_charged_or_none(redis: Redis) -> None:
 
 def test_limit_that_is_exhausted_first_denies(redis: Redis, clock: Clock) -> None:
     specs = "TOKENBUCKET 10 1 1s AS a TOKENBUCKET 100 1 1s AS b"
-    # 9 units remain at 1 each; 80 at 20 each.
+    # The first limit would admit 9 such calls more, the second 4.
     assert take(redis, "k", "TOKENBUCKET 10 1 1s AS a COST 1 TOKENBUCKET 100 1 1s AS b COST 20")[
         1:3
     ] == [100, 80]
@@ -125,19 +125,19 @@ def test_a_plain_key_keeps_its_usage_when_it_gets_a_second_limit(
     other = "SLIDING 10 1m" if kind == "rl-window" else "FIXED 10 1m"
     take(redis, "k", spec)
     assert redis.type("k") == kind.encode()
-    alone = peek(redis, "k", spec)
+    before = peek(redis, "k", spec)
     assert peek(redis, "k", f"{other} {spec}")[0] == 1
-    assert redis.type("k") == kind.encode(), "a look converts nothing"
+    assert redis.type("k") == kind.encode(), "a peek does not convert the key"
     take(redis, "k", f"COST 11 {other} {spec}")
-    assert redis.type("k") == kind.encode(), "nor does what is denied"
+    assert redis.type("k") == kind.encode(), "a denied call does not convert the key"
     assert take(redis, "k", f"{other} COST 3 {spec} COST 1")[0] == 1
     assert redis.type("k") == b"rl-limits"
-    assert peek(redis, "k", spec)[2] == alone[2] - (kind != "rl-leases")
+    assert peek(redis, "k", spec)[2] == before[2] - (kind != "rl-leases")
     assert len(parts(redis, "k")) == 2
     assert 60_000 <= redis.pttl("k") <= 150_000
     clock.advance("3m")
     take(redis, "k", spec)
-    assert redis.type("k") == kind.encode(), "a key that has expired begins anew"
+    assert redis.type("k") == kind.encode(), "an expired key is plain again"
 
 
 @pytest.mark.parametrize(("kind", "spec"), SPECS.items(), ids=SPECS)
@@ -189,7 +189,7 @@ def test_upto_grants_the_minimum_of_all_limits(redis: Redis) -> None:
     assert take(redis, "k", "COST 9 UPTO FIXED 5 1m TOKENBUCKET 7 7 1m")[0] == 0
 
 
-def test_force_charges_all_keys_and_reports_whether_all_fitted(redis: Redis) -> None:
+def test_force_charges_all_limits_and_reports_whether_the_call_fitted(redis: Redis) -> None:
     assert take(redis, "k", "COST 8 FORCE FIXED 5 1m TOKENBUCKET 10 10 1m") == [
         0,
         5,
@@ -215,7 +215,7 @@ def test_wait_of_several_limits_is_exact(redis: Redis, clock: Clock) -> None:
     assert admitted >= 40
 
 
-def test_an_effect_is_one_command_and_the_replica_is_byte_equal(pair: Pair, clock: Clock) -> None:
+def test_a_replica_has_the_same_bytes_for_several_limits(pair: Pair, clock: Clock) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     specs = (
         "TOKENBUCKET 10 10 10s FIXED 10 1m SLIDING 10 1m SLIDING 10 1m STRICT SLIDINGLOG 10 1m "

@@ -1,5 +1,5 @@
 """RL.SKETCH limits any number of items in a key of a fixed size. No item is granted more than its
-limit; other items are denied only if the sketch is too small.
+limit. An item within its limit is denied only if the sketch is too small.
 """
 
 import random
@@ -30,10 +30,8 @@ def call(redis: Redis) -> Callable[[str], object]:
     return redis.execute_command
 
 
-def described(reply: object) -> dict:
-    """Converts a reply of RL.INFO to a dictionary. Before RESP3 it has names and values
-    alternately.
-    """
+def to_dict(reply: object) -> dict:
+    """Converts a reply of RL.INFO to a dictionary. In RESP2 it alternates names and values."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
@@ -61,7 +59,7 @@ def test_item_is_any_bytes_or_empty(redis):
         assert redis.execute_command("RL.SKETCH", "k", name, 1, 1, "1s") == [0, 1, 0, 1000, 1000]
 
 
-def test_the_key_goes_when_its_fullest_item_has_recovered(redis, call, clock):
+def test_the_key_expires_after_its_fullest_item_has_recovered(redis, call, clock):
     assert call("RL.SKETCH k one 60 1 1s COST 60") == [1, 60, 0, 0, 60_000]
     assert call("RL.SKETCH k other 60 1 1s") == [1, 60, 59, 0, 1000]
     assert 60_000 <= redis.pttl("k") <= 69_000
@@ -71,7 +69,7 @@ def test_the_key_goes_when_its_fullest_item_has_recovered(redis, call, clock):
 
 def test_a_key_keeps_its_initial_size(call):
     def size(key: str) -> object:
-        return described(call(f"RL.INFO {key}"))[b"size"]
+        return to_dict(call(f"RL.INFO {key}"))[b"size"]
 
     call("RL.SKETCH k a 5 5 1m")
     call("RL.SKETCH k a 5 5 1m SIZE 64kb")
@@ -84,7 +82,7 @@ def test_the_setting_is_the_size_of_new_keys(fresh_server: Start, binary: Binary
 
     def size_of_new(key: str) -> int:
         redis.execute_command("RL.SKETCH", key, "a", 5, 5, "1m")
-        return described(redis.execute_command("RL.INFO", key))["size"]
+        return to_dict(redis.execute_command("RL.INFO", key))["size"]
 
     assert size_of_new("k") == 131_072
     if binary.version < (7,):
@@ -99,7 +97,7 @@ def test_the_setting_is_the_size_of_new_keys(fresh_server: Start, binary: Binary
 def test_info_shows_the_quality_of_a_sketch(redis, resp3):
     for number in range(2000):
         redis.execute_command("RL.SKETCH", "k", item(number), 2, 2, "1m", "COST", 2, *SMALL)
-    info = described(resp3.execute_command("RL.INFO", "k"))
+    info = to_dict(resp3.execute_command("RL.INFO", "k"))
     assert info[b"kind"] == b"rl-sketch"
     assert info[b"size"] == 65_536
     assert info[b"numbers"] == b"2 2 1m"
@@ -113,9 +111,9 @@ def test_info_shows_the_quality_of_a_sketch(redis, resp3):
 
 def test_info_shows_shares_and_never_the_secret(redis, resp3):
     redis.execute_command("RL.SKETCH", "k", "a", 5, 2, "1m", "KEEP", 1)
-    info = described(resp3.execute_command("RL.INFO", "k"))
+    info = to_dict(resp3.execute_command("RL.INFO", "k"))
     assert set(info) == {b"kind", b"size", b"numbers", b"filled", b"unseen_denied"}
-    # Of the full capacity, without KEEP.
+    # The field shows the full capacity, without KEEP.
     assert info[b"numbers"] == b"5 2 1m"
     for share in (info[b"filled"], info[b"unseen_denied"]):
         assert re.fullmatch(rb"0\.[0-9]{4}|1\.0000", share)
@@ -154,7 +152,7 @@ def test_keep_applies_to_each_item(call):
 
 
 def test_no_item_is_granted_more_than_its_own_bucket_in_any_traffic(redis, clock):
-    """A greedy item among thousands, in the smallest sketch: ten a minute, and a burst of ten."""
+    """Calls a greedy item among thousands in the smallest sketch: a burst of ten, ten a minute."""
     granted, begin = [], clock.now
     for minute in range(3):
         for number in range(3000):
@@ -181,8 +179,8 @@ def test_sketch_decides_correctly_with_aof_and_replica(fresh_server: Start, cloc
     """Repeats the measurement of benches/sketches.py in a hundredth of the calls."""
     server = fresh_server(**AOF)
     replica = server.replica()
-    with server.client() as client, replica.client() as other:
-        # Twice as large as its traffic needs.
+    with server.client() as client, replica.client() as follower:
+        # The sketch is twice as large as its traffic needs.
         traffic = Traffic(16_000, "64kb")
         for number in (1, 2):
             minute = traffic.minute(client, clock, number)
@@ -192,7 +190,7 @@ def test_sketch_decides_correctly_with_aof_and_replica(fresh_server: Start, cloc
         wait_until_saved(client)
         stored = digests(client, ["k"])
         replica.wait_for_sync()
-        assert digests(other, ["k"]) == stored
+        assert digests(follower, ["k"]) == stored
     for interrupt in (restart_from_aof, restart_from_rdb):
         interrupt(server)
         with server.client() as client:
@@ -200,9 +198,9 @@ def test_sketch_decides_correctly_with_aof_and_replica(fresh_server: Start, cloc
 
 
 def test_a_fast_path_call_is_the_same_with_and_without_an_aof(fresh_server, clock):
-    """Compares two servers, of which one takes the fast path.
+    """Compares a server without an AOF, which takes the fast path, to one with an AOF.
 
-    The cells of an item differ from key to key, so the items are few enough to share none.
+    Each server hashes the items by a different secret. The items are too few to share cells.
     """
     settings = {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
     servers = [fresh_server(**settings), fresh_server(**settings, **AOF)]
@@ -219,7 +217,7 @@ def test_a_fast_path_call_is_the_same_with_and_without_an_aof(fresh_server, cloc
         replies = [client.execute_command(*words) for client in clients]
         assert replies[0] == replies[1], words
         assert clients[0].pttl("k") == clients[1].pttl("k")
-    replies = [
+    results = [
         [
             client.info("ratelimit_kinds"),
             client.execute_command("RL.TOP"),
@@ -228,14 +226,15 @@ def test_a_fast_path_call_is_the_same_with_and_without_an_aof(fresh_server, cloc
         ]
         for client, listener in zip(clients, events, strict=True)
     ]
-    assert replies[0] == replies[1]
-    assert len(replies[0][3]) > 1000
+    assert results[0] == results[1]
+    *_, messages = results[0]
+    assert len(messages) > 1000
 
 
 # Policies, and the calls on many keys
 
 
-def test_a_policy_has_a_sketch_whose_item_the_call_names(redis, call):
+def test_a_call_by_a_policy_with_a_sketch_needs_an_item(redis, call):
     call("RL.POLICYSET addresses SKETCH 3 1 1s SIZE 64kb")
     assert call("RL.POLICYGET addresses")
     assert call("RL.LIMIT k addresses ITEM a COST 2") == [1, 3, 1, 0, 2000]
@@ -245,9 +244,9 @@ def test_a_policy_has_a_sketch_whose_item_the_call_names(redis, call):
     assert call("RL.PEEK k POLICY addresses ITEM a") == [0, 3, 0, 1000, 3000]
     each = call("RL.LIMIT k addresses ITEM b EACH")
     assert each[:4] == [1, 0, [[1, 3, 1, 0, 2000]], b"addresses"]
-    both = "RL.MTAKE 2 k other POLICY addresses ITEM c FIXED 1 1m"
-    assert call(both) == [1, 0, [[1, 3, 2, 0, 1000], [1, 1, 0, 0, 60_000]]]
-    assert call(both) == [0, 60_000, [[1, 3, 2, 0, 1000], [0, 1, 0, 60_000, 60_000]]]
+    two_keys = "RL.MTAKE 2 k other POLICY addresses ITEM c FIXED 1 1m"
+    assert call(two_keys) == [1, 0, [[1, 3, 2, 0, 1000], [1, 1, 0, 0, 60_000]]]
+    assert call(two_keys) == [0, 60_000, [[1, 3, 2, 0, 1000], [0, 1, 0, 60_000, 60_000]]]
     assert redis.type("k") == b"rl-sketch"
     for line in (
         "RL.LIMIT k addresses",
@@ -269,26 +268,22 @@ def test_an_item_is_ignored_if_the_policy_has_no_sketch(redis, call):
     assert redis.type("plain") == b"rl-window"
 
 
-def test_a_policy_that_becomes_a_sketch_or_none_needs_another_key(redis, call):
-    for before, after, named in (
-        ("SKETCH 5 5 1m", "TOKENBUCKET 5 5 1m", "ITEM a"),
-        ("TOKENBUCKET 5 5 1m", "SKETCH 5 5 1m", "ITEM a"),
-        ("FIXED 5 1m FIXED 9 1h", "SKETCH 5 5 1m", "ITEM a"),
-        ("SKETCH 5 5 1m", "FIXED 5 1m FIXED 9 1h", "ITEM a"),
+def test_a_policy_changed_to_or_from_a_sketch_needs_another_key(redis, call):
+    for before, after in (
+        ("SKETCH 5 5 1m", "TOKENBUCKET 5 5 1m"),
+        ("TOKENBUCKET 5 5 1m", "SKETCH 5 5 1m"),
+        ("FIXED 5 1m FIXED 9 1h", "SKETCH 5 5 1m"),
+        ("SKETCH 5 5 1m", "FIXED 5 1m FIXED 9 1h"),
     ):
         call(f"RL.POLICYSET p {before}")
-        assert call(f"RL.LIMIT k p {named}")[0] == 1
+        assert call("RL.LIMIT k p ITEM a")[0] == 1
         call(f"RL.POLICYSET p {after}")
         stored = state(redis)
-        for line in (
-            f"RL.LIMIT k p {named}",
-            f"RL.LIMIT k p {named} EACH",
-            f"RL.DELAY k p {named}",
-        ):
+        for line in ("RL.LIMIT k p ITEM a", "RL.LIMIT k p ITEM a EACH", "RL.DELAY k p ITEM a"):
             with pytest.raises(ResponseError, match="WRONGTYPE"):
                 call(line)
         assert state(redis) == stored
-        assert call(f"RL.LIMIT another p {named}")[0] == 1
+        assert call("RL.LIMIT another p ITEM a")[0] == 1
         call("DEL k another")
 
 
@@ -302,12 +297,12 @@ def test_cost_shadow_and_scale_apply_to_items(redis, call):
     assert call("RL.LIMIT scaled p ITEM a COST 2") == [1, 2, 0, 0, 4000]
     call("RL.POLICYSCALE p 2 FOR 1m")
     assert call("RL.LIMIT faster p ITEM a COST 8") == [1, 8, 0, 0, 4000]
-    # It stays until the usage has drained at the original rate.
+    # The key stays until the usage would have drained at the original rate.
     assert redis.pttl("faster") >= 8000
     assert {redis.type(key) for key in ("cost", "shadow", "scaled", "faster")} == {b"rl-sketch"}
 
 
-def test_a_key_of_another_kind_is_refused_and_so_is_a_sketch_for_others(redis, call):
+def test_sketches_and_other_kinds_refuse_each_others_keys(redis, call):
     call("RL.SKETCH k a 5 5 1m")
     others = {
         "bucket": "RL.TOKENBUCKET bucket 5 5 1m",
@@ -321,7 +316,7 @@ def test_a_key_of_another_kind_is_refused_and_so_is_a_sketch_for_others(redis, c
     call("RL.POLICYSET bucket TOKENBUCKET 5 5 1m")
     call("RL.POLICYSET several TOKENBUCKET 5 5 1m FIXED 9 1d")
     before = state(redis)
-    on_others = [
+    sketch_calls_on_others = [
         line
         for key in others
         for line in (
@@ -333,7 +328,7 @@ def test_a_key_of_another_kind_is_refused_and_so_is_a_sketch_for_others(redis, c
             f"RL.MTAKE 1 {key} POLICY sketch ITEM a",
         )
     ]
-    on_sketch = [
+    other_calls_on_the_sketch = [
         "RL.TOKENBUCKET k 5 5 1m",
         "RL.TOKENBUCKET k 5 5 1m AS name",
         "RL.FIXED k 5 1m ONCE id 1m",
@@ -349,7 +344,7 @@ def test_a_key_of_another_kind_is_refused_and_so_is_a_sketch_for_others(redis, c
         "RL.BAN k 1m",
         "RL.BAN k 0",
     ]
-    for line in on_others + on_sketch:
+    for line in sketch_calls_on_others + other_calls_on_the_sketch:
         with pytest.raises(ResponseError, match="WRONGTYPE"):
             call(line)
     assert state(redis) == before
@@ -373,7 +368,7 @@ def test_options_that_need_each_items_usage_are_refused(call):
     assert call("EXISTS k") == 0
 
 
-def test_with_memory_full_a_complete_sketch_continues(fresh_server: Start) -> None:
+def test_with_memory_full_a_fully_allocated_sketch_continues(fresh_server: Start) -> None:
     redis = fresh_server().client()
     for number in range(1000):
         redis.execute_command("RL.SKETCH", "k", f"{number}", 5, 5, "1m", "SIZE", "64kb")

@@ -38,14 +38,14 @@ INTERRUPTIONS = {
 
 
 def fill(redis: Redis, clock: Clock, calls: int, *, key: str = "k", seed: int = 1) -> list[object]:
-    """Calls 2000 items as the clock goes forward and sometimes back. Returns the replies."""
-    chosen = random.Random(seed)
+    """Charges 2000 items while the clock goes forward and sometimes back. Returns the replies."""
+    draw = random.Random(seed)
     replies = []
     for _ in range(calls // 100):
-        clock.set(clock.now + chosen.choice([0, 1, 700, 40_000, 3_000_000, -2_000_000]))
+        clock.set(clock.now + draw.choice([0, 1, 700, 40_000, 3_000_000, -2_000_000]))
         pipeline = redis.pipeline(transaction=False)
         for _ in range(100):
-            words = (item(chosen.randrange(2000)), 5, 5, "1m", "COST", chosen.choice([1, 1, 2.5]))
+            words = (item(draw.randrange(2000)), 5, 5, "1m", "COST", draw.choice([1, 1, 2.5]))
             pipeline.execute_command("RL.SKETCH", key, *words, *SMALL)
         replies += pipeline.execute()
     return replies
@@ -73,7 +73,7 @@ def test_an_interruption_changes_no_byte_and_no_later_reply(
     interrupt(server)
     assert state(client) == before
     assert digests(client, ["k", "copy"]) == before_digests
-    # The secret is kept: every item finds its cells.
+    # The secret is kept, so that every item has the same cells as before.
     peeks = [("SKETCH", 5, 5, "1m", item(number)) for number in range(0, 2000, 40)]
     peeked = [
         [client.execute_command("RL.PEEK", key, *peek) for peek in peeks] for key in ("k", "copy")
@@ -92,7 +92,7 @@ def test_a_replica_holds_the_same_bytes_and_expiry(pair, clock):
         assert digests(primary, stored) == digests(replica, stored)
 
 
-def test_a_call_propagates_four_cells_and_a_denied_one_nothing(fresh_server, clock):
+def test_an_admitted_call_propagates_four_cells_and_a_denied_call_nothing(fresh_server, clock):
     server = fresh_server(**AOF, aof_use_rdb_preamble="no")
     with server.client() as client:
         for _ in range(2):
@@ -101,7 +101,8 @@ def test_a_call_propagates_four_cells_and_a_denied_one_nothing(fresh_server, clo
         assert client.execute_command("RL.SKETCH", "k", "a", 2, 2, "1m")[0] == 0
         effects = [words[2].split() for words in written_commands(server) if b"k" in words]
     assert [effect[0] for effect in effects] == [b"rl-sketch"] * 2
-    # Kind, version, expiry, a flag for a change, 9 numbers of the sketch, and four cells.
+    # Kind, version and expiry, a tag for a change, 9 numbers of the sketch, and the count of the
+    # cells, each of which has a number and a usage.
     assert {len(effect) for effect in effects} == {3 + 1 + 9 + 1 + 2 * 4}
 
 
@@ -134,35 +135,35 @@ def cpu_ms(server: Server) -> float:
 def test_no_call_on_the_largest_sketch_takes_long(fresh_server: Start) -> None:
     server = fresh_server()
     with server.client() as client:
-        took = {}
+        durations_ms = {}
 
-        def measured(name: str, run: Callable[[], object]) -> None:
+        def measure(name: str, run: Callable[[], object]) -> None:
             before = cpu_ms(server)
             run()
-            took[name] = cpu_ms(server) - before
+            durations_ms[name] = cpu_ms(server) - before
 
         call = ("RL.SKETCH", "k", "a", 5, 5, "1h", "SIZE", "256mb")
-        measured("made", lambda: client.execute_command(*call))
+        measure("creation", lambda: client.execute_command(*call))
         for first in range(0, 60_000, 2000):
             pipeline = client.pipeline(transaction=False)
             for number in range(first, first + 2000):
                 pipeline.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1h")
-            measured("2,000 calls", pipeline.execute)
+            measure("2,000 calls", pipeline.execute)
         assert client.memory_usage("k") > 200_000_000
-        measured("copied", lambda: client.execute_command("COPY", "k", "copy"))
-        measured("written", lambda: client.execute_command(*call))
+        measure("copy", lambda: client.execute_command("COPY", "k", "copy"))
+        measure("call after the copy", lambda: client.execute_command(*call))
         # Deletion is not measured: the allocator may return pages to the system at that time.
-        assert max(took, key=took.get) == "2,000 calls", took
+        assert max(durations_ms, key=durations_ms.get) == "2,000 calls", durations_ms
 
 
-def test_dump_restore_and_copy_keep_the_ban_and_copies_are_independent(redis, clock):
+def test_dump_restore_and_copy_keep_a_sketch_and_copies_are_independent(redis, clock):
     fill(redis, clock, 3000)
     payload, ttl = redis.dump("k"), redis.pttl("k")
     redis.restore("restored", ttl, payload)
     redis.execute_command("COPY", "k", "copy")
     assert redis.dump("restored") == redis.dump("copy") == payload
     assert redis.memory_usage("copy") > 60_000
-    # Items of other keys may fill any item's cells, by the random secret.
+    # FORCE: by the random secret, other items may have filled the cells of this one.
     another = ("another", 5, 5, "1m", "COST", 5, "FORCE")
     redis.execute_command("RL.SKETCH", "copy", *another)
     assert redis.dump("copy") != redis.dump("k") == payload
@@ -177,7 +178,7 @@ def test_two_keys_hash_by_different_secrets(redis):
         redis.execute_command("RL.SKETCH", key, "a", 5, 5, "1m")
     first, second = digests(redis, ["k", "other"])
     assert first != second
-    # A key and its successor of the same name have different secrets, too.
+    # A deleted key and a new one of the same name have different secrets, too.
     redis.delete("k")
     redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m")
     assert digests(redis, ["k"]) != [first]
@@ -185,12 +186,11 @@ def test_two_keys_hash_by_different_secrets(redis):
 
 def test_memory_is_allocated_when_it_is_used(redis):
     redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m", "SIZE", "256mb")
-    few = redis.memory_usage("k")
-    assert few < 50_000
+    assert redis.memory_usage("k") < 50_000
     for number in range(100):
         redis.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1m")
     assert 300 * 4096 < redis.memory_usage("k") < 410 * 7000
-    # A copy shares the pieces and outlives the original.
+    # A copy shares the pieces, and is usable after the original is deleted.
     redis.execute_command("COPY", "k", "copy")
     redis.delete("k")
     assert redis.execute_command("RL.PEEK", "copy", "SKETCH", 5, 5, "1m", "a")[2] == 4

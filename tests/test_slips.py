@@ -18,18 +18,18 @@ TABLE = Path(__file__).parents[1] / "core/src/syntax/slips.txt"
 
 
 def slips() -> list[tuple[str, str]]:
-    """Returns the calls and the answer to each."""
+    """Returns each call with its expected error."""
     lines = [line for line in TABLE.read_text().splitlines() if line and not line.startswith("#")]
     calls = [call.removeprefix("> ") for call in lines[::2]]
     return list(zip(calls, lines[1::2], strict=True))
 
 
 def answer(redis: Redis, call: str) -> str:
-    """Returns the error as it stands on the wire, or the reply."""
+    """Returns the error as the server sends it, or the reply."""
     try:
         return str(redis.execute_command(*call.split(" ")))
     except ResponseError as error:
-        # The client strips ERR and nothing else.
+        # redis-py strips only the code ERR, and no other one.
         return f"{error.status_code} {error}" if error.status_code else str(error)
 
 
@@ -39,14 +39,14 @@ def test_common_mistakes_get_helpful_errors(fresh_server: Start) -> None:
     with fresh_server().client() as redis:
         redis.execute_command("RL.POLICYSET there FIXED 5 1m")
         replies = {call: answer(redis, call) for call, _ in table}
-        # On Redis 6.2 the module checks the same arity as later servers do.
+        # Redis 6.2 leaves the check of some arities to the module.
         assert replies == dict(table)
         assert redis.dbsize() == 0
         assert redis.execute_command("RL.POLICYLIST")[0][2] == b"FIXED 5 1m"
 
 
 @pytest.mark.parametrize(
-    ("key", "call", "error"),
+    ("earlier_call", "call", "error"),
     [
         (
             "SET k text",
@@ -78,10 +78,10 @@ def test_common_mistakes_get_helpful_errors(fresh_server: Start) -> None:
         ("SET other x", "RL.POLICYSCALE gold 0.5", "NOPOLICY no policy 'gold'"),
     ],
 )
-def test_errors_name_the_keys_type_and_the_existing_policies(
-    redis: Redis, key: str, call: str, error: str
+def test_errors_name_the_keys_type_or_the_missing_policies(
+    redis: Redis, earlier_call: str, call: str, error: str
 ) -> None:
-    redis.execute_command(*key.split())
+    redis.execute_command(*earlier_call.split())
     before = redis.keys()
     assert answer(redis, call) == error
     assert redis.keys() == before

@@ -30,46 +30,46 @@ CURRENT = FORMATS[-1]
 FOOTER = 10
 
 
-def binary(text: object) -> object:
+def from_json(text: object) -> object:
     """Converts bytes from their form in JSON to the client's form."""
     if isinstance(text, str):
         return text.encode("latin-1")
     if isinstance(text, list):
-        return [binary(item) for item in text]
+        return [from_json(item) for item in text]
     return text
 
 
 class Format:
-    """The files in one directory, and the replies that they must lead to."""
+    """The files of one stored format, and the replies expected after they are loaded."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     @cached_property
-    def _described(self) -> dict:
+    def _description(self) -> dict:
         return json.loads((self.directory / "keys.json").read_text())
 
     @property
     def instant(self) -> int:
-        return self._described["instant"]
+        return self._description["instant"]
 
     @cached_property
     def keys(self) -> dict[bytes, dict]:
-        return {binary(row["key"]): row for row in self._described["keys"]}
+        return {from_json(row["key"]): row for row in self._description["keys"]}
 
     def states(self) -> dict[bytes, State]:
         return {
-            name: State(binary(row["type"]), bytes.fromhex(row["dump"]), row["expires_at"])
+            name: State(from_json(row["type"]), bytes.fromhex(row["dump"]), row["expires_at"])
             for name, row in self.keys.items()
         }
 
     def digests(self) -> list[bytes]:
-        return [binary(row["digest"]) for row in self.keys.values()]
+        return [from_json(row["digest"]) for row in self.keys.values()]
 
     def assert_answers(self, client: Redis) -> None:
         for name, row in self.keys.items():
             for call, reply in row["calls"]:
-                assert client.execute_command(*binary(call)) == binary(reply), (name, call)
+                assert client.execute_command(*from_json(call)) == from_json(reply), (name, call)
 
 
 @pytest.fixture(params=FORMATS, ids=[directory.name for directory in FORMATS])
@@ -81,13 +81,13 @@ def stored(request: pytest.FixtureRequest, clock: Clock) -> Format:
 
 
 def without_footer(states: dict[bytes, State]) -> dict[bytes, State]:
-    return {name: one._replace(dump=one.dump[:-FOOTER]) for name, one in states.items()}
+    return {name: entry._replace(dump=entry.dump[:-FOOTER]) for name, entry in states.items()}
 
 
 def assert_is_what_was_stored(client: Redis, stored: Format) -> None:
     expected, actual = stored.states(), state(client)
-    assert {name: (one.type, one.expires_at) for name, one in actual.items()} == {
-        name: (one.type, one.expires_at) for name, one in expected.items()
+    assert {name: (entry.type, entry.expires_at) for name, entry in actual.items()} == {
+        name: (entry.type, entry.expires_at) for name, entry in expected.items()
     }
     if stored.directory == CURRENT:
         assert without_footer(actual) == without_footer(expected)
@@ -95,12 +95,12 @@ def assert_is_what_was_stored(client: Redis, stored: Format) -> None:
     stored.assert_answers(client)
 
 
-def test_every_kind_is_in_every_format(stored: Format) -> None:
-    """Checks that a format has every kind of its time, and the newest one all kinds."""
+def test_every_kind_is_in_the_newest_format(stored: Format) -> None:
+    """Checks that a format has no unknown kinds, and the newest one all kinds."""
     types = {state.type for state in stored.states().values()}
-    known = {limiter.type for limiter in LIMITERS}
-    assert types <= known
-    assert types == known or stored.directory != CURRENT
+    all_types = {limiter.type for limiter in LIMITERS}
+    assert types <= all_types
+    assert types == all_types or stored.directory != CURRENT
 
 
 def test_snapshot_of_a_stored_format_is_loaded(
@@ -119,13 +119,13 @@ def test_aof_of_a_stored_format_is_loaded_and_continued(
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
     server.stop()
-    # As Redis 6.2 writes it: one file, which a newer server moves into its directory.
+    # The AOF of Redis 6.2 is one file, which a newer server moves into its AOF directory.
     shutil.rmtree(server.directory / "appendonlydir", ignore_errors=True)
     shutil.copy(stored.directory / file, server.directory / "appendonly.aof")
     server.start()
     client = server.client()
     assert_is_what_was_stored(client, stored)
-    # New writes follow the existing ones.
+    # The calls of the check above were appended to the AOF.
     before = state(client)
     server.restart("kill")
     assert state(client) == before
@@ -140,8 +140,8 @@ def test_payload_of_a_stored_format_is_restored(stored: Format, redis: Redis) ->
     assert_is_what_was_stored(redis, stored)
 
 
-def before_the_first_release(dump: bytes) -> tuple[bytes, str]:
-    """A payload as versions before 0.1.0 marked theirs, and what the log says of it."""
+def payload_before_0_1_0(dump: bytes) -> tuple[bytes, str]:
+    """Returns the payload with the number of an earlier format, and the expected log message."""
     version = int.from_bytes(dump[2:HEAD], "big") & 1023
     reason = f"cannot read a payload of format {version - 1}, written by a version before 0.1.0"
     return rewritten(dump, fields(dump), version=version - 1), reason
@@ -153,7 +153,7 @@ def test_payload_of_a_version_before_the_first_release_is_refused(
     server = fresh_server()
     client = server.client()
     for entry in Format(CURRENT).states().values():
-        payload, reason = before_the_first_release(entry.dump)
+        payload, reason = payload_before_0_1_0(entry.dump)
         with pytest.raises(ResponseError, match="Bad data format"):
             client.restore("old", 1000, payload)
         assert f"{entry.type.decode()}: {reason}" in server.log()
@@ -166,9 +166,9 @@ def test_snapshot_of_a_version_before_the_first_release_is_not_loaded(
     server.stop()
     snapshot = (CURRENT / "dump.rdb").read_bytes()
     dump = next(entry.dump for entry in Format(CURRENT).states().values())
-    payload, reason = before_the_first_release(dump)
+    payload, reason = payload_before_0_1_0(dump)
     assert dump[1:HEAD] in snapshot
-    # Without a checksum, which is eight zeros.
+    # Eight zero bytes in place of the checksum disable its check.
     changed = snapshot[:-8].replace(dump[1:HEAD], payload[1:HEAD]) + bytes(8)
     (server.directory / "dump.rdb").write_bytes(changed)
     with pytest.raises(ServerError, match=reason):

@@ -11,7 +11,7 @@ from support.server import Server
 def test_a_slot_leaves_once_its_last_microsecond_is_as_old_as_the_window(
     redis: Redis, clock: Clock
 ) -> None:
-    # Slots of a minute's window last a second, and START is the beginning of one.
+    # The slots of a window of a minute last a second, and START is the beginning of a slot.
     take = ("RL.SLIDING", "k", 1, "60s", "STRICT")
     assert redis.execute_command(*take) == [1, 1, 0, 0, 61_000]
     clock.advance("60999998us")

@@ -1,5 +1,5 @@
-"""RL.TAKE is the generic form of every algorithm's command, and RL.PEEK shows the reply it would
-give.
+"""RL.TAKE is the generic form of every algorithm's command. RL.PEEK shows whether RL.TAKE would
+admit a call.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ OPTIONS = [
     "COST 0 FORCE",
 ]
 
-# Earlier calls on the key: a charge, and elapsed time.
+# Options of an earlier RL.TAKE on the key, and the time since.
 HISTORIES = {
     "never seen": ("COST 0", "0s"),
     "partly used": ("COST 5.5", "0s"),
@@ -55,11 +55,12 @@ def call(redis):
 
 @pytest.mark.parametrize("spell", [str.upper, str.lower, str.swapcase, str.title])
 @pytest.mark.parametrize("spec", [*ALGORITHMS, "CONCURRENCY 10 60s holder"])
-def test_take_is_the_algorithm_s_own_command_in_any_case(call, redis, spec, spell):
+def test_take_equals_the_algorithm_s_own_command_in_any_case(call, redis, spec, spell):
     name, _, words = spec.partition(" ")
-    own = call(f"RL.{name} own {words}" if name != "CONCURRENCY" else f"RL.ACQUIRE own {words}")
-    assert own[0] == 1
-    assert call(f"{spell('rl.Take')} generic {spell(name)} {words}") == own
+    command = "RL.ACQUIRE" if name == "CONCURRENCY" else f"RL.{name}"
+    expected = call(f"{command} own {words}")
+    assert expected[0] == 1
+    assert call(f"{spell('rl.Take')} generic {spell(name)} {words}") == expected
     assert redis.dump("own") == redis.dump("generic")
     assert redis.pttl("own") == redis.pttl("generic")
 
@@ -81,15 +82,16 @@ def test_take_and_peek_have_every_option_of_the_algorithm_s_own_command(
         clock.advance(later)
         current = call(f"RL.PEEK own {spec} COST 0")
         peeked = call(f"RL.PEEK own {spec} {options}")
-        own = call(f"RL.{name} own {words} {options}")
-        assert call(f"RL.TAKE generic {spec} {options}") == own, options
+        expected = call(f"RL.{name} own {words} {options}")
+        assert call(f"RL.TAKE generic {spec} {options}") == expected, options
         assert redis.dump("own") == redis.dump("generic")
-        # allowed, limit, wait_ms and the granted units are the call's; the others as before it
-        allowed, limit, _, wait_ms, _, *granted = own
+        # A peek shows the remaining units and the reset time from before the call, and otherwise
+        # what the call returns.
+        allowed, limit, _, wait_ms, _, *granted = expected
         assert peeked == [allowed, limit, current[2], wait_ms, current[4], *granted], options
 
 
-def test_peek_knows_leases(call):
+def test_peek_takes_leases_into_account(call):
     assert call("RL.PEEK k CONCURRENCY 3 60s a COST 3") == [1, 3, 3, 0, 0]
     assert call("RL.ACQUIRE k 3 60s a COST 2") == [1, 3, 1, 0, 60_000]
     assert call("RL.PEEK k CONCURRENCY 3 60s b COST 2") == [0, 3, 1, 60_000, 60_000]
@@ -97,11 +99,12 @@ def test_peek_knows_leases(call):
     assert call("RL.PEEK k CONCURRENCY 3 60s b COST 4") == [0, 3, 1, -1, 60_000]
 
 
-def test_a_peek_denied_passes_after_its_wait(call, clock):
+def test_a_denied_peek_passes_after_its_wait(call, clock):
     call("RL.TAKE k TOKENBUCKET 10 3 7s COST 10")
     wait_ms = call("RL.PEEK k TOKENBUCKET 10 3 7s COST 5")[3]
     clock.advance((wait_ms - 1) * 1000)
-    assert call("RL.PEEK k TOKENBUCKET 10 3 7s COST 5")[0:4:3] == [0, 1]
+    allowed, _, _, wait_ms, _ = call("RL.PEEK k TOKENBUCKET 10 3 7s COST 5")
+    assert (allowed, wait_ms) == (0, 1)
     clock.advance("1ms")
     assert call("RL.PEEK k TOKENBUCKET 10 3 7s COST 5")[0] == 1
 
@@ -109,8 +112,8 @@ def test_a_peek_denied_passes_after_its_wait(call, clock):
 @pytest.mark.parametrize("history", ["partly used", "in debt", "recovering"])
 @pytest.mark.parametrize("spec", [*ALGORITHMS, "CONCURRENCY 10 60s holder"])
 def test_a_peek_changes_nothing(pair, clock, spec, history):
-    leases = spec.startswith("CONCURRENCY")
-    charge, later = ("COST 5", "30s") if leases else HISTORIES[history]
+    has_leases = spec.startswith("CONCURRENCY")
+    charge, later = ("COST 5", "30s") if has_leases else HISTORIES[history]
     with pair.primary.client() as redis:
         redis.execute_command(f"RL.TAKE k {spec} {charge}")
         clock.advance(later)
@@ -120,7 +123,7 @@ def test_a_peek_changes_nothing(pair, clock, spec, history):
             return *value, redis.info("replication")["master_repl_offset"]
 
         before = state()
-        for options in ["", "COST 2", "COST 11"] if leases else OPTIONS:
+        for options in ["", "COST 2", "COST 11"] if has_leases else OPTIONS:
             redis.execute_command(f"RL.PEEK k {spec} {options}")
             redis.execute_command(f"RL.PEEK missing {spec} {options}")
         assert state() == before
@@ -167,7 +170,7 @@ def test_a_read_only_replica_peeks_as_its_primary_and_takes_nothing(pair, clock,
         ("CONCURRENCY 10 60s holder-{}", "max-leases"),
     ],
 )
-def test_a_peek_at_a_key_that_has_all_its_entries_gets_the_error_that_the_call_would(
+def test_a_peek_at_a_full_key_gets_the_same_error_as_the_call(
     fresh_server: Callable[..., Server], clock: Clock, spec: str, setting: str
 ) -> None:
     redis = fresh_server(module_args="max-log-entries 2 max-leases 2").client()

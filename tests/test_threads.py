@@ -67,14 +67,14 @@ def test_a_snapshot_that_a_thread_saves_has_the_policies(
     assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 10, 9]
 
 
-@pytest.mark.parametrize("again", [reload, load_aof], ids=["reload", "aof"])
+@pytest.mark.parametrize("load", [reload, load_aof], ids=["reload", "aof"])
 def test_charges_by_a_thread_are_persisted(
-    again: Callable[[Server], None], primary: Server, redis: Redis
+    load: Callable[[Server], None], primary: Server, redis: Redis
 ) -> None:
     redis.execute_command("RL.POLICYSET", "gold", "TOKENBUCKET", 10, 10, "1h", "FIXED", 100, "1d")
     in_thread(redis, "RL.LIMIT", "k", "gold", "COST", 3)
     in_thread(redis, "RL.TOKENBUCKET", "l", 10, 10, "1h", "COST", 4)
-    again(primary)
+    load(primary)
     assert redis.execute_command("RL.LIMIT", "k", "gold")[2] == 6
     assert redis.execute_command("RL.TOKENBUCKET", "l", 10, 10, "1h")[2] == 5
 
@@ -82,25 +82,25 @@ def test_charges_by_a_thread_are_persisted(
 def test_release_by_a_thread_serves_the_waiting_call(primary: Server, redis: Redis) -> None:
     with Queue(primary) as queue:
         queue.acquire("holder")
-        waits, stays = queue.join_all("next", "last")
+        first, second = queue.join_all("first", "second")
         assert in_thread(redis, "RL.RELEASE", "k", "holder") == 1
-        assert waits.reply() == GRANTED
+        assert first.reply() == GRANTED
         assert in_thread(redis, "DEL", "k") == 1
-        assert stays.reply() == GRANTED
+        assert second.reply() == GRANTED
 
 
 def test_call_of_a_thread_does_not_overtake_waiting_calls(primary: Server, redis: Redis) -> None:
     with Queue(primary) as queue:
         queue.acquire("holder")
-        waits = queue.join("next")
+        waiter = queue.join("next")
         assert in_thread(redis, "RL.ACQUIRE", "k", 1, "60s", "thread") == DENIED
         # A module's call cannot block, so it gets an answer at once.
         assert in_thread(redis, "RL.ACQUIRE", "k", 1, "60s", "thread", "BLOCK", 0) == DENIED
         assert in_thread(redis, "RL.RELEASE", "k", "next") == 0
-        assert waits.reply() == DENIED
+        assert waiter.reply() == DENIED
 
 
-def test_denials_by_a_thread_are_counted_beside_others(redis: Redis) -> None:
+def test_denials_by_a_thread_and_by_clients_are_counted_together(redis: Redis) -> None:
     for call in (in_thread, Redis.execute_command) * 3:
         call(redis, "RL.FIXED", "k", 1, "1h")
     (key, denied, *_), *others = redis.execute_command("RL.TOP")

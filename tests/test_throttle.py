@@ -127,31 +127,31 @@ def test_without_cell_compat_there_is_no_cl_throttle(
 
 
 @pytest.fixture(scope="module")
-def compatible_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
+def compat_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
     with Server(binary, clock=shared_clock, module_args="cell-compat yes") as server:
         yield server
 
 
 @pytest.fixture
-def compatible(compatible_server: Server) -> Iterator[Redis]:
-    with compatible_server.client() as redis:
+def compat_redis(compat_server: Server) -> Iterator[Redis]:
+    with compat_server.client() as redis:
         redis.flushall()
         yield redis
 
 
-def test_with_cell_compat_cl_throttle_is_rl_throttle(compatible: Redis) -> None:
-    assert compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1) == [0, 5, 4, -1, 1]
-    assert compatible.execute_command("RL.THROTTLE", "k", 4, 1, 1) == [0, 5, 3, -1, 2]
-    assert compatible.execute_command("cl.throttle", "k", 4, 1, 1, 4) == [1, 5, 3, 1, 2]
+def test_with_cell_compat_cl_throttle_is_rl_throttle(compat_redis: Redis) -> None:
+    assert compat_redis.execute_command("CL.THROTTLE", "k", 4, 1, 1) == [0, 5, 4, -1, 1]
+    assert compat_redis.execute_command("RL.THROTTLE", "k", 4, 1, 1) == [0, 5, 3, -1, 2]
+    assert compat_redis.execute_command("cl.throttle", "k", 4, 1, 1, 4) == [1, 5, 3, 1, 2]
     with pytest.raises(ResponseError, match="quantity must be"):
-        compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1, -1)
-    keys = compatible.execute_command("COMMAND GETKEYS", "CL.THROTTLE", "k", 4, 1, 1)
+        compat_redis.execute_command("CL.THROTTLE", "k", 4, 1, 1, -1)
+    keys = compat_redis.execute_command("COMMAND GETKEYS", "CL.THROTTLE", "k", 4, 1, 1)
     assert [str(key) for key in keys] == ["k"]
 
 
-def leave_behind(redis: Redis, clock: Clock, recovers_in_us: int) -> None:
-    """Sets a key as redis-cell does: the nanosecond at which it recovers, and an expiry at that
-    time.
+def set_cell_key(redis: Redis, clock: Clock, recovers_in_us: int) -> None:
+    """Sets a key as redis-cell does: its value is the time of recovery in nanoseconds, at which it
+    also expires.
     """
     recovers_in_ms = max(1, -(-recovers_in_us // 1000))
     redis.set("k", f"{clock.now + recovers_in_us}000", px=recovers_in_ms)
@@ -165,40 +165,40 @@ def leave_behind(redis: Redis, clock: Clock, recovers_in_us: int) -> None:
         ((3 * SECOND, 0), [0, 5, 2, -1, 3]),
         ((2_500_000, 1), [0, 5, 1, -1, 4]),
         ((1, 1), [0, 5, 3, -1, 2]),
-        # Replaced even if the call is denied.
+        # The key is replaced even if the call is denied.
         ((3 * SECOND + 1, 2), [1, 5, 1, 1, 4]),
         ((5 * SECOND, 1), [1, 5, 0, 1, 5]),
         ((3 * SECOND, 6), [1, 5, 2, -1, 3]),
-        # Written under a higher limit: a debt under this one.
+        # Usage of a higher limit is a debt under this limit.
         ((8 * SECOND, 1), [1, 5, 0, 4, 8]),
     ],
 )
 @pytest.mark.parametrize("command", ["CL.THROTTLE", "RL.THROTTLE"])
 def test_the_first_call_continues_from_redis_cells_state(
-    compatible: Redis, clock: Clock, command: str, call: tuple[int, int], reply: list[int]
+    compat_redis: Redis, clock: Clock, command: str, call: tuple[int, int], reply: list[int]
 ) -> None:
     recovers_in_us, quantity = call
-    leave_behind(compatible, clock, recovers_in_us)
+    set_cell_key(compat_redis, clock, recovers_in_us)
     throttle = (command, "k", 4, 1, 1)
-    assert compatible.execute_command(*throttle, quantity) == reply
-    assert compatible.type("k") == b"rl-bucket"
+    assert compat_redis.execute_command(*throttle, quantity) == reply
+    assert compat_redis.type("k") == b"rl-bucket"
     reset = reply[4] * 1000
-    assert reset - 1000 < compatible.pttl("k") <= reset + reset // 8 + 1000
-    assert compatible.execute_command(*throttle, 0)[2::2] == reply[2::2]
+    assert reset - 1000 < compat_redis.pttl("k") <= reset + reset // 8 + 1000
+    assert compat_redis.execute_command(*throttle, 0)[2::2] == reply[2::2]
 
 
-def test_recovered_key_equals_a_missing_key(compatible: Redis, clock: Clock) -> None:
+def test_recovered_key_equals_a_missing_key(compat_redis: Redis, clock: Clock) -> None:
     for quantity, reply in ((0, [0, 5, 5, -1, 0]), (1, [0, 5, 4, -1, 1])):
-        compatible.set("k", f"{clock.now - SECOND // 2}000", px=300)
-        assert compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1, quantity) == reply
-        assert compatible.exists("k") == quantity
+        compat_redis.set("k", f"{clock.now - SECOND // 2}000", px=300)
+        assert compat_redis.execute_command("CL.THROTTLE", "k", 4, 1, 1, quantity) == reply
+        assert compat_redis.exists("k") == quantity
 
 
 @pytest.mark.parametrize(
-    ("tat_us", "expires_in_ms"),
+    ("recovers_in_us", "expires_in_ms"),
     [
         (5 * SECOND, None),
-        # A second off is close enough, a microsecond more is not.
+        # The expiry may differ from the recovery by up to a second.
         (5 * SECOND, 3999),
         (5 * SECOND + 1, 4000),
         (5 * SECOND, 6001),
@@ -208,18 +208,18 @@ def test_recovered_key_equals_a_missing_key(compatible: Redis, clock: Clock) -> 
     ],
 )
 def test_other_numbers_are_not_keys_of_redis_cell(
-    compatible: Redis, clock: Clock, tat_us: int, expires_in_ms: int | None
+    compat_redis: Redis, clock: Clock, recovers_in_us: int, expires_in_ms: int | None
 ) -> None:
-    compatible.set("k", f"{clock.now + tat_us}000", px=expires_in_ms)
-    stays_a_string(compatible)
+    compat_redis.set("k", f"{clock.now + recovers_in_us}000", px=expires_in_ms)
+    assert_stays_a_string(compat_redis)
 
 
 @pytest.mark.parametrize("expires_in_ms", [4000, 6000])
 def test_expiry_within_a_second_identifies_a_key_of_redis_cell(
-    compatible: Redis, clock: Clock, expires_in_ms: int
+    compat_redis: Redis, clock: Clock, expires_in_ms: int
 ) -> None:
-    compatible.set("k", f"{clock.now + 5 * SECOND}000", px=expires_in_ms)
-    assert compatible.execute_command("CL.THROTTLE", "k", 9, 1, 1) == [0, 10, 4, -1, 6]
+    compat_redis.set("k", f"{clock.now + 5 * SECOND}000", px=expires_in_ms)
+    assert compat_redis.execute_command("CL.THROTTLE", "k", 9, 1, 1) == [0, 10, 4, -1, 6]
 
 
 @pytest.mark.parametrize(
@@ -227,14 +227,14 @@ def test_expiry_within_a_second_identifies_a_key_of_redis_cell(
     ["-{ns}", "+{ns}", " {ns}", "{ns}.0", "{ns}0", "{us}", "{ns}\0", "", "9" * 26, "\xff" * 19],
 )
 def test_other_strings_are_not_keys_of_redis_cell(
-    compatible: Redis, clock: Clock, text: str
+    compat_redis: Redis, clock: Clock, text: str
 ) -> None:
     recovers_at = clock.now + 5 * SECOND
-    compatible.set("k", text.format(us=recovers_at, ns=f"{recovers_at}000"), px=5000)
-    stays_a_string(compatible)
+    compat_redis.set("k", text.format(us=recovers_at, ns=f"{recovers_at}000"), px=5000)
+    assert_stays_a_string(compat_redis)
 
 
-def stays_a_string(redis: Redis) -> None:
+def assert_stays_a_string(redis: Redis) -> None:
     def stored() -> tuple[object, ...]:
         return redis.dump("k"), redis.pttl("k"), redis.object("encoding", "k")
 
@@ -251,14 +251,14 @@ def test_a_string_stays_if_a_command_for_its_conversion_is_renamed(
 ) -> None:
     server = fresh_server(module_args="cell-compat yes", rename_command=f'{command} ""')
     redis = server.client()
-    leave_behind(redis, clock, 3 * SECOND)
+    set_cell_key(redis, clock, 3 * SECOND)
     with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-bucket"):
         redis.execute_command("CL.THROTTLE", "k", 4, 1, 1)
     assert redis.type("k") == b"string"
     server.check()
 
 
-def test_a_string_that_is_too_long_for_its_key_is_not_copied(
+def test_a_string_too_long_for_redis_cell_is_not_copied(
     fresh_server: Callable[..., Server],
 ) -> None:
     redis = fresh_server(module_args="cell-compat yes").client()
@@ -270,15 +270,15 @@ def test_a_string_that_is_too_long_for_its_key_is_not_copied(
     assert redis.info("memory")["used_memory_peak"] < before + 100_000_000
 
 
-def test_invalid_call_replaces_nothing(compatible: Redis, clock: Clock) -> None:
-    leave_behind(compatible, clock, 3 * SECOND)
+def test_invalid_call_replaces_nothing(compat_redis: Redis, clock: Clock) -> None:
+    set_cell_key(compat_redis, clock, 3 * SECOND)
     with pytest.raises(ResponseError, match="quantity must be"):
-        compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1, -1)
-    assert compatible.type("k") == b"string"
+        compat_redis.execute_command("CL.THROTTLE", "k", 4, 1, 1, -1)
+    assert compat_redis.type("k") == b"string"
 
 
-def test_without_cell_compat_its_keys_are_strings(redis: Redis, clock: Clock) -> None:
-    leave_behind(redis, clock, 3 * SECOND)
+def test_without_cell_compat_keys_of_redis_cell_are_refused(redis: Redis, clock: Clock) -> None:
+    set_cell_key(redis, clock, 3 * SECOND)
     with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-bucket"):
         redis.execute_command("RL.THROTTLE", "k", 4, 1, 1)
     assert redis.type("k") == b"string"
@@ -295,7 +295,7 @@ def test_replicas_and_the_aof_get_the_converted_key(
     server = fresh_server(module_args="cell-compat yes", appendonly="yes", appendfsync="no")
     replica = server.replica()
     redis = server.client()
-    leave_behind(redis, clock, recovers_in_us)
+    set_cell_key(redis, clock, recovers_in_us)
     redis.execute_command("CL.THROTTLE", "k", 4, 1, 1, quantity)
     replica.wait_for_sync()
     dump, ttl = redis.dump("k"), redis.pttl("k")

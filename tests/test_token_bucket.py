@@ -37,8 +37,8 @@ def test_after_the_burst_a_client_at_six_times_the_rate_gets_a_sixth(
     for second in range(10):
         replies = []
         for number in range(60):
-            burst = number // requests_at_once * requests_at_once
-            clock.set(START_US + second * UNITS_US["s"] + burst * UNITS_US["s"] // 60)
+            sixtieths = number // requests_at_once * requests_at_once
+            clock.set(START_US + second * UNITS_US["s"] + sixtieths * UNITS_US["s"] // 60)
             replies.append(call("RL.TOKENBUCKET k 50 10 1s"))
         allowed.append(sum(reply[0] for reply in replies))
     assert allowed == [first_second] + [10] * 9
@@ -60,7 +60,7 @@ def test_a_cost_above_the_capacity_never_passes(call):
     assert call("EXISTS k") == 0
 
 
-def test_maxwait_admits_a_call_that_fits_in_time_and_returns_its_hold(call):
+def test_maxwait_admits_a_call_that_fits_in_time_and_returns_its_wait(call):
     assert [call("RL.TOKENBUCKET k 1 1 1s MAXWAIT 2500ms") for _ in range(4)] == [
         [1, 1, 0, 0, 1000],
         [1, 1, 0, 1000, 2000],
@@ -69,7 +69,7 @@ def test_maxwait_admits_a_call_that_fits_in_time_and_returns_its_hold(call):
     ]
 
 
-def test_upto_answers_with_the_units_that_were_granted_behind_the_rest(call):
+def test_upto_appends_the_granted_units_to_the_reply(call):
     assert call("RL.TOKENBUCKET k 10 1 1s COST 4 UPTO") == [1, 10, 6, 0, 4000, 4]
     assert call("RL.TOKENBUCKET k 10 1 1s COST 6.5 FORCE") == [0, 10, 0, 500, 10_500]
     assert call("RL.TOKENBUCKET k 10 1 1s COST 7 UPTO") == [0, 10, 0, 1500, 10_500, 0]

@@ -28,7 +28,7 @@ def redis(server: Server) -> Iterator[Redis]:
 @each_limiter
 def test_every_denied_call_counts_for_its_key(limiter: Limiter, redis: Redis) -> None:
     redis.execute_command(*limiter.take("k", 10))
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     assert top(redis) == []
     redis.execute_command(*other.take("k", 1))
     redis.execute_command(*other.take("k", 4))
@@ -36,11 +36,11 @@ def test_every_denied_call_counts_for_its_key(limiter: Limiter, redis: Redis) ->
     redis.execute_command(*other.take("missing", 11))
     assert top(redis) == exact(k=3, missing=1)
     redis.execute_command(*other.peek("k", 4))
-    redis.execute_command("RL.MPEEK", 1, "k", *other.full(4))
+    redis.execute_command("RL.MPEEK", 1, "k", *other.words(4))
     redis.execute_command("RL.INFO", "k")
     with pytest.raises(ResponseError):
         redis.execute_command(*other.take("k", "x"))
-    assert top(redis) == exact(k=3, missing=1), "who only looks, or is mistaken, is not denied"
+    assert top(redis) == exact(k=3, missing=1), "peeks and errors are not denials"
 
 
 def test_a_call_over_several_keys_counts_for_the_keys_that_denied(redis: Redis) -> None:
@@ -89,11 +89,11 @@ def test_calls_of_cl_throttle_count(fresh_server: Start) -> None:
         redis.execute_command("RL.THROTTLE other 0 1 3600")
     assert top(redis) == exact(k=2, other=2)
     redis.execute_command("RL.TOP RESET")
-    # A key that redis-cell wrote: full for an hour.
+    # A key as redis-cell writes it, which is full for an hour.
     now, _ = redis.time()
-    redis.set("left", str((now + 3600) * 10**9), ex=3600)
-    assert redis.execute_command("CL.THROTTLE left 0 1 3600")[0] == 1
-    assert top(redis) == exact(left=1)
+    redis.set("cell", str((now + 3600) * 10**9), ex=3600)
+    assert redis.execute_command("CL.THROTTLE cell 0 1 3600")[0] == 1
+    assert top(redis) == exact(cell=1)
 
 
 def test_calls_by_a_policy_count(fresh_server: Start) -> None:
@@ -232,9 +232,9 @@ def test_the_policy_that_denied_a_key_last_is_shown(fresh_server: Start) -> None
     for call in calls.values():
         redis.execute_command(*call.split())
         assert redis.execute_command(*call.split()) not in (0, [1, 1, 0, 0, 3_600_000]), call
-    by = {b"limit": b"gold", b"delay": b"gold", b"several": b"silver", b"options": b"silver"}
-    assert policies() == by | {b"take": b"silver", b"inline": None}
-    # Each key of several by its own policy, or none; those that pass are not denied.
+    expected = {b"limit": b"gold", b"delay": b"gold", b"several": b"silver", b"options": b"silver"}
+    assert policies() == expected | {b"take": b"silver", b"inline": None}
+    # A call over several keys counts for each key that denies, with the policy of that key.
     redis.execute_command("RL.TOP RESET")
     redis.execute_command(
         *["RL.MTAKE", "4", "inline", "limit", "take", "free"],
@@ -301,8 +301,8 @@ def test_a_sketch_counts_by_key_and_item(
     assert items(redis) == items(redis, "SINCE", "1m") == expected
     assert all(policy == b"addresses" for _, _, _, policy, _ in rows(redis))
     assert items(redis, "COUNT", 1) == expected[:1]
-    # Peeks and admitted calls are no denials. Items of different keys count separately, and a key
-    # without items has none.
+    # Peeks and admitted calls do not count. Items of different keys count separately. A key of
+    # another kind has no items.
     redis.execute_command("RL.PEEK k SKETCH 1 1 1h a")
     redis.execute_command("RL.SKETCH other b 1 1 1h")
     redis.execute_command("RL.SKETCH other a 1 1 1h COST 2")
@@ -346,7 +346,7 @@ def test_a_clock_that_goes_back_forgets_no_minute_and_counts_none_twice(
     clock.advance("5m")
     deny(redis, "a", "b")
     clock.advance("-30d")
-    # Another minute has begun.
+    # The step back begins another minute.
     assert top(redis, "SINCE", "1m") == []
     assert top(redis, "SINCE", "2m") == exact(a=1, b=1)
     deny(redis, "b")

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis, ResponseError
 
 from conftest import Pair
-from support.heavy_hitters import deny, exact, set_room, top, used_memory
+from support.heavy_hitters import deny, exact, set_top_keys, top, used_memory
 from support.server import Server
 
 Start = Callable[..., Server]
@@ -16,16 +16,16 @@ Start = Callable[..., Server]
 
 @pytest.fixture
 def start(fresh_server: Start) -> Callable[..., Redis]:
-    """Starts a server that keeps at most `count` keys."""
+    """Returns a function that starts a server with the given setting top-keys."""
 
-    def with_room(count: int, **arguments: object) -> Redis:
+    def start_with_top_keys(count: int, **arguments: object) -> Redis:
         server = fresh_server(module_args=f"top-keys {count}", **arguments)
         return server.client()
 
-    return with_room
+    return start_with_top_keys
 
 
-def test_key_that_was_replaced_restarts_at_0_for_since(start: Callable[..., Redis]) -> None:
+def test_key_that_replaces_another_counts_from_0_for_since(start: Callable[..., Redis]) -> None:
     redis = start(1)
     deny(redis, *"aaab")
     assert top(redis) == [(b"b", 4, 3)]
@@ -66,17 +66,17 @@ def test_a_new_key_continues_from_the_count_of_the_removed_one(start: Callable[.
 def test_noise_does_not_exceed_the_memory_bound(start: Callable[..., Redis], length: int) -> None:
     redis, room = start(256), 256
 
-    def after(first: int, count: int) -> int:
+    def memory_after_denials(first: int, count: int) -> int:
         for batch in range(first, first + count, 1000):
             deny(redis, *(str(number).rjust(length, "x") for number in range(batch, batch + 1000)))
         redis.execute_command("RL.TOP COUNT 1")
         return used_memory(redis)
 
     before = used_memory(redis)
-    full = after(0, 2000)
-    # An entry, and a block for its name.
+    full = memory_after_denials(0, 2000)
+    # For each key an entry, and a block for its name.
     assert full - before < room * (420 + 2 * length) + 100_000
-    assert abs(after(2000, 20_000) - full) < 50_000
+    assert abs(memory_after_denials(2000, 20_000) - full) < 50_000
     redis.execute_command("RL.TOP RESET")
     assert used_memory(redis) < full - room * (370 + length) + 50_000
 
@@ -97,33 +97,33 @@ def test_default_size_is_1024_keys(fresh_server: Start) -> None:
     assert len(top(redis, "COUNT", 65_536)) == 1024
 
 
-def test_a_size_that_changes_keeps_the_heaviest(fresh_server: Start) -> None:
+def test_a_changed_size_keeps_the_keys_denied_most(fresh_server: Start) -> None:
     server = fresh_server()
     with server.client() as redis:
         deny(redis, *"aaaabbbccd")
-        set_room(redis, server, 2)
+        set_top_keys(redis, server, 2)
         assert top(redis) == exact(a=4, b=3)
         deny(redis, "c")
         assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3)]
-        set_room(redis, server, 3)
+        set_top_keys(redis, server, 3)
         # A new key may have been denied as often as the removed ones.
         deny(redis, "e")
         assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3), (b"e", 4, 3)]
-        set_room(redis, server, 65_536)
+        set_top_keys(redis, server, 65_536)
         assert len(top(redis)) == 3
 
 
 def test_size_0_frees_the_table(fresh_server: Start) -> None:
     server = fresh_server()
     with server.client() as redis:
-        set_room(redis, server, 4096)
+        set_top_keys(redis, server, 4096)
         for batch in range(0, 4000, 1000):
             deny(redis, *(f"k:{number}" for number in range(batch, batch + 1000)))
         full = used_memory(redis)
-        set_room(redis, server, 0)
+        set_top_keys(redis, server, 0)
         deny(redis, "k:1")
         assert used_memory(redis) < full - 4000 * 80
-        set_room(redis, server, 4096)
+        set_top_keys(redis, server, 4096)
         assert top(redis) == []
         deny(redis, "k:1")
         # Denials while it was turned off are not counted.
@@ -133,7 +133,7 @@ def test_size_0_frees_the_table(fresh_server: Start) -> None:
 # Replicas, persistence
 
 
-def offset(server: Server) -> int:
+def replication_offset(server: Server) -> int:
     return server.client().info("replication")["master_repl_offset"]
 
 
@@ -145,13 +145,13 @@ def test_each_server_counts_its_own_denials(pair: Pair) -> None:
     deny(primary, "k")
     pair.replica.wait_for_sync()
     assert (top(primary), top(replica)) == (exact(k=1), [])
-    before = offset(pair.primary)
+    before = replication_offset(pair.primary)
     assert top(replica, "RESET") == []
     assert top(primary, "RESET") == exact(k=1)
-    assert offset(pair.primary) == before, "nothing of it is propagated"
+    assert replication_offset(pair.primary) == before, "RL.TOP RESET propagates nothing"
 
 
-def test_replica_replies_in_every_state(fresh_server: Start) -> None:
+def test_replica_that_serves_no_stale_data_replies_to_top(fresh_server: Start) -> None:
     primary = fresh_server()
     replica = primary.replica()
     with replica.client() as redis:

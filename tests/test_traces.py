@@ -10,7 +10,7 @@ from support.server import Server
 
 
 def test_server_replies_match_the_traces(fresh_server: Callable[..., Server], clock: Clock) -> None:
-    # Other tests may have made fencing tokens of a later time.
+    # On a shared server, other tests may have created fencing tokens of a later time.
     recorded = traces.recorded(fresh_server().client(), clock)
     stored = traces.read()
     assert recorded.keys() == stored.keys()

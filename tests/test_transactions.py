@@ -10,32 +10,32 @@ from support.workload import Limiter, Word, each_limiter, state
 pytestmark = pytest.mark.every_server
 
 
-def changing(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
+def changing_calls(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
     """Returns calls that change the key "k", of which "holder" has used 6 units."""
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     calls = {
         "charge": other.take("k", 4),
         "give back": limiter.give_back("k", 1),
-        "RL.TAKE": ("RL.TAKE", "k", *other.full(4)),
-        "RL.MTAKE": ("RL.MTAKE", 2, "k", "n", *other.full(4), "FIXED", 1, "1h"),
+        "RL.TAKE": ("RL.TAKE", "k", *other.words(4)),
+        "RL.MTAKE": ("RL.MTAKE", 2, "k", "n", *other.words(4), "FIXED", 1, "1h"),
     }
-    if limiter.leases:
+    if limiter.has_leases:
         return calls | {"renewal": limiter.take("k", 5)}
     return calls | {"forced": limiter.take("k", 5, "FORCE"), "up to": limiter.take("k", 5, "UPTO")}
 
 
-def unchanging(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
+def unchanging_calls(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
     """Returns calls that do not change the key "k"."""
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     calls = {
         "denied": other.take("k", 5),
         "denied for good": other.take("k", 11),
-        "denied RL.MTAKE": ("RL.MTAKE", 2, "k", "n", *other.full(4), "FIXED", 0, "1h"),
+        "denied RL.MTAKE": ("RL.MTAKE", 2, "k", "n", *other.words(4), "FIXED", 0, "1h"),
         "RL.PEEK": other.peek("k", 4),
-        "RL.MPEEK": ("RL.MPEEK", 1, "k", *other.full(4)),
+        "RL.MPEEK": ("RL.MPEEK", 1, "k", *other.words(4)),
         "RL.INFO": ("RL.INFO", "k"),
     }
-    if limiter.leases:
+    if limiter.has_leases:
         return calls | {"nothing to release": ("RL.RELEASE", "k", "other")}
     return calls | {
         "COST 0": other.take("k", 0),
@@ -46,7 +46,7 @@ def unchanging(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
 @each_limiter
 def test_a_charge_aborts_transactions_that_watch_the_key(limiter: Limiter, server: Server) -> None:
     watcher, caller = server.client(), server.client()
-    for name, call in changing(limiter).items():
+    for name, call in changing_calls(limiter).items():
         caller.flushall()
         caller.execute_command(*limiter.take("k", 6))
         with watcher.pipeline() as pipeline:
@@ -78,14 +78,14 @@ def test_calls_without_change_abort_no_transaction_that_watches_the_key(
 ) -> None:
     watcher, caller = server.client(), server.client()
     caller.execute_command(*limiter.take("k", 6))
-    for name, call in unchanging(limiter).items():
+    for name, call in unchanging_calls(limiter).items():
         with watcher.pipeline() as pipeline:
             pipeline.watch("k", "n", "missing")
             caller.execute_command(*call)
             caller.execute_command(*limiter.peek("missing"))
-            if not limiter.leases:
+            if not limiter.has_leases:
                 caller.execute_command(*limiter.take("missing", "-1"))
-            caller.execute_command(*limiter.by("other").take("missing", 11))
+            caller.execute_command(*limiter.for_holder("other").take("missing", 11))
             pipeline.multi()
             pipeline.set("done", name)
             assert pipeline.execute() == [True], name
@@ -98,7 +98,7 @@ def test_a_step_back_of_the_clock_that_a_denied_call_writes_is_a_change(
     watcher, caller = server.client(), server.client()
     caller.execute_command(*limiter.take("k", 6))
     clock.advance("-1h")
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     for call, is_change in [(other.peek("k", 5), False), (other.take("k", 5), True)]:
         with watcher.pipeline() as pipeline:
             pipeline.watch("k")
@@ -114,7 +114,7 @@ def test_a_step_back_of_the_clock_that_a_denied_call_writes_is_a_change(
 
 @each_limiter
 def test_a_transaction_charges_the_sum_of_its_calls(limiter: Limiter, redis: Redis) -> None:
-    calls = [limiter.by(f"holder {number}").take("k", 3) for number in range(4)]
+    calls = [limiter.for_holder(f"holder {number}").take("k", 3) for number in range(4)]
     expected = [redis.execute_command(*call) for call in calls]
     assert [allowed for allowed, *_ in expected] == [1, 1, 1, 0]
     stored = state(redis)
@@ -133,7 +133,7 @@ def test_failed_call_in_a_transaction_does_not_affect_the_others(
     with redis.pipeline(transaction=True) as pipeline:
         pipeline.execute_command(*limiter.take("k", 3))
         pipeline.execute_command("RL.TAKE", "k", "NONSENSE", 1, "1h")
-        pipeline.execute_command(*limiter.by("other").take("k", 3))
+        pipeline.execute_command(*limiter.for_holder("other").take("k", 3))
         first, error, last = pipeline.execute(raise_on_error=False)
     assert first[:3] == [1, 10, 7]
     assert isinstance(error, ResponseError)
@@ -154,13 +154,13 @@ SCRIPT = "return redis.call(unpack(ARGV))"
 
 @each_limiter
 def test_a_script_gets_the_same_replies(limiter: Limiter, redis: Redis) -> None:
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     calls = [
         limiter.take("k", 6),
         other.take("k", 5),
         other.peek("k", 5),
         other.take("k", 4),
-        ("RL.MTAKE", 2, "k", "n", *limiter.by("third").full(4), "FIXED", 1, "1h"),
+        ("RL.MTAKE", 2, "k", "n", *limiter.for_holder("third").words(4), "FIXED", 1, "1h"),
         ("RL.INFO", "k"),
         limiter.give_back("k", 2),
         limiter.give_back("missing", 2),
@@ -187,8 +187,8 @@ def test_a_read_only_script_may_peek_but_not_take(redis: Redis, server: Server) 
     if server.version < (7,):
         pytest.skip("EVAL_RO came with 7.0")
     peek = ("RL.PEEK", "k", "FIXED", 10, "1h")
-    several = ("RL.MPEEK", 1, "k", "FIXED", 10, "1h")
-    for call in (peek, several):
+    mpeek = ("RL.MPEEK", 1, "k", "FIXED", 10, "1h")
+    for call in (peek, mpeek):
         assert redis.execute_command("EVAL_RO", SCRIPT, 1, "k", *call)[0] == 1
     assert redis.execute_command("EVAL_RO", SCRIPT, 1, "k", "RL.INFO", "k") is None
     with pytest.raises(ResponseError, match=r"[Ww]rite"):
@@ -201,19 +201,21 @@ def test_a_cached_answer_is_invalidated_by_a_charge_and_by_nothing_else(
     limiter: Limiter, server: Server
 ) -> None:
     caller = server.client()
-    reads = [limiter.peek("k"), ("RL.MPEEK", 1, "k", *limiter.full()), ("RL.INFO", "k")]
-    for calls, expected in [(changing(limiter), [b"k"]), (unchanging(limiter), [])]:
+    reads = [limiter.peek("k"), ("RL.MPEEK", 1, "k", *limiter.words()), ("RL.INFO", "k")]
+    for calls, expected in [(changing_calls(limiter), [b"k"]), (unchanging_calls(limiter), [])]:
         for name, call in calls.items():
             for read in reads:
                 caller.flushall()
                 caller.execute_command(*limiter.take("k", 6))
-                assert invalidated(server, read, caller, call) == expected, (name, read)
+                assert invalidated_keys(server, read, caller, call) == expected, (name, read)
 
 
-def invalidated(
+def invalidated_keys(
     server: Server, read: tuple[Word, ...], caller: Redis, call: tuple[Word, ...]
 ) -> list[bytes]:
-    """Returns the keys whose invalidation a caching client receives for a call."""
+    """Sends `read` from a caching client, then `call` from the caller. Returns the keys that the
+    server invalidates.
+    """
     keys: list[bytes] = []
     with server.client(protocol=3) as cache:
         connection = cache.connection_pool.get_connection()

@@ -37,7 +37,7 @@ def test_a_first_charge_sets_the_expiry_to_the_recovery(
 def test_throttle_and_mtake_set_the_expiry_too(redis: Redis, clock: Clock) -> None:
     *_, reset_s = redis.execute_command("RL.THROTTLE", "throttled", 9, 10, 3600, 4)
     check_expiry(redis, clock, reset_s * 1000, "throttled")
-    specs = [word for limiter in LIMITERS for word in limiter.full(2)]
+    specs = [word for limiter in LIMITERS for word in limiter.words(2)]
     names = [limiter.name for limiter in LIMITERS]
     _, _, decisions = redis.execute_command("RL.MTAKE", len(names), *names, *specs)
     for name, decision in zip(names, decisions, strict=True):
@@ -49,7 +49,7 @@ def test_every_further_charge_keeps_the_expiry_within_its_bounds(
     limiter: Limiter, redis: Redis, clock: Clock
 ) -> None:
     for number in range(40):
-        reply = redis.execute_command(*limiter.by(f"{number}").take("k", "0.3"))
+        reply = redis.execute_command(*limiter.for_holder(f"{number}").take("k", "0.3"))
         if reply[0]:
             check_expiry(redis, clock, reply[4])
         clock.advance("117s")
@@ -61,7 +61,7 @@ def test_an_expiry_that_is_late_but_within_its_bounds_is_left_alone(
 ) -> None:
     redis.execute_command(*limiter.take("k", 5))
     before = expires_at(redis)
-    redis.execute_command(*limiter.by("other").take("k", "0.000001"))
+    redis.execute_command(*limiter.for_holder("other").take("k", "0.000001"))
     assert expires_at(redis) == before
 
 
@@ -88,15 +88,16 @@ def test_no_sequence_of_charges_lets_a_key_expire_before_its_recovery(
     for number, (move, duration, cost) in enumerate(calls):
         clock.advance(move)
         words = [duration if word == "1h" else word for word in rest]
-        if limiter.leases:
+        if limiter.has_leases:
             words[2] = f"holder {number % 3}"
             if cost[1].startswith("-"):
                 redis.execute_command("RL.RELEASE", "k", words[2])
                 assert redis.pttl("k") != -1
                 continue
-        # Costs low enough that no charge is denied. A bucket must not take too long to recover.
+        # A limit so high that it denies no charge. That of a bucket must be lower, as otherwise it
+        # takes too long to recover.
         words[0] = 100 if algorithm.endswith("BUCKET") else 10**12
-        options = cost[:2] if limiter.leases else cost
+        options = cost[:2] if limiter.has_leases else cost
         *_, reset_ms = redis.execute_command("RL.TAKE", "k", algorithm, *words, *options)
         if redis.exists("k"):
             check_expiry(redis, clock, reset_ms)
@@ -109,17 +110,17 @@ def test_calls_without_change_keep_the_expiry(limiter: Limiter, redis: Redis, cl
     redis.execute_command(*limiter.take("k", 7))
     before = state(redis)
     clock.advance("3m")
-    other = limiter.by("other")
+    other = limiter.for_holder("other")
     calls = [
         other.take("k", 9),
         other.take("k", 11),
         other.peek("k"),
         other.peek("k", 9),
-        ("RL.MTAKE", 2, "k", "missing", *other.full(1), "FIXED", 0, "1h"),
-        ("RL.MPEEK", 1, "k", *other.full(1)),
+        ("RL.MTAKE", 2, "k", "missing", *other.words(1), "FIXED", 0, "1h"),
+        ("RL.MPEEK", 1, "k", *other.words(1)),
         ("RL.INFO", "k"),
     ]
-    if limiter.leases:
+    if limiter.has_leases:
         calls += [("RL.RELEASE", "k", "nobody")]
     else:
         calls += [limiter.take("k", 0), limiter.take("k", 0, "FORCE"), limiter.take("k", "-0")]
@@ -135,9 +136,9 @@ def test_a_charge_mends_a_key_without_an_expiry(
     redis.execute_command(*limiter.take("k", 7))
     redis.persist("k")
     assert expires_at(redis) == -1
-    redis.execute_command(*limiter.by("other").take("k", 9))
+    redis.execute_command(*limiter.for_holder("other").take("k", 9))
     assert expires_at(redis) == -1
-    reply = redis.execute_command(*limiter.by("other").take("k", 1))
+    reply = redis.execute_command(*limiter.for_holder("other").take("k", 1))
     check_expiry(redis, clock, reply[4])
 
 
@@ -148,7 +149,7 @@ def test_a_charge_mends_a_key_that_was_restored_without_an_expiry(
     redis.execute_command(*limiter.take("k", 7))
     redis.restore("k", 0, redis.dump("k"), replace=True)
     assert expires_at(redis) == -1
-    reply = redis.execute_command(*limiter.by("other").take("k", 1))
+    reply = redis.execute_command(*limiter.for_holder("other").take("k", 1))
     check_expiry(redis, clock, reply[4])
 
 
@@ -167,7 +168,7 @@ def test_a_charge_mends_an_expiry_that_was_set_too_early_or_too_late(
 def test_a_give_back_mends_a_key_without_an_expiry(redis: Redis, clock: Clock) -> None:
     for limiter in LIMITERS:
         redis.execute_command(*limiter.take(limiter.name, 3))
-        redis.execute_command(*limiter.by("other").take(limiter.name, 3))
+        redis.execute_command(*limiter.for_holder("other").take(limiter.name, 3))
         redis.persist(limiter.name)
         redis.execute_command(*limiter.give_back(limiter.name, 2))
         *_, reset_ms = redis.execute_command(*limiter.peek(limiter.name))
@@ -175,19 +176,19 @@ def test_a_give_back_mends_a_key_without_an_expiry(redis: Redis, clock: Clock) -
 
 
 @pytest.mark.parametrize(
-    ("limiter", "after"),
+    ("limiter", "expected_reset_ms"),
     [
-        # 10 units take an hour; of 9, the last two recover within a fifth of it.
+        # 10 units take an hour to recover, and the 2 that remain charged a fifth of it.
         pytest.param(LIMITERS[0], HOUR_MS // 10 * 2, id="TOKENBUCKET"),
         pytest.param(LIMITERS[1], HOUR_MS // 10 * 2, id="LEAKYBUCKET"),
     ],
 )
 def test_a_give_back_shortens_the_life_of_a_bucket(
-    limiter: Limiter, after: int, redis: Redis, clock: Clock
+    limiter: Limiter, expected_reset_ms: int, redis: Redis, clock: Clock
 ) -> None:
     redis.execute_command(*limiter.take("k", 9))
     *_, reset_ms = redis.execute_command(*limiter.take("k", -7))
-    assert reset_ms == after
+    assert reset_ms == expected_reset_ms
     check_expiry(redis, clock, reset_ms)
 
 
@@ -223,7 +224,7 @@ def test_a_shorter_window_shortens_the_life_of_a_key(redis: Redis, clock: Clock)
 
 
 @each_limiter
-def test_a_key_lives_to_the_last_millisecond_before_its_recovery(
+def test_a_key_exists_until_the_last_millisecond_before_its_recovery(
     limiter: Limiter, redis: Redis, clock: Clock
 ) -> None:
     *_, reset_ms = redis.execute_command(*limiter.take("k", 7))

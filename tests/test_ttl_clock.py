@@ -32,7 +32,7 @@ def test_after_a_step_back_of_the_clock_a_denied_call_mends_the_expiry(
     redis.execute_command(*limiter.take("k", 10))
     for back in ("-1s", "-1h", "-300d"):
         clock.advance(back)
-        reply = redis.execute_command(*limiter.by("other").take("k", 1))
+        reply = redis.execute_command(*limiter.for_holder("other").take("k", 1))
         assert reply[0] == 0
         check_expiry(redis, clock, reply[4])
         assert redis.pttl("k") * 1000 <= limiter.recovery * 9 // 8 + 1_000_000
@@ -68,8 +68,8 @@ def test_a_denied_call_in_mtake_mends_every_expiry_after_a_step_back(
     redis.execute_command(*limiter.take("a", 2))
     redis.execute_command(*limiter.take("b", 9))
     clock.advance("-30d")
-    other = limiter.by("other")
-    call = ("RL.MTAKE", 2, "a", "b", *other.full(2), *other.full(2))
+    other = limiter.for_holder("other")
+    call = ("RL.MTAKE", 2, "a", "b", *other.words(2), *other.words(2))
     allowed, _, decisions = redis.execute_command(*call)
     assert allowed == 0
     for key, decision in zip("ab", decisions, strict=True):
@@ -84,7 +84,7 @@ MINUTE = 60 * UNITS_US["s"]
     "words",
     [
         ("FIXED", 10, "60s", "ALIGNED"),
-        # Another limit, which recovers later, never, or sooner.
+        # Other limits, which recover at another time.
         ("FIXED", 10, "1h", "ALIGNED"),
         ("FIXED", 10, "1h"),
         ("FIXED", 10, "1s"),
@@ -98,12 +98,12 @@ def test_after_a_step_back_an_aligned_window_is_remembered_to_its_end(
     clock.set(begin + charged_at_s * UNITS_US["s"])
     charge = ("RL.FIXED", "k", 10, "60s", "ALIGNED", "COST", 10)
     assert redis.execute_command(*charge)[0] == 1
-    for us in (charged_at_s * UNITS_US["s"] - 1, UNITS_US["s"] // 2, 1):
-        clock.set(begin + us)
+    for us_after_begin in (charged_at_s * UNITS_US["s"] - 1, UNITS_US["s"] // 2, 1):
+        clock.set(begin + us_after_begin)
         *_, reset_ms = redis.execute_command("RL.TAKE", "k", *words)
         assert expires_at(redis) * 1000 >= max(begin + MINUTE, clock.now + (reset_ms - 1) * 1000)
     clock.set(begin + MINUTE - 1)
-    assert redis.execute_command(*charge)[0] == 0, "a second window's worth"
+    assert redis.execute_command(*charge)[0] == 0, "the limit is granted twice in one window"
 
 
 @each_limiter_on_one_server
@@ -119,12 +119,12 @@ def test_a_promoted_replica_whose_clock_is_behind_forgets_nothing_too_early(
     replica.wait_for_sync()
     promoted = replica.client()
     promoted.execute_command("REPLICAOF", "NO", "ONE")
-    denied = promoted.execute_command(*limiter.by("other").take("k", 1))
+    denied = promoted.execute_command(*limiter.for_holder("other").take("k", 1))
     assert denied[0] == 0
     check_expiry(promoted, behind, denied[4])
-    left_us = denied[4] * 1000
-    behind.advance(left_us - 2000)
-    assert promoted.execute_command(*limiter.by("other").take("k", 10))[0] == 0
+    reset_us = denied[4] * 1000
+    behind.advance(reset_us - 2000)
+    assert promoted.execute_command(*limiter.for_holder("other").take("k", 10))[0] == 0
 
 
 @each_limiter_on_one_server
@@ -132,7 +132,7 @@ def test_many_steps_back_below_a_millisecond_do_not_add_up(
     limiter: Limiter, redis: Redis, clock: Clock
 ) -> None:
     redis.execute_command(*limiter.take("k", 10))
-    denied = limiter.by("other").take("k", 1)
+    denied = limiter.for_holder("other").take("k", 1)
     for _ in range(3000):
         clock.advance(-999)
         *_, reset_ms = redis.execute_command(*denied)
@@ -143,8 +143,8 @@ def test_many_steps_back_below_a_millisecond_do_not_add_up(
 def test_an_external_expiry_neither_frees_nor_diverges_after_a_step_back(
     expires_in_s: int, pair: Pair, clock: Clock
 ) -> None:
-    # Moved back with the clock, the first would lie in the past, and the second is later than the
-    # maximum of an effect.
+    # Moved back with the clock, the first expiry would lie in the past. The second is later than
+    # the maximum in an effect.
     with pair.primary.client() as primary, pair.replica.client() as replica:
         for limiter in LIMITERS:
             primary.execute_command(*limiter.take(limiter.name, 10))
@@ -152,7 +152,7 @@ def test_an_external_expiry_neither_frees_nor_diverges_after_a_step_back(
         for limiter in LIMITERS:
             primary.expire(limiter.name, expires_in_s)
             for _ in range(2):
-                reply = primary.execute_command(*limiter.by("other").take(limiter.name, 1))
+                reply = primary.execute_command(*limiter.for_holder("other").take(limiter.name, 1))
                 assert reply[0] == 0, limiter.name
             check_expiry(primary, clock, reply[4], limiter.name)
         pair.replica.wait_for_sync()

@@ -1,7 +1,7 @@
 """Under valgrind's memcheck, the module makes no invalid memory access and leaks nothing.
 
-That memcheck detects errors in the module was tried with a module that had some. The shortened
-output is kept below, to test how logs are parsed.
+OUTPUT is from a run with a faulty module, in which memcheck found the faults. It is shortened, and
+tests how logs are parsed.
 """
 
 import random
@@ -36,7 +36,7 @@ def memcheck(binary: Binary, tmp_path: Path) -> Memcheck:
 
 
 @pytest.fixture
-def watched(memcheck: Memcheck, clock: Clock) -> Iterator[Server]:
+def memcheck_server(memcheck: Memcheck, clock: Clock) -> Iterator[Server]:
     # Without a preamble the module writes the rewritten AOF.
     settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
     with Server(memcheck.binary, clock=clock, timeout=TIMEOUT, **settings) as server:
@@ -44,24 +44,24 @@ def watched(memcheck: Memcheck, clock: Clock) -> Iterator[Server]:
 
 
 def test_a_server_at_work_shows_no_error_and_no_leak(
-    watched: Server, memcheck: Memcheck, clock: Clock
+    memcheck_server: Server, memcheck: Memcheck, clock: Clock
 ) -> None:
-    client = watched.client()
+    client = memcheck_server.client()
     play(steps(seed=90, count=scaled(600, 20_000)), clock, client)
     wrong_calls(client)
     restore_copies(client)
     restore_mutations(client, scaled(150, 10_000))
     transactions_and_scripts(client)
-    rewrite_and_load(watched, clock)
+    rewrite_and_load(memcheck_server, clock)
     remove_all(client)
-    with Queue(watched, TIMEOUT) as queue:
+    with Queue(memcheck_server, TIMEOUT) as queue:
         wait_in_turn(queue, clock)
         for limiter in LIMITERS:
             client.execute_command(*limiter.take(f"left, {limiter.name}", 5))
         # Some callers still wait when the server shuts down.
         queue.acquire("a")
         queue.join_all("b", "c", "b", block="1h")
-        watched.stop()
+        memcheck_server.stop()
 
     found = memcheck.findings()
     # The values left in the keyspace belong to the module, and memcheck must know them.
@@ -145,13 +145,13 @@ def wrong_calls(client: Redis) -> None:
     for call in calls:
         for place in range(1, len(call)):
             pipeline.execute_command(*call[:place])
-            for word in ("", "x" * 300, b"\x00\xff", -1, 10**30, "string", "1e-9", "FORCE"):
-                pipeline.execute_command(*call[:place], word, *call[place + 1 :])
+            for wrong in ("", "x" * 300, b"\x00\xff", -1, 10**30, "string", "1e-9", "FORCE"):
+                pipeline.execute_command(*call[:place], wrong, *call[place + 1 :])
                 pipeline.delete("k", "l")
         pipeline.execute_command(*call, *["COST"] * 40)
         pipeline.execute_command("COMMAND GETKEYS", *call)
-    errors = [a for a in pipeline.execute(raise_on_error=False) if isinstance(a, ResponseError)]
-    assert len(errors) > 500
+    replies = pipeline.execute(raise_on_error=False)
+    assert sum(isinstance(reply, ResponseError) for reply in replies) > 500
     client.delete("string")
 
 
@@ -174,23 +174,23 @@ def restore_copies(client: Redis) -> None:
 def restore_mutations(client: Redis, count: int) -> None:
     """Restores payloads with some bytes changed. Most are refused; the others are used."""
     dumps = [stored.dump for stored in state(client).values()]
-    chosen = random.Random(91)
+    draw = random.Random(91)
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
     pipeline = client.pipeline(transaction=False)
     for _ in range(count):
-        dump = bytearray(chosen.choice(dumps))
-        for _ in range(chosen.randint(1, 3)):
+        dump = bytearray(draw.choice(dumps))
+        for _ in range(draw.randint(1, 3)):
             # After the byte of the server's own type, and before the server's version.
-            dump[chosen.randrange(9, len(dump) - 10)] = chosen.choice([0, 1, 2, 5, 0x81, 0xFF])
-        if chosen.random() < 0.2:
-            del dump[chosen.randrange(10, len(dump) - 10) : -10]
+            dump[draw.randrange(9, len(dump) - 10)] = draw.choice([0, 1, 2, 5, 0x81, 0xFF])
+        if draw.random() < 0.2:
+            del dump[draw.randrange(10, len(dump) - 10) : -10]
         pipeline.restore("mutated", 3_600_000, bytes(dump), replace=True)
         for limiter in LIMITERS:
             pipeline.execute_command(*limiter.take("mutated"))
         pipeline.execute_command("RL.INFO", "mutated")
         pipeline.dump("mutated")
-    answers = pipeline.execute(raise_on_error=False)[:: len(LIMITERS) + 3]
-    assert 0 < sum(answer is True or answer == b"OK" for answer in answers) < count
+    restores = pipeline.execute(raise_on_error=False)[:: len(LIMITERS) + 3]
+    assert 0 < sum(reply is True or reply == b"OK" for reply in restores) < count
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 0)
     client.delete("mutated")
 
@@ -206,9 +206,9 @@ def transactions_and_scripts(client: Redis) -> None:
 
 
 def rewrite_and_load(server: Server, clock: Clock) -> None:
-    """Saves all keys both ways, as an AOF and as an RDB file, and loads them."""
+    """Saves all keys in an AOF and in an RDB file, and loads each."""
     client = server.client()
-    stored = state(client)
+    assert len(state(client)) > 10
     client.bgrewriteaof()
     poll.until(
         lambda: not client.info("persistence")["aof_rewrite_in_progress"],
@@ -216,12 +216,11 @@ def rewrite_and_load(server: Server, clock: Clock) -> None:
         timeout=120,
     )
     play(steps(seed=92, count=50), clock, client)
-    now_held = state(client)
+    before = state(client)
     client.execute_command("DEBUG", "LOADAOF")
-    assert state(client) == now_held
+    assert state(client) == before
     client.execute_command("DEBUG", "RELOAD")
-    assert state(client) == now_held
-    assert len(stored) > 10
+    assert state(client) == before
 
 
 def wait_in_turn(queue: Queue, clock: Clock) -> None:
@@ -271,6 +270,6 @@ def remove_all(client: Redis) -> None:
     client.execute_command("FLUSHALL", "ASYNC")
     poll.until(
         lambda: client.info("memory")["lazyfree_pending_objects"] == 0,
-        "the background has freed all",
+        "all values are freed in the background",
         timeout=60,
     )

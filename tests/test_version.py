@@ -12,7 +12,7 @@ from support.server import REPOSITORY
 CARGO = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
 VERSION = CARGO["workspace"]["package"]["version"]
 
-# Files that state the version, for a tool or for people, with the pattern and the number of times.
+# Files that state the version: how often, and the pattern that finds it.
 PLACES = {
     "Cargo.lock": (2, r'^name = "(?:redis-ratelimit|ratelimit-core)"\nversion = "(.*)"$'),
     "fuzz/Cargo.lock": (1, r'^name = "ratelimit-core"\nversion = "(.*)"$'),
@@ -43,11 +43,11 @@ PLACES = {
 
 # The project's name followed by a version, as in redis-ratelimit-client==N or "redis-ratelimit":
 # "^N".
-OF_OURS = re.compile(r"ratelimit[\w-]*?[\"'/@:=~^<>v_ -]+(\d+\.\d+\.\d+)(?![\d.])")
+PROJECT_VERSION = re.compile(r"ratelimit[\w-]*?[\"'/@:=~^<>v_ -]+(\d+\.\d+\.\d+)(?![\d.])")
 
 
 @pytest.mark.parametrize("file", PLACES)
-def test_stated_versions_equal_that_of_cargo_toml(file: str) -> None:
+def test_stated_versions_equal_the_version_in_cargo_toml(file: str) -> None:
     count, pattern = PLACES[file]
     text = (REPOSITORY / file).read_text()
     assert re.findall(pattern, text, re.MULTILINE) == [VERSION] * count
@@ -69,7 +69,7 @@ def test_the_changelog_has_the_version() -> None:
 
 def test_no_file_states_another_version_next_to_the_project_name() -> None:
     if shutil.which("git") is None or not (REPOSITORY / ".git").exists():
-        pytest.skip("there is no git to tell which files are of the repository")
+        pytest.skip("there is no git to list the files of the repository")
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout
@@ -79,12 +79,14 @@ def test_no_file_states_another_version_next_to_the_project_name() -> None:
         if path.is_file():
             text = path.read_text(errors="replace")
             others += [
-                f"{name}: {found[0]}" for found in OF_OURS.finditer(text) if found[1] != VERSION
+                f"{name}: {found[0]}"
+                for found in PROJECT_VERSION.finditer(text)
+                if found[1] != VERSION
             ]
     assert others == []
 
 
-# N stands for the version, as this file is checked too.
+# N stands for a version, since this file is also searched for versions.
 @pytest.mark.parametrize(
     "text",
     [
@@ -98,8 +100,8 @@ def test_no_file_states_another_version_next_to_the_project_name() -> None:
     ],
 )
 def test_version_next_to_the_project_name_is_found(text: str) -> None:
-    assert OF_OURS.findall(text.replace("N", "1.2.3")) == ["1.2.3"]
+    assert PROJECT_VERSION.findall(text.replace("N", "1.2.3")) == ["1.2.3"]
 
 
-def test_version_of_a_server_is_not_that_of_the_project() -> None:
-    assert not OF_OURS.findall("redis-ratelimit on Redis 7.0.15")
+def test_version_of_a_server_is_not_found() -> None:
+    assert not PROJECT_VERSION.findall("redis-ratelimit on Redis 7.0.15")

@@ -32,14 +32,14 @@ def test_a_call_that_can_never_be_granted_is_denied_at_once(queue: Queue) -> Non
     queue.acquire("a")
     queue.join("b")
     assert queue.acquire("c", "COST", 2, "BLOCK", 0) == [0, 1, 0, -1, 60_000]
-    assert queue.waiting() == [b"b"]
+    assert queue.waiters() == [b"b"]
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_waiting_call_is_answered_with_the_ordinary_decision(queue: Queue, protocol: int) -> None:
     queue.acquire("a")
-    served = queue.join("b", by=queue.caller(protocol))
-    refused = queue.join("c", by=queue.caller(protocol))
+    served = queue.join("b", caller=queue.caller(protocol))
+    refused = queue.join("c", caller=queue.caller(protocol))
     queue.release("a")
     assert served.reply() == GRANTED
     queue.client.set("k", "text")
@@ -61,7 +61,7 @@ def test_commands_sent_after_a_waiting_call_are_answered_after_it(queue: Queue) 
 # Events that free a lease
 
 
-def lapses(_: Queue, clock: Clock) -> None:
+def lease_expires(_: Queue, clock: Clock) -> None:
     clock.advance("60s")
 
 
@@ -70,7 +70,7 @@ def key_expires(queue: Queue, clock: Clock) -> None:
     clock.advance("1001ms")
 
 
-def goes_to_another_database(queue: Queue, _: Clock) -> None:
+def key_moves_to_another_database(queue: Queue, _: Clock) -> None:
     assert queue.client.move("k", 1)
 
 
@@ -78,43 +78,43 @@ def databases_are_swapped(queue: Queue, _: Clock) -> None:
     queue.client.swapdb(0, 1)
 
 
-def by(*words: Word) -> Callable[[Queue, Clock], None]:
+def command(*words: Word) -> Callable[[Queue, Clock], None]:
     def call(queue: Queue, _: Clock) -> None:
         queue.client.execute_command(*words)
 
     return call
 
 
-ENDS = {
-    "a release": by("RL.RELEASE", "k", "a"),
-    "a lapse": lapses,
-    "DEL": by("DEL", "k"),
-    "UNLINK": by("UNLINK", "k"),
-    "an expiry": key_expires,
-    "EXPIRE in the past": by("EXPIRE", "k", -1),
-    "FLUSHALL": by("FLUSHALL"),
-    "FLUSHALL ASYNC": by("FLUSHALL", "ASYNC"),
-    "FLUSHDB": by("FLUSHDB"),
+LEASE_ENDS = {
+    "a release": command("RL.RELEASE", "k", "a"),
+    "the lease expires": lease_expires,
+    "DEL": command("DEL", "k"),
+    "UNLINK": command("UNLINK", "k"),
+    "the key expires": key_expires,
+    "EXPIRE in the past": command("EXPIRE", "k", -1),
+    "FLUSHALL": command("FLUSHALL"),
+    "FLUSHALL ASYNC": command("FLUSHALL", "ASYNC"),
+    "FLUSHDB": command("FLUSHDB"),
     "SWAPDB": databases_are_swapped,
-    "RENAME": by("RENAME", "k", "j"),
-    "MOVE": goes_to_another_database,
-    "RL.EFFECT": by("RL.EFFECT", "k", "rl-leases del"),
-    "a release by a script": by("EVAL", "return redis.call('RL.RELEASE', 'k', 'a')", 0),
-    "DEL by a script": by("EVAL", "return redis.call('DEL', 'k')", 0),
+    "RENAME": command("RENAME", "k", "j"),
+    "MOVE": key_moves_to_another_database,
+    "RL.EFFECT": command("RL.EFFECT", "k", "rl-leases del"),
+    "a release by a script": command("EVAL", "return redis.call('RL.RELEASE', 'k', 'a')", 0),
+    "DEL by a script": command("EVAL", "return redis.call('DEL', 'k')", 0),
 }
 
 
-@pytest.mark.parametrize("ending", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("end_lease", LEASE_ENDS.values(), ids=LEASE_ENDS)
 def test_a_waiting_call_is_served_when_a_lease_ends(
-    queue: Queue, clock: Clock, ending: Callable[[Queue, Clock], None]
+    queue: Queue, clock: Clock, end_lease: Callable[[Queue, Clock], None]
 ) -> None:
     queue.acquire("a")
     b, c = queue.join_all("b", "c")
-    ending(queue, clock)
+    end_lease(queue, clock)
     assert b.reply() == GRANTED
     queue.settle()
     assert not c.is_answered
-    assert (queue.holders(), queue.waiting()) == ({b"b": b"1"}, [b"c"])
+    assert (queue.holders(), queue.waiters()) == ({b"b": b"1"}, [b"c"])
     assert queue.release("b") == 1
     assert c.reply() == GRANTED
 
@@ -140,7 +140,7 @@ def swap_in(client: Redis) -> None:
 
 
 # Neither of the two leases of "k" is free; one of "other" is.
-PUTS = {
+REPLACEMENTS = {
     "RENAME": lambda client: client.rename("other", "k"),
     "RESTORE": lambda client: client.restore("k", 0, client.dump("other"), replace=True),
     "COPY": lambda client: client.copy("other", "k", replace=True),
@@ -148,15 +148,15 @@ PUTS = {
 }
 
 
-@pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
-def test_waiting_calls_are_served_by_the_keys_replacement(
-    queue: Queue, put: Callable[[Redis], object]
+@pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=REPLACEMENTS)
+def test_waiting_calls_are_served_when_the_key_is_replaced(
+    queue: Queue, replace: Callable[[Redis], object]
 ) -> None:
     queue.acquire("x", key="other", limit=2)
     for holder in ("a1", "a2"):
         queue.acquire(holder, limit=2)
     b, c = queue.join_all("b", "c", limit=2)
-    put(queue.client)
+    replace(queue.client)
     assert b.reply() == [1, 2, 0, 0, 60_000]
     queue.settle()
     assert not c.is_answered
@@ -192,26 +192,26 @@ def test_waiting_calls_stay_queued_during_a_ban(queue: Queue, clock: Clock) -> N
 
 
 def test_another_type_of_value_is_an_error_for_all_waiting_calls(queue: Queue) -> None:
-    for put in (("SET", "k", "text"), ("RESTORE", "k"), ("RENAME", "other", "k")):
+    for call in (("SET", "k", "text"), ("RESTORE", "k"), ("RENAME", "other", "k")):
         queue.client.flushall()
         queue.acquire("a")
         waiters = queue.join_all("b", "c", block="1h")
         queue.client.execute_command("RL.FIXED", "other", 5, "1h")
-        words = (*put, 0, queue.client.dump("other"), "REPLACE") if len(put) == 2 else put
-        queue.client.execute_command(*words)
+        payload = (0, queue.client.dump("other"), "REPLACE") if "RESTORE" in call else ()
+        queue.client.execute_command(*call, *payload)
         for waiter in waiters:
-            assert "WRONGTYPE" in error_of(waiter.reply), put
+            assert "WRONGTYPE" in error_of(waiter.reply), call
         assert queue.is_empty
 
 
-def test_a_lease_beyond_the_limit_of_leases_is_an_error_for_the_waiting_call(
+def test_a_grant_above_max_leases_is_an_error_for_the_waiting_call(
     fresh_server: Start,
 ) -> None:
     with Queue(fresh_server(module_args="max-leases 2")) as queue:
         queue.acquire("a", "COST", 2, limit=3)
         queue.acquire("x", limit=3)
         b, c = queue.join_all("b", "c", limit=3)
-        # The holder renews for less. One unit is free, but no further lease fits.
+        # The holder renews its lease for fewer units. A unit is free, but not an entry.
         queue.acquire("a", limit=3)
         for waiter in (b, c):
             assert "ratelimit.max-leases" in error_of(waiter.reply)
@@ -223,15 +223,15 @@ def test_keys_and_databases_have_queues_of_their_own(queue: Queue) -> None:
     other.call("RL.ACQUIRE", "k", 1, "60s", "a")
     for key in ("k", "j"):
         queue.acquire("a", key=key)
-    k, j = queue.join("b"), queue.join("b", key="j")
-    elsewhere = queue.join("b", by=other)
+    k_waiter, j_waiter = queue.join("b"), queue.join("b", key="j")
+    waiter_in_database_1 = queue.join("b", caller=other)
     queue.release("a", key="j")
-    assert j.reply() == GRANTED
+    assert j_waiter.reply() == GRANTED
     queue.settle()
-    assert not k.is_answered
-    assert not elsewhere.is_answered
+    assert not k_waiter.is_answered
+    assert not waiter_in_database_1.is_answered
     queue.client.execute_command("EVAL", "redis.call('SELECT', 1) redis.call('DEL', 'k')", 0)
-    assert elsewhere.reply() == GRANTED
+    assert waiter_in_database_1.reply() == GRANTED
     queue.settle()
-    assert not k.is_answered
-    assert queue.waiting() == [b"b"]
+    assert not k_waiter.is_answered
+    assert queue.waiters() == [b"b"]

@@ -25,13 +25,13 @@ def test_clock_set_back_moves_deadlines_back(queue: Queue, clock: Clock) -> None
     clock.advance("-1h")
     queue.see_clock(clock)
     assert answered([c, d]) == [False, False]
-    # Ten seconds have passed by then.
-    due = {"5s": queue.join("late", block="5s"), "5000ms": d, "10s": c}
-    for after in list(due):
-        clock.advance(after)
-        assert due.pop(after).reply()[:3] == [0, 1, 0]
+    # "c" and "d" had waited for ten seconds before the clock was set back.
+    waiters = [queue.join("late", block="5s"), d, c]
+    for pause in ("5s", "5s", "10s"):
+        clock.advance(pause)
+        assert waiters.pop(0).reply()[:3] == [0, 1, 0]
         queue.settle()
-        assert not any(answered(list(due.values())))
+        assert not any(answered(waiters))
 
 
 def test_a_lease_lapses_after_the_clock_was_set_back_without_further_calls(
@@ -90,20 +90,20 @@ def test_a_clock_set_back_while_writes_are_paused_prolongs_no_wait(
     queue.until(lambda: info_of(queue.client)[b"queue"][1][3] < 3_600_000, "deadlines move back")
     queue.client.execute_command("CLIENT", "UNPAUSE")
     queue.see_clock(clock)
-    # The lease lasts from when it can be written, for its full time at most.
+    # From the end of the pause, the lease of "a" lasts for at most its full ttl.
     clock.advance("60s")
     assert b.reply() == GRANTED
 
 
-def test_a_clock_that_goes_to_and_fro_neither_frees_leases_nor_prolongs_waits(
+def test_a_clock_that_jumps_neither_frees_leases_nor_prolongs_waits(
     queue: Queue, clock: Clock
 ) -> None:
-    chosen = random.Random(17)
+    draw = random.Random(17)
     queue.acquire("a")
     waiters = queue.join_all(*(f"holder {number}" for number in range(8)))
     for number, waiter in enumerate(waiters):
         for _ in range(3):
-            clock.advance(f"{chosen.choice([-3600, -60, -1, 1, 20])}s")
+            clock.advance(f"{draw.choice([-3600, -60, -1, 1, 20])}s")
             queue.see_clock(clock)
             assert len(queue.holders()) <= 1
         if not waiter.is_answered:
@@ -111,7 +111,7 @@ def test_a_clock_that_goes_to_and_fro_neither_frees_leases_nor_prolongs_waits(
         assert waiter.reply()[:2] == [1, 1], number
 
 
-def test_a_call_waits_for_its_timeout_however_far_ahead_the_clock_was(
+def test_waiting_calls_are_granted_however_far_the_clock_was_ahead(
     own_queue: Queue, clock: Clock
 ) -> None:
     queue = own_queue

@@ -39,6 +39,7 @@ pytestmark = [
 
 # Longer than any test.
 HOUR = "1h"
+# The reply to a granted call, without the reset time.
 SERVED = [1, 1, 0, 0]
 
 
@@ -57,7 +58,7 @@ def target(cluster: Cluster, queue: Queue) -> Server:
 
 
 def assert_served_at(server: Server) -> None:
-    """Checks that a caller redirected there finds the lease, and gets it when it is released."""
+    """Checks that the server has the lease of "a", and grants it to waiting calls in turn."""
     with Queue(server) as queue:
         assert list(queue.holders()) == [b"a"]
         b, c = queue.join_all("b", "c", ttl=HOUR)
@@ -70,10 +71,10 @@ def assert_served_at(server: Server) -> None:
 def test_a_key_that_migrates_redirects_waiting_calls(
     cluster: Cluster, queue: Queue, target: Server
 ) -> None:
-    (_, near) = cluster.tags()[queue.server]
-    other = f"{{{near}}}"
-    queue.acquire("a", key=other, ttl=HOUR)
-    stays = queue.join("b", key=other, ttl=HOUR)
+    (_, tag) = cluster.tags()[queue.server]
+    other_key = f"{{{tag}}}"
+    queue.acquire("a", key=other_key, ttl=HOUR)
+    other_waiter = queue.join("b", key=other_key, ttl=HOUR)
     b, c = queue.join_all("b", "c", ttl=HOUR)
     with SlotMove(cluster, "k", target) as move:
         queue.settle()
@@ -84,26 +85,26 @@ def test_a_key_that_migrates_redirects_waiting_calls(
                 waiter.reply()
     assert_served_at(target)
     # The node's other slots are not affected.
-    assert not stays.is_answered
-    queue.release("a", key=other)
-    assert stays.reply()[:4] == SERVED
+    assert not other_waiter.is_answered
+    queue.release("a", key=other_key)
+    assert other_waiter.reply()[:4] == SERVED
 
 
 def test_a_moved_slot_redirects_waiting_calls(
     cluster: Cluster, queue: Queue, target: Server
 ) -> None:
     if queue.server.is_valkey:
-        pytest.skip("Valkey tells its replicas first, and who waits is sent away meanwhile")
+        pytest.skip("Valkey informs its replicas first, and waiting calls end meanwhile")
     b, c = queue.join_all("b", "c", ttl=HOUR)
     with SlotMove(cluster, "k", target):
-        # In one message, so that no node is checked in between.
+        # Sent together, so that no queue is checked between the two calls.
         with queue.client.pipeline(transaction=False) as pipeline:
-            where = ("127.0.0.1", target.port, "", 0, 20_000)
-            pipeline.execute_command("MIGRATE", *where, "KEYS", "k")
-            owned = ("CLUSTER", "SETSLOT", slot_of("k"), "NODE", cluster.id_of(target))
-            pipeline.execute_command(*owned)
+            destination = ("127.0.0.1", target.port, "", 0, 20_000)
+            pipeline.execute_command("MIGRATE", *destination, "KEYS", "k")
+            set_owner = ("CLUSTER", "SETSLOT", slot_of("k"), "NODE", cluster.id_of(target))
+            pipeline.execute_command(*set_owner)
             pipeline.execute()
-        cluster.admin(target).execute_command(*owned)
+        cluster.admin(target).execute_command(*set_owner)
         for waiter in (b, c):
             with pytest.raises(MovedError) as raised:
                 waiter.reply()
@@ -131,8 +132,8 @@ def test_a_missing_key_in_a_migrating_slot_ends_its_waits(
         acquire = ("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
         assert client.execute_command(*acquire)[:4] == SERVED
         assert not queue.client.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot_of("k"))
-    with target.client() as replica_queue:
-        assert replica_queue.execute_command("RL.RELEASE", "k", "b") == 1
+    with target.client() as target_client:
+        assert target_client.execute_command("RL.RELEASE", "k", "b") == 1
 
 
 def test_a_slot_that_moves_atomically_redirects_waiting_calls(
@@ -168,9 +169,9 @@ def test_an_unserved_slot_ends_all_waits(cluster: Cluster, queue: Queue) -> None
 def test_a_cluster_that_is_down_ends_all_waits(
     binary: Binary, shared_clock: Clock, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    running = Clock(shared_clock.library, tmp_path_factory.mktemp("clock") / "clock")
-    running.run()
-    with Cluster(binary, running, replicas=False) as cluster:
+    running_clock = Clock(shared_clock.library, tmp_path_factory.mktemp("clock") / "clock")
+    running_clock.run()
+    with Cluster(binary, running_clock, replicas=False) as cluster:
         owner = cluster.owner("k")
         with Queue(owner) as queue:
             queue.acquire("a", ttl=HOUR)
@@ -184,7 +185,7 @@ def test_a_cluster_that_is_down_ends_all_waits(
                 b.reply()
 
 
-def still_answers_scripts(queue: Queue) -> bool:
+def can_scripts_call_commands(queue: Queue) -> bool:
     pong = queue.client.eval("return redis.pcall('PING')['ok'] or 'refused'", 0)
     assert pong in (b"PONG", b"refused")
     return pong == b"PONG"
@@ -207,12 +208,12 @@ def test_a_server_that_refuses_every_call_of_a_module_ends_all_waits(
 
         waiters = {}
         queue.acquire("a", ttl=HOUR)
-        # Waiting callers keep some of the server's internal clients, so that each script uses
-        # another.
+        # Each waiting call occupies an internal client of the server, so that the next script uses
+        # another one.
         for number in range(4):
             with pytest.raises(ResponseError):
                 queue.client.eval("return redis.call('MGET', 'k', 'other')", 0)
-            if not number and still_answers_scripts(queue):
+            if not number and can_scripts_call_commands(queue):
                 pytest.skip("a script that crosses slots does not harm this server")
             acquire = ("RL.ACQUIRE", "k", 1, HOUR, f"w{number}", "BLOCK", 0)
             waiters[f"w{number}"] = queue.send(*acquire)
@@ -228,7 +229,7 @@ def test_a_server_that_refuses_every_call_of_a_module_ends_all_waits(
         assert all("refuses the calls of modules" in text for text in errors)
 
 
-def assert_sent_to(server: Server, waiter: Caller) -> None:
+def assert_redirected_to(server: Server, waiter: Caller) -> None:
     """Checks that the call ended as on a primary that becomes a replica (Redis), or as on a node
     whose slot has moved (Valkey).
     """
@@ -249,7 +250,7 @@ def test_a_failover_redirects_waiting_calls_to_the_new_primary(
     waiters = [*queue.join_all("b", "c", ttl=HOUR), queue.join("d", ttl=HOUR, block=HOUR)]
     new = cluster.fail_over(queue.server)
     for waiter in waiters:
-        assert_sent_to(new, waiter)
+        assert_redirected_to(new, waiter)
     assert queue.is_empty
     assert_served_at(new)
     cluster.wait_until_well()
@@ -278,7 +279,7 @@ def test_no_call_waits_on_a_replica_of_a_cluster(cluster: Cluster, queue: Queue)
             caller.call("READONLY")
 
 
-# A step that was cut off: nothing was granted, or the same holder calls again.
+# Errors of a call that a failover cuts off.
 CUT_OFF = (
     *(RedisConnectionError, RedisTimeoutError, ResponseError),
     *(ClusterError, SlotNotCoveredError),
@@ -286,8 +287,8 @@ CUT_OFF = (
 
 
 class Workers(Load):
-    """Cluster clients that wait for one of a few leases, hold it briefly and release it. Counts the
-    leases that the holders know they hold.
+    """Cluster clients that wait for one of a few leases, hold it briefly and release it. Counts
+    only leases whose holder has received the reply.
     """
 
     LEASES = 3
@@ -304,7 +305,7 @@ class Workers(Load):
         holder = f"worker {number}"
         acquire = ("RL.ACQUIRE", self._key, self.LEASES, HOUR, holder, "BLOCK", "5s")
 
-        def released() -> bool:
+        def try_to_release() -> bool:
             try:
                 client.execute_command("RL.RELEASE", self._key, holder)
             except CUT_OFF:
@@ -317,17 +318,17 @@ class Workers(Load):
             except CUT_OFF:
                 return True
             if allowed:
-                self._hold(1)
+                self._count_held(1)
                 # The holder works for a moment.
                 with suppress(*CUT_OFF):
                     client.execute_command("RL.INFO", self._key)
-                self._hold(-1)
-                poll.until(released, "the lease is given back", timeout=60)
+                self._count_held(-1)
+                poll.until(try_to_release, "the lease is given back", timeout=60)
             return True
 
         return take_step
 
-    def _hold(self, leases: int) -> None:
+    def _count_held(self, leases: int) -> None:
         with self._lock:
             self._held += leases
             self.served += leases > 0

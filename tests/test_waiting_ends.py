@@ -4,7 +4,7 @@ import pytest
 
 from support.clock import Clock
 from support.waiting import DENIED, GRANTED, Queue
-from support.waiting_calls import let_big_request_wait
+from support.waiting_calls import block_big_request
 
 pytestmark = pytest.mark.every_server
 
@@ -46,7 +46,7 @@ def test_next_call_is_granted_once_the_head_is_denied(own_queue: Queue, clock: C
     assert (info["served"], info["timed_out"]) == (1, 1)
 
 
-def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock: Clock) -> None:
+def test_calls_are_denied_in_the_order_of_their_deadlines(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     blocks = {"b": "30s", "c": "10s", "d": "20s", "e": "0"}
     waiters = {name: queue.join(name, block=block) for name, block in blocks.items()}
@@ -71,7 +71,7 @@ def test_a_denial_of_the_head_makes_way_for_the_next(queue: Queue, clock: Clock)
 def test_a_call_denied_behind_others_is_told_to_retry_if_units_are_free(
     queue: Queue, clock: Clock
 ) -> None:
-    let_big_request_wait(queue)
+    block_big_request(queue)
     waiter = queue.join("late", limit=8, block="10s")
     clock.advance("10s")
     assert waiter.reply() == [0, 8, 3, 1, 50_000]
@@ -96,13 +96,13 @@ def test_a_second_call_of_a_waiting_holder_takes_the_place_of_the_first(
     queue.acquire("a")
     older, c = queue.join_all("b", "c")
     clock.advance("10s")
-    again = queue.caller().send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
+    newer = queue.caller().send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
     assert older.reply() == [0, 1, 0, 50_000, 50_000]
     queue.settle()
-    assert queue.waiting() == [b"b", b"c"]
+    assert queue.waiters() == [b"b", b"c"]
     assert queue.blocked == 2
     queue.release("a")
-    assert again.reply() == GRANTED
+    assert newer.reply() == GRANTED
     queue.settle()
     assert not c.is_answered
 
@@ -129,11 +129,11 @@ def test_a_call_without_block_of_a_waiting_holder_is_denied(
     assert b.reply() == GRANTED
 
 
-def test_a_connection_may_wait_again_and_again(queue: Queue) -> None:
+def test_a_connection_may_wait_repeatedly(queue: Queue) -> None:
     queue.acquire("a")
     caller, holder = queue.caller(), "a"
     for number in range(10):
-        queue.join(f"b{number}", by=caller)
+        queue.join(f"b{number}", caller=caller)
         queue.release(holder)
         assert caller.reply() == GRANTED
         holder = f"b{number}"
@@ -150,14 +150,14 @@ def test_a_release_of_a_waiting_holder_denies_its_call(queue: Queue, clock: Cloc
     assert queue.release("b", "c", "nobody") == 0
     assert [b.reply(), c.reply()] == [[0, 1, 0, 50_000, 50_000]] * 2
     queue.settle()
-    assert (queue.waiting(), queue.blocked, d.is_answered) == ([b"d"], 1, False)
+    assert (queue.waiters(), queue.blocked, d.is_answered) == ([b"d"], 1, False)
     queue.release("a")
     assert d.reply() == GRANTED
     assert b.call("RL.RELEASE", "k", "d") == 1
 
 
-def test_call_that_timed_out_blocks_no_other(queue: Queue) -> None:
-    """The caller's place is free before the next call is read, and within the same transaction."""
+def test_a_caller_that_gave_up_delays_no_other(queue: Queue) -> None:
+    """Checks that its place is free for the next call, even within one transaction."""
     queue.acquire("a")
     b = queue.join("b")
     with queue.client.pipeline(transaction=True) as pipeline:
@@ -166,12 +166,12 @@ def test_call_that_timed_out_blocks_no_other(queue: Queue) -> None:
         pipeline.execute_command("RL.INFO", "k")
         pipeline.execute_command("RL.ACQUIRE", "k", 1, "60s", "c")
         assert pipeline.execute() == [0, 1, None, GRANTED]
-    # It gets the state of the moment when it gave up.
+    # The denial shows the state at the moment when the caller gave up.
     assert b.reply() == DENIED
-    c = queue.join("b")
+    b = queue.join("b")
     assert queue.release("b") == 0
     assert queue.acquire("b") == DENIED
-    assert c.reply() == DENIED
+    assert b.reply() == DENIED
     assert queue.holders() == {b"c": b"1"}
 
 

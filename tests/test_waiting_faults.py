@@ -35,57 +35,59 @@ pytestmark = pytest.mark.every_server
 # Clients that disconnect
 
 
-def hangs_up(_: Queue, victim: Caller) -> None:
+def close(_: Queue, victim: Caller) -> None:
     victim.hang_up()
 
 
-def is_killed(queue: Queue, victim: Caller) -> None:
+def kill(queue: Queue, victim: Caller) -> None:
     assert queue.client.client_kill_filter(_id=victim.id) == 1
 
 
-WAYS = {"its connection is closed": hangs_up, "it is killed": is_killed}
-goes = pytest.mark.parametrize("goes", WAYS.values(), ids=WAYS)
+DISCONNECTIONS = {"the client closes its connection": close, "the client is killed": kill}
+each_disconnection = pytest.mark.parametrize(
+    "disconnect", DISCONNECTIONS.values(), ids=DISCONNECTIONS
+)
 
 
-@goes
-@pytest.mark.parametrize("place", ["b", "c", "d"])
+@each_disconnection
+@pytest.mark.parametrize("victim_name", ["b", "c", "d"])
 def test_a_client_that_disconnects_leaves_the_queue(
-    queue: Queue, goes: Callable[[Queue, Caller], None], place: str
+    queue: Queue, disconnect: Callable[[Queue, Caller], None], victim_name: str
 ) -> None:
     queue.acquire("a")
     waiters = {name: queue.join(name) for name in "bcd"}
-    goes(queue, waiters.pop(place))
-    poll.until(lambda: len(queue.waiting()) == 2, "it has left the queue")
-    assert queue.waiting() == [name.encode() for name in waiters]
+    disconnect(queue, waiters.pop(victim_name))
+    poll.until(lambda: len(queue.waiters()) == 2, "the client has left the queue")
+    assert queue.waiters() == [name.encode() for name in waiters]
     assert not any(answered(list(waiters.values())))
     drain(queue, waiters)
 
 
-@goes
+@each_disconnection
 def test_a_large_call_that_disconnects_makes_way_for_small_ones(
-    queue: Queue, goes: Callable[[Queue, Caller], None]
+    queue: Queue, disconnect: Callable[[Queue, Caller], None]
 ) -> None:
     queue.acquire("a", "COST", 5, limit=8)
     big = queue.join("big", "COST", 6, limit=8)
     small = [queue.join(f"small {number}", limit=8) for number in range(4)]
-    goes(queue, big)
+    disconnect(queue, big)
     assert [waiter.reply()[2] for waiter in small[:3]] == [2, 1, 0]
     queue.settle()
     assert not small[3].is_answered
 
 
-@goes
+@each_disconnection
 def test_after_all_clients_have_disconnected_the_queue_is_empty(
-    queue: Queue, clock: Clock, goes: Callable[[Queue, Caller], None]
+    queue: Queue, clock: Clock, disconnect: Callable[[Queue, Caller], None]
 ) -> None:
     queue.acquire("a")
     for caller in queue.join_all("b", "c", block="1h"):
-        goes(queue, caller)
-    poll.until(lambda: queue.is_empty, "all have gone")
+        disconnect(queue, caller)
+    poll.until(lambda: queue.is_empty, "all have left the queue")
     queue.release("a")
     assert not queue.client.exists("k")
     assert queue.acquire("late") == GRANTED
-    # Their former waits leave nothing to do later.
+    # The deadlines of their waits have no effect.
     clock.advance("2h")
     queue.see_clock(clock)
     assert not queue.client.exists("k")
@@ -108,10 +110,10 @@ def test_a_user_that_is_deleted_leaves_the_queue(queue: Queue) -> None:
     queue.acquire("a")
     worker = queue.caller()
     worker.call("AUTH", "worker", "")
-    queue.join("b", by=worker)
+    queue.join("b", caller=worker)
     c = queue.join("c")
     assert queue.client.execute_command("ACL", "DELUSER", "worker") == 1
-    poll.until(lambda: queue.waiting() == [b"c"], "it has left the queue")
+    poll.until(lambda: queue.waiters() == [b"c"], "the client of the user has left the queue")
     drain(queue, {"c": c})
 
 
@@ -119,7 +121,7 @@ def test_clients_with_reply_off_are_served_too(queue: Queue) -> None:
     queue.acquire("a")
     caller = queue.caller().send("CLIENT", "REPLY", "SKIP")
     caller.send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0).send("PING")
-    poll.until(lambda: queue.is_blocked(caller), "it waits")
+    poll.until(lambda: queue.is_blocked(caller), "the caller waits")
     queue.release("a")
     assert caller.reply() == b"PONG"
     assert queue.holders() == {b"b": b"1"}
@@ -127,44 +129,44 @@ def test_clients_with_reply_off_are_served_too(queue: Queue) -> None:
 
 def test_closed_older_call_keeps_the_later_call_of_its_holder(queue: Queue) -> None:
     queue.acquire("a")
-    (older, c), again = queue.join_all("b", "c"), queue.caller()
+    (older, c), newer = queue.join_all("b", "c"), queue.caller()
     with queue.server.suspended():
-        again.send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
+        newer.send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
         older.hang_up()
-    queue.until(lambda: queue.is_blocked(again), "the later one waits")
-    drain(queue, {"b": again, "c": c})
+    queue.until(lambda: queue.is_blocked(newer), "the newer call waits")
+    drain(queue, {"b": newer, "c": c})
 
 
 # CLIENT UNBLOCK
 
 
-@pytest.mark.parametrize("place", ["b", "c", "d"])
-def test_client_unblock_denies_the_call(queue: Queue, clock: Clock, place: str) -> None:
+@pytest.mark.parametrize("victim_name", ["b", "c", "d"])
+def test_client_unblock_denies_the_call(queue: Queue, clock: Clock, victim_name: str) -> None:
     queue.acquire("a")
     waiters = {name: queue.join(name) for name in "bcd"}
     clock.advance("10s")
-    victim = waiters.pop(place)
+    victim = waiters.pop(victim_name)
     assert queue.client.client_unblock(victim.id) == 1
     assert victim.reply() == [0, 1, 0, 50_000, 50_000]
-    assert queue.waiting() == [name.encode() for name in waiters]
+    assert queue.waiters() == [name.encode() for name in waiters]
     assert queue.client.client_unblock(victim.id) == 0
     drain(queue, waiters)
     # The connection may wait again.
     queue.acquire("a")
-    queue.join(place, by=victim)
+    queue.join(victim_name, caller=victim)
 
 
-@pytest.mark.parametrize("place", ["b", "c", "d"])
-def test_client_unblock_error_answers_unblocked(queue: Queue, place: str) -> None:
+@pytest.mark.parametrize("victim_name", ["b", "c", "d"])
+def test_client_unblock_error_answers_unblocked(queue: Queue, victim_name: str) -> None:
     queue.acquire("a")
     waiters = {name: queue.join(name) for name in "bcd"}
-    victim = waiters.pop(place)
+    victim = waiters.pop(victim_name)
     assert queue.client.client_unblock(victim.id, error=True) == 1
     assert error_of(victim.reply).startswith("UNBLOCKED")
-    poll.until(lambda: len(queue.waiting()) == 2, "it has left the queue")
+    poll.until(lambda: len(queue.waiters()) == 2, "the client has left the queue")
     drain(queue, waiters)
     queue.acquire("a")
-    queue.join(place, by=victim)
+    queue.join(victim_name, caller=victim)
 
 
 @pytest.mark.parametrize("error", [False, True])
@@ -174,7 +176,7 @@ def test_a_large_call_that_is_unblocked_makes_way(queue: Queue, error: bool) -> 
     small = queue.join("small", limit=8)
     queue.client.client_unblock(big.id, error=error)
     assert small.reply() == [1, 8, 2, 0, 60_000]
-    queue.until(lambda: big.is_answered, "it is answered")
+    queue.until(lambda: big.is_answered, "the large call is answered")
 
 
 def test_an_unblocked_call_is_denied_by_the_leases_of_its_database(
@@ -184,12 +186,12 @@ def test_an_unblocked_call_is_denied_by_the_leases_of_its_database(
     for caller in (holder, waiter, other):
         caller.call("SELECT", 1)
     assert holder.call("RL.ACQUIRE", "k", 1, "60s", "a") == GRANTED
-    queue.join("b", by=waiter)
-    queue.join("c", by=other)
+    queue.join("b", caller=waiter)
+    queue.join("c", caller=other)
     clock.advance("10s")
     queue.client.client_unblock(waiter.id)
     assert waiter.reply() == [0, 1, 0, 50_000, 50_000]
-    is_killed(queue, other)
+    kill(queue, other)
     assert holder.call("RL.RELEASE", "k", "a") == 1
     assert holder.call("EXISTS", "k") == 0
 
@@ -220,7 +222,7 @@ def test_no_lease_is_granted_while_writes_are_paused_and_deadlines_end(
     queue.settle()
     assert answered([b, d]) == [False, False]
     assert queue.client.dump("k") == before
-    assert queue.waiting() == [b"b", b"d"]
+    assert queue.waiters() == [b"b", b"d"]
     queue.client.execute_command("CLIENT", "UNPAUSE")
     assert b.reply() == GRANTED
     queue.settle()
@@ -246,7 +248,7 @@ def test_a_pause_of_all_clients_answers_waiting_calls_as_a_pause_of_writes(
     queue.client.execute_command("CLIENT", "PAUSE", 90_000, "ALL")
     clock.advance("30s")
     assert c.reply() == [0, 1, 0, 30_000, 30_000]
-    # It ends by itself: the server reads no commands until then.
+    # The pause ends by itself. Until then the server reads no commands.
     clock.advance("61s")
     assert b.reply() == GRANTED
 
@@ -284,7 +286,7 @@ def test_a_client_that_disconnects_while_writes_are_paused_is_not_served_later(
     queue.acquire("a")
     b, c, d = queue.join_all("b", "c", "d")
     queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
-    is_killed(queue, b)
+    kill(queue, b)
     assert queue.client.client_unblock(d.id) == 1
     assert d.reply() == DENIED
     queue.client.execute_command("CLIENT", "UNPAUSE")
@@ -294,7 +296,7 @@ def test_a_client_that_disconnects_while_writes_are_paused_is_not_served_later(
 # Shutdown, and reloaded data
 
 
-def ended_well(server: Server) -> bool:
+def has_shut_down_cleanly(server: Server) -> bool:
     log = server.log()
     return "ready to exit, bye bye" in log and "BUG REPORT" not in log
 
@@ -309,7 +311,7 @@ def test_server_with_waiting_calls_shuts_down(fresh_server: Start) -> None:
         for waiter in waiters:
             with pytest.raises(RedisConnectionError):
                 waiter.reply()
-    assert ended_well(server)
+    assert has_shut_down_cleanly(server)
 
 
 def test_a_server_that_waits_for_a_replica_at_shutdown_grants_nothing(
@@ -317,40 +319,40 @@ def test_a_server_that_waits_for_a_replica_at_shutdown_grants_nothing(
 ) -> None:
     primary = fresh_server()
     if primary.version < (7,):
-        pytest.skip("Redis 6.2 does not wait for replicas as it ends")
+        pytest.skip("Redis 6.2 does not wait for replicas at shutdown")
     replica = primary.replica()
     with Queue(primary) as queue:
         queue.client.config_set("shutdown-timeout", 3600)
         queue.acquire("a")
         b, c = queue.join("b"), queue.join("c", block="30s")
-        ending = threading.Thread(target=primary.stop)
+        shutdown = threading.Thread(target=primary.stop)
         with replica.suspended():
             # A write that the replica has not received.
             queue.client.set("last", "words")
-            ending.start()
-            queue.until(lambda: "Waiting for replicas" in primary.log(), "it is about to end")
+            shutdown.start()
+            queue.until(lambda: "Waiting for replicas" in primary.log(), "the shutdown has begun")
             clock.advance("60s")
             assert c.reply()[0] == 0
             assert not b.is_answered
-        ending.join()
+        shutdown.join()
         with pytest.raises(RedisConnectionError):
             b.reply()
-    assert ended_well(primary)
+    assert has_shut_down_cleanly(primary)
     with replica.client() as client:
         assert client.get("last") == b"words"
         # The lease of "a" has expired, and "b" has none.
         assert list(leases_of(client)) == []
 
 
-@pytest.mark.parametrize("loading", ["RELOAD", "LOADAOF"])
-def test_calls_go_on_waiting_while_data_is_reloaded(fresh_server: Start, loading: str) -> None:
+@pytest.mark.parametrize("subcommand", ["RELOAD", "LOADAOF"])
+def test_calls_go_on_waiting_while_data_is_reloaded(fresh_server: Start, subcommand: str) -> None:
     with Queue(fresh_server(appendonly="yes")) as queue:
         queue.acquire("a")
         waiters = {name: queue.join(name) for name in "bc"}
-        queue.client.execute_command("DEBUG", loading)
+        queue.client.execute_command("DEBUG", subcommand)
         queue.settle()
         assert not any(answered(list(waiters.values())))
-        assert queue.waiting() == [b"b", b"c"]
+        assert queue.waiters() == [b"b", b"c"]
         drain(queue, waiters)
 
 

@@ -18,135 +18,139 @@ pytestmark = pytest.mark.every_server
 
 
 @pytest.fixture
-def watched(neighbour: Path, fresh_server: Start) -> Iterator[Queue]:
-    """Starts a server with a module that runs a command on an event."""
+def queue(neighbour: Path, fresh_server: Start) -> Iterator[Queue]:
+    """Connects to a server with a module that runs commands on events. "a" holds the lease."""
     with Queue(fresh_server(others=[neighbour])) as queue:
         queue.acquire("a")
         yield queue
         queue.server.check()
 
 
-def on(queue: Queue, event: str, *order: Word) -> None:
-    queue.client.execute_command("NEIGHBOUR.ON", event, "k", *order)
+def run_on_event(queue: Queue, event: str, *command: Word) -> None:
+    """Makes the other module run the command when the event of key "k" is sent."""
+    queue.client.execute_command("NEIGHBOUR.ON", event, "k", *command)
 
 
-def test_a_lease_granted_to_a_killed_client_is_given_back(watched: Queue) -> None:
-    b, c = watched.join_all("b", "c")
-    on(watched, "rl.take", "CLIENT", "KILL", "ID", b.id)
-    watched.release("a")
+def test_a_lease_granted_to_a_killed_client_is_given_back(queue: Queue) -> None:
+    b, c = queue.join_all("b", "c")
+    run_on_event(queue, "rl.take", "CLIENT", "KILL", "ID", b.id)
+    queue.release("a")
     assert c.reply() == GRANTED
     with pytest.raises(RedisConnectionError):
         b.reply()
-    assert watched.holders() == {b"c": b"1"}
+    assert queue.holders() == {b"c": b"1"}
 
 
-def test_a_returned_grant_of_the_last_lease_leaves_no_key(watched: Queue) -> None:
-    b = watched.join("b")
-    on(watched, "rl.take", "CLIENT", "KILL", "ID", b.id)
-    watched.release("a")
-    poll.until(lambda: watched.is_empty and not watched.client.exists("k"), "it is given back")
+def test_a_returned_grant_of_the_last_lease_leaves_no_key(queue: Queue) -> None:
+    b = queue.join("b")
+    run_on_event(queue, "rl.take", "CLIENT", "KILL", "ID", b.id)
+    queue.release("a")
+    poll.until(lambda: queue.is_empty and not queue.client.exists("k"), "the key is removed")
 
 
-def test_a_lease_that_its_holder_had_before_is_not_taken_away(watched: Queue) -> None:
-    """The caller waited for more units, and was killed as it got them: another client may use its
-    name.
+def test_a_lease_that_its_holder_had_before_is_not_taken_away(queue: Queue) -> None:
+    """The caller waited for more units, and was killed as it got them. Another client may still use
+    the lease by the name of the holder.
     """
-    watched.acquire("a", "COST", 5, limit=8)
-    watched.acquire("b", limit=8)
-    more = watched.join("b", "COST", 6, limit=8)
-    on(watched, "rl.take", "CLIENT", "KILL", "ID", more.id)
-    watched.release("a")
-    poll.until(lambda: watched.is_empty, "it has gone")
-    watched.settle()
-    assert b"b" in watched.holders()
+    queue.acquire("a", "COST", 5, limit=8)
+    queue.acquire("b", limit=8)
+    more = queue.join("b", "COST", 6, limit=8)
+    run_on_event(queue, "rl.take", "CLIENT", "KILL", "ID", more.id)
+    queue.release("a")
+    poll.until(lambda: queue.is_empty, "the caller has left the queue")
+    queue.settle()
+    assert b"b" in queue.holders()
 
 
 @pytest.mark.parametrize(
-    "order", ["DEL k", "FLUSHALL", "RL.RELEASE k b", "RENAME k j", "PEXPIRE k -1"]
+    "command", ["DEL k", "FLUSHALL", "RL.RELEASE k b", "RENAME k j", "PEXPIRE k -1"]
 )
 def test_a_module_that_releases_a_lease_during_its_grant_serves_the_next(
-    watched: Queue, order: str
+    queue: Queue, command: str
 ) -> None:
-    b, c = watched.join_all("b", "c")
-    on(watched, "rl.take", *order.split())
-    watched.release("a")
+    b, c = queue.join_all("b", "c")
+    run_on_event(queue, "rl.take", *command.split())
+    queue.release("a")
     assert b.reply() == GRANTED
     assert c.reply() == GRANTED
-    assert watched.holders() == {b"c": b"1"}
+    assert queue.holders() == {b"c": b"1"}
 
 
-def test_a_module_may_replace_the_key_as_a_lease_is_granted(watched: Queue) -> None:
-    b, c = watched.join_all("b", "c")
-    on(watched, "rl.take", "SET", "k", "mine")
-    watched.release("a")
+def test_a_module_may_replace_the_key_as_a_lease_is_granted(queue: Queue) -> None:
+    b, c = queue.join_all("b", "c")
+    run_on_event(queue, "rl.take", "SET", "k", "mine")
+    queue.release("a")
     assert b.reply() == GRANTED
     assert "WRONGTYPE" in error_of(c.reply)
-    assert watched.client.get("k") == b"mine"
+    assert queue.client.get("k") == b"mine"
 
 
 @pytest.mark.parametrize("event", ["del", "rl.take"])
 def test_module_that_handles_an_event_does_not_overtake_waiting_calls(
-    watched: Queue, event: str
+    queue: Queue, event: str
 ) -> None:
-    b, c = watched.join_all("b", "c")
-    on(watched, event, "RL.ACQUIRE", "k", 1, "60s", "late")
-    watched.release("a")
+    b, c = queue.join_all("b", "c")
+    run_on_event(queue, event, "RL.ACQUIRE", "k", 1, "60s", "late")
+    queue.release("a")
     assert b.reply() == GRANTED
-    assert watched.holders() == {b"b": b"1"}
-    watched.release("b")
+    assert queue.holders() == {b"b": b"1"}
+    queue.release("b")
     assert c.reply() == GRANTED
 
 
-def test_another_waiting_client_may_be_killed_during_a_grant(watched: Queue) -> None:
-    waiters = {name: watched.join(name) for name in "bcd"}
-    on(watched, "rl.take", "CLIENT", "KILL", "ID", waiters.pop("c").id)
-    drain(watched, waiters)
+def test_another_waiting_client_may_be_killed_during_a_grant(queue: Queue) -> None:
+    waiters = {name: queue.join(name) for name in "bcd"}
+    run_on_event(queue, "rl.take", "CLIENT", "KILL", "ID", waiters.pop("c").id)
+    drain(queue, waiters)
 
 
 @pytest.mark.parametrize("name", ["b", "c"])
 @pytest.mark.parametrize("error", [(), ("ERROR",)], ids=["TIMEOUT", "ERROR"])
 def test_a_waiting_client_may_be_unblocked_during_its_grant(
-    watched: Queue, name: str, error: tuple[Word, ...]
+    queue: Queue, name: str, error: tuple[Word, ...]
 ) -> None:
-    waiters = {name: watched.join(name) for name in "bcd"}
-    on(watched, "rl.take", "CLIENT", "UNBLOCK", waiters[name].id, *error)
-    watched.release("a")
+    waiters = {name: queue.join(name) for name in "bcd"}
+    run_on_event(queue, "rl.take", "CLIENT", "UNBLOCK", waiters[name].id, *error)
+    queue.release("a")
     first = waiters.pop("b")
     if name == "b":
-        # It gets no lease: the granted units are given back.
-        poll.until(lambda: first.is_answered, "it is answered")
+        # The unblocked call gets no lease: the granted units are given back.
+        poll.until(lambda: first.is_answered, "the call is answered")
         if error:
             assert error_of(first.reply).startswith("UNBLOCKED")
         else:
             assert first.reply()[0] == 0
         assert waiters.pop("c").reply() == GRANTED
-        drain(watched, waiters, "c")
+        drain(queue, waiters, "c")
     else:
         assert first.reply() == GRANTED
         victim = waiters.pop("c")
-        poll.until(lambda: victim.is_answered, "it is answered")
-        drain(watched, waiters, "b")
+        poll.until(lambda: victim.is_answered, "the call is answered")
+        drain(queue, waiters, "b")
     assert first.call("PING") == b"PONG"
 
 
-def test_replica_has_the_same_keys_after_mtake(neighbour: Path, fresh_server: Start) -> None:
+def test_replica_has_the_same_keys_after_a_module_interferes(
+    neighbour: Path, fresh_server: Start
+) -> None:
     primary = fresh_server(others=[neighbour])
     if primary.version < (7,):
-        pytest.skip("Redis 6.2 propagates what a neighbour does before what the call has done")
+        pytest.skip("Redis 6.2 propagates the command of the other module before the grant")
     replica = primary.replica()
-    for order in ("DEL k", "SET k mine", "RL.RELEASE k b", "RL.BAN k 1m", "CLIENT KILL ID {b}"):
+    for command in ("DEL k", "SET k mine", "RL.RELEASE k b", "RL.BAN k 1m", "CLIENT KILL ID {b}"):
         with Queue(primary) as queue:
             queue.client.flushall()
             queue.acquire("a")
             b, c = queue.join_all("b", "c")
-            on(queue, "rl.take", *order.format(b=b.id).split())
+            run_on_event(queue, "rl.take", *command.format(b=b.id).split())
             queue.release("a")
-            poll.until(lambda b=b: b.is_answered, "it is answered, or gone")
+            poll.until(lambda b=b: b.is_answered, "the call is answered, or its client is gone")
             queue.settle()
+            # Replaces the command, so that no later event runs it.
             queue.client.execute_command("NEIGHBOUR.ON", "nothing", "at all", "PING")
             replica.wait_for_sync()
             with replica.client() as client:
-                assert state(client) == state(queue.client), order
+                assert state(client) == state(queue.client), command
             queue.client.delete("k")
             if not c.is_answered:
                 assert c.reply() == GRANTED

@@ -1,4 +1,4 @@
-"""Waiting calls have the options of any other. Where none may block, all are answered at once."""
+"""Waiting calls have the options of other calls. A call that cannot block is answered at once."""
 
 import pytest
 from redis import ResponseError
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.every_server
 # Options
 
 
-def test_a_waiting_call_has_the_options_of_any_other(queue: Queue, clock: Clock) -> None:
-    """The reply is the one that the same call would get if it arrived now."""
+def test_a_waiting_call_has_the_options_of_other_calls(queue: Queue, clock: Clock) -> None:
+    """Compares its reply with that of the same call to a twin key at the time of the grant."""
     for options in (
         ("COST", "2.5"),
         ("KEEP", 2),
@@ -27,9 +27,9 @@ def test_a_waiting_call_has_the_options_of_any_other(queue: Queue, clock: Clock)
         ("NX", "KEEP", 1, "AS", "pool", "COST", "0.000001"),
     ):
         queue.client.flushall()
-        named = ("AS", "pool") if "AS" in options else ()
+        name_option = ("AS", "pool") if "AS" in options else ()
         for key in ("k", "twin"):
-            queue.acquire("a", "COST", 4, *named, key=key, limit=4)
+            queue.acquire("a", "COST", 4, *name_option, key=key, limit=4)
         waiter = queue.join("b", *options, limit=4)
         clock.advance("1s")
         for key in ("k", "twin"):
@@ -51,16 +51,16 @@ def test_kept_units_are_not_granted_to_waiting_calls(queue: Queue) -> None:
     assert b.reply()[0] == 1
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("position", range(4))
 def test_block_is_accepted_anywhere_among_the_options(
-    queue: Queue, clock: Clock, place: int
+    queue: Queue, clock: Clock, position: int
 ) -> None:
     options: list[tuple[Word, ...]] = [("COST", 1), ("KEEP", 0), ("NX",)]
-    options.insert(place, ("block", "10s"))
+    options.insert(position, ("block", "10s"))
     queue.acquire("a")
     words = [word for option in options for word in option]
     b = queue.send("RL.ACQUIRE", "k", 1, "60s", "b", *words)
-    poll.until(lambda: queue.blocked == 1, "it waits")
+    poll.until(lambda: queue.blocked == 1, "the call waits")
     clock.advance("10s")
     assert b.reply() == [0, 1, 0, 50_000, 50_000]
 
@@ -75,7 +75,7 @@ def test_a_lock_waits_for_its_own_holder_too(queue: Queue, clock: Clock) -> None
     assert again.reply() == GRANTED
 
 
-def test_a_key_with_several_limits_has_a_queue_as_well(queue: Queue) -> None:
+def test_a_key_with_several_limits_has_a_queue_too(queue: Queue) -> None:
     take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 1, "60s")
     assert queue.client.execute_command(*take, "a")[0] == 1
     b, c = queue.join_all("b", "c")
@@ -96,27 +96,18 @@ def test_a_settlement_that_releases_a_lease_serves_waiting_calls(queue: Queue) -
     assert b.reply()[:4] == [1, 1, 0, 0]
 
 
-WRONG = {
-    "-1": "block must be 0",
-    "-0.5s": "block must be 0",
-    "x": "block must be 0",
-    "": "block must be 0",
-    "3651d": "block must be 0",
-    "5w": "block must be 0",
-    "inf": "block must be 0",
-    # Only a bare 0 means no deadline; `0ms` may be the rest of a caller's timeout.
-    "0ms": "block must be 0",
-    "0.0": "block must be 0",
-    "-0": "block must be 0",
-    "00": "block must be 0",
-}
+NOT_DURATIONS = ["x", "", "5w", "inf"]
+OUT_OF_RANGE = [
+    *("-1", "-0.5s", "3651d"),
+    # Only a bare 0 means no deadline. A caller may compute `0ms` as the rest of its timeout.
+    *("0ms", "0.0", "-0", "00"),
+]
 
 
-@pytest.mark.parametrize("block", WRONG)
+@pytest.mark.parametrize("block", [*NOT_DURATIONS, *OUT_OF_RANGE])
 def test_invalid_duration_error_lists_the_valid_forms(queue: Queue, block: str) -> None:
-    is_one = block not in ("x", "", "5w", "inf")
-    which = " from 1us to 3650d, such as 5s, not" if is_one else " such as 5s, not"
-    expected = f"block must be 0 (no end) or a duration{which} '{block}'"
+    valid_range = " from 1us to 3650d," if block in OUT_OF_RANGE else ""
+    expected = f"block must be 0 (no end) or a duration{valid_range} such as 5s, not '{block}'"
     for holder in ("a", "b"):
         assert expected in error_of(lambda holder=holder: queue.acquire(holder, "BLOCK", block))
     assert not queue.client.exists("k")
@@ -156,13 +147,13 @@ def test_misplaced_block_is_an_error_that_names_its_place(queue: Queue, call: st
 
 # Contexts that cannot block
 
-ASKS = ("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
+BLOCKING_CALL = ("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
 
 
 def test_a_waiting_call_in_a_transaction_is_answered_at_once(queue: Queue) -> None:
     queue.acquire("a")
     with queue.client.pipeline(transaction=True) as pipeline:
-        pipeline.execute_command(*ASKS)
+        pipeline.execute_command(*BLOCKING_CALL)
         pipeline.ping()
         assert pipeline.execute() == [DENIED, True]
     assert queue.is_empty
@@ -171,9 +162,9 @@ def test_a_waiting_call_in_a_transaction_is_answered_at_once(queue: Queue) -> No
 def test_a_waiting_call_in_a_script_is_answered_at_once(queue: Queue) -> None:
     queue.acquire("a")
     script = "return redis.call(unpack(ARGV))"
-    assert queue.client.eval(script, 1, "k", *ASKS) == DENIED
+    assert queue.client.eval(script, 1, "k", *BLOCKING_CALL) == DENIED
     queue.release("a")
-    assert queue.client.eval(script, 1, "k", *ASKS) == GRANTED
+    assert queue.client.eval(script, 1, "k", *BLOCKING_CALL) == GRANTED
 
 
 def test_a_waiting_call_in_a_function_is_answered_at_once(queue: Queue) -> None:
@@ -185,7 +176,7 @@ def test_a_waiting_call_in_a_function_is_answered_at_once(queue: Queue) -> None:
     )
     queue.client.function_load(library, replace=True)
     queue.acquire("a")
-    assert queue.client.fcall("ask", 1, "k", *ASKS) == DENIED
+    assert queue.client.fcall("ask", 1, "k", *BLOCKING_CALL) == DENIED
     queue.client.function_delete("waiting")
 
 
@@ -195,7 +186,7 @@ def test_a_waiting_call_from_a_module_that_cannot_block_is_answered_at_once(
     asker = modules.build("asker", tmp_path_factory.mktemp("asker"))
     with Queue(fresh_server(others=[asker])) as queue:
         queue.acquire("a")
-        assert queue.client.execute_command("ASKER.CALL", *ASKS) == DENIED
+        assert queue.client.execute_command("ASKER.CALL", *BLOCKING_CALL) == DENIED
         assert queue.is_empty
         b = queue.join("b")
         assert queue.client.execute_command("ASKER.CALL", "RL.RELEASE", "k", "a") == 1
@@ -208,15 +199,15 @@ def test_a_waiting_call_from_a_module_that_cannot_block_is_answered_at_once(
 def assert_two_may_wait(queue: Queue) -> None:
     queue.acquire("a")
     older, c = queue.join_all("b", "c")
-    # A holder that waits already takes its earlier place.
+    # The second call of a waiting holder takes the place of the first.
     b = queue.join("b")
     assert older.reply() == DENIED
     expected = "the key has 2 entries, as many as ratelimit.max-blocked allows"
     assert expected in error_of(lambda: queue.acquire("d", "BLOCK", 0))
-    # A holder that waits already is not counted twice.
-    again = queue.join("b")
+    # Two calls of a holder do not count twice.
+    newer = queue.join("b")
     assert b.reply() == DENIED
-    b = again
+    b = newer
     # Calls that would not wait, or that wait for another key, are answered as usual.
     assert queue.acquire("d") == DENIED
     queue.acquire("a", key="j")

@@ -1,10 +1,10 @@
-"""Waiting callers are served in order: no later call overtakes them, and the last limit holds."""
+"""Waiting callers are served in order: no later call overtakes them. The latest limit applies."""
 
 import pytest
 
 from support.clock import Clock
 from support.waiting import GRANTED, Queue
-from support.waiting_calls import POOL, let_big_request_wait
+from support.waiting_calls import POOL, block_big_request
 from support.workload import Word, state
 
 pytestmark = pytest.mark.every_server
@@ -17,7 +17,7 @@ def test_waiting_calls_are_served_in_order_of_arrival(queue: Queue) -> None:
     queue.acquire("a")
     names = [f"holder {number}" for number in range(20)]
     waiters = queue.join_all(*names)
-    assert queue.waiting() == [name.encode() for name in names]
+    assert queue.waiters() == [name.encode() for name in names]
     queue.release("a")
     for number, waiter in enumerate(waiters):
         assert waiter.reply() == GRANTED
@@ -65,7 +65,7 @@ def test_small_calls_do_not_overtake_a_large_one_at_the_head(queue: Queue) -> No
     queue.settle()
     assert not big.is_answered
     assert not small.is_answered
-    # The next one would fit, and waits as well.
+    # A later call would fit, and waits as well.
     last = queue.join("late", limit=8)
     queue.release("a")
     assert [caller.reply()[:3] for caller in (big, small, last)] == [
@@ -75,7 +75,7 @@ def test_small_calls_do_not_overtake_a_large_one_at_the_head(queue: Queue) -> No
     ]
 
 
-TAKES: dict[str, tuple[Word, ...]] = {
+CALLS: dict[str, tuple[Word, ...]] = {
     "RL.ACQUIRE": ("RL.ACQUIRE", "k", 8, "60s", "late"),
     "RL.TAKE": ("RL.TAKE", "k", "CONCURRENCY", 8, "60s", "late"),
     "RL.PEEK": ("RL.PEEK", "k", "CONCURRENCY", 8, "60s", "late"),
@@ -83,7 +83,7 @@ TAKES: dict[str, tuple[Word, ...]] = {
     "RL.TAKE by a policy": ("RL.TAKE", "k", "ONCE", "late", "1m", "POLICY", "pool"),
     "RL.PEEK by a policy": ("RL.PEEK", "k", "ONCE", "late", "1m", "POLICY", "pool"),
 }
-SEVERAL: dict[str, tuple[Word, ...]] = {
+CALLS_ON_TWO_KEYS: dict[str, tuple[Word, ...]] = {
     "RL.MTAKE": ("RL.MTAKE", 2, "k", "j", *("CONCURRENCY", 8, "60s", "late") * 2),
     "RL.MPEEK": ("RL.MPEEK", 2, "k", "j", *("CONCURRENCY", 8, "60s", "late") * 2),
     "RL.MTAKE by a policy": (
@@ -93,51 +93,51 @@ SEVERAL: dict[str, tuple[Word, ...]] = {
 }
 
 
-@pytest.mark.parametrize("call", TAKES.values(), ids=TAKES)
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_no_later_call_overtakes_waiting_calls(queue: Queue, call: tuple[Word, ...]) -> None:
     queue.client.execute_command(*POOL)
-    let_big_request_wait(queue)
+    block_big_request(queue)
     before = state(queue.client)
     # Units are free, but a new caller does not get them.
     assert queue.client.execute_command(*call) == [0, 8, 3, 1, 60_000]
     assert state(queue.client) == before
-    assert queue.waiting() == [b"big"]
+    assert queue.waiters() == [b"big"]
 
 
-@pytest.mark.parametrize("call", SEVERAL.values(), ids=SEVERAL)
+@pytest.mark.parametrize("call", CALLS_ON_TWO_KEYS.values(), ids=CALLS_ON_TWO_KEYS)
 def test_no_call_over_several_keys_overtakes_waiting_calls(
     queue: Queue, call: tuple[Word, ...]
 ) -> None:
     queue.client.execute_command(*POOL)
-    let_big_request_wait(queue)
+    block_big_request(queue)
     before = state(queue.client)
-    allowed, wait, (of_k, of_j) = queue.client.execute_command(*call)
-    assert (allowed, wait) == (0, 1)
-    assert of_k == [0, 8, 3, 1, 60_000]
-    assert of_j[0] == 1
+    allowed, wait_ms, (k_decision, j_decision) = queue.client.execute_command(*call)
+    assert (allowed, wait_ms) == (0, 1)
+    assert k_decision == [0, 8, 3, 1, 60_000]
+    assert j_decision[0] == 1
     assert state(queue.client) == before
 
 
 def test_only_the_concurrency_limit_queues_new_calls(queue: Queue) -> None:
     queue.client.execute_command("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "x")
     queue.release("x")
-    let_big_request_wait(queue)
+    block_big_request(queue)
     take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "late")
     assert queue.client.execute_command(*take)[:4] == [0, 8, 3, 1]
     # A call that takes no lease does not wait.
     assert queue.client.execute_command("RL.TAKE", "k", "FIXED", 5, "1h")[:3] == [1, 5, 3]
-    assert queue.waiting() == [b"big"]
+    assert queue.waiters() == [b"big"]
 
 
 def test_rl_delay_behind_a_queue_is_told_to_retry(queue: Queue) -> None:
     queue.client.execute_command(*POOL)
-    let_big_request_wait(queue)
+    block_big_request(queue)
     delay = ("RL.DELAY", "k", "pool", "ONCE", "late", "1m")
     assert queue.client.execute_command(*delay) == 1
 
 
 def test_a_denial_behind_a_queue_shows_when_leases_expire(queue: Queue, clock: Clock) -> None:
-    let_big_request_wait(queue)
+    block_big_request(queue)
     clock.advance("20s")
     assert queue.acquire("late", "COST", 4, limit=8) == [0, 8, 3, 40_000, 40_000]
     assert queue.acquire("late", "COST", 3, limit=8) == [0, 8, 3, 1, 40_000]
@@ -145,15 +145,15 @@ def test_a_denial_behind_a_queue_shows_when_leases_expire(queue: Queue, clock: C
 
 
 def test_a_renewal_overtakes_waiting_calls(queue: Queue, clock: Clock) -> None:
-    let_big_request_wait(queue)
+    block_big_request(queue)
     clock.advance("20s")
     assert queue.acquire("a", "COST", 5, limit=8) == [1, 8, 3, 0, 60_000]
     assert queue.acquire("a", "COST", 4, "BLOCK", 0, limit=8) == [1, 8, 4, 0, 60_000]
-    # A renewal for more queues behind them.
+    # A renewal for more units waits behind "big".
     assert queue.acquire("a", "COST", 5, limit=8) == [0, 8, 4, 1, 60_000]
     more = queue.join("a", "COST", 5, limit=8)
-    assert queue.waiting() == [b"big", b"a"]
-    # The renewal for less has not made room for anyone.
+    assert queue.waiters() == [b"big", b"a"]
+    # The renewal for fewer units did not free enough for "big"; the release does.
     queue.release("a")
     queue.settle()
     assert queue.holders() == {b"big": b"6"}
@@ -161,16 +161,13 @@ def test_a_renewal_overtakes_waiting_calls(queue: Queue, clock: Clock) -> None:
     assert more.reply() == [1, 8, 3, 0, 60_000]
 
 
-AT_ONCE = [("RL.RELEASE", "k", "a"), ("RL.ACQUIRE", "k", 1, "60s", "late")]
-
-
 @pytest.mark.parametrize("transaction", [False, True], ids=["a pipeline", "MULTI"])
 def test_no_call_overtakes_before_waiting_calls_are_served(queue: Queue, transaction: bool) -> None:
     queue.acquire("a")
     b = queue.join("b")
     with queue.client.pipeline(transaction=transaction) as pipeline:
-        for words in AT_ONCE:
-            pipeline.execute_command(*words)
+        pipeline.execute_command("RL.RELEASE", "k", "a")
+        pipeline.execute_command("RL.ACQUIRE", "k", 1, "60s", "late")
         assert pipeline.execute() == [1, [0, 1, 1, 1, 0]]
     assert b.reply() == GRANTED
 
@@ -189,7 +186,7 @@ def test_release_by_a_script_does_not_overtake(queue: Queue) -> None:
 # Changed limits
 
 
-@pytest.mark.parametrize("call", [*TAKES, "RL.MTAKE"])
+@pytest.mark.parametrize("call", [*CALLS, "RL.MTAKE"])
 def test_a_higher_limit_of_another_call_serves_waiting_calls(queue: Queue, call: str) -> None:
     queue.client.execute_command(*POOL)
     for holder in "ax":
@@ -200,9 +197,10 @@ def test_a_higher_limit_of_another_call_serves_waiting_calls(queue: Queue, call:
     queue.settle()
     assert not c.is_answered
     queue.release("x")
-    queue.client.execute_command(*(TAKES | SEVERAL)[call])
+    queue.client.execute_command(*(CALLS | CALLS_ON_TWO_KEYS)[call])
     queue.settle()
-    # Two of 8 units are held if a peek does not change the limit, of 7 otherwise.
+    # Two units are held. The other calls raise the limit to 8, so that "c" fits. A peek leaves it
+    # at 7.
     assert c.is_answered == ("PEEK" not in call)
     if c.is_answered:
         assert c.reply() == [1, 8, 0, 0, 60_000]

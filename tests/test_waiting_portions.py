@@ -12,12 +12,14 @@ from support.clock import Clock
 from support.server import Server
 from support.waiting import GRANTED, Caller, Queue
 
-# Maximum queue checks and replies of one portion, and a number above it.
-MOST, MANY = 100, 270
+# Maximum number of queue checks and replies in one portion.
+MAX_PORTION = 100
+# Number of waiting calls, which need several portions.
+MANY = 270
 
 
 @pytest.fixture
-def keys(own_queue: Queue) -> list[Caller]:
+def callers(own_queue: Queue) -> list[Caller]:
     """Starts one waiting call for each of many keys."""
     with own_queue.client.pipeline(transaction=False) as pipeline:
         for key in range(MANY):
@@ -27,6 +29,7 @@ def keys(own_queue: Queue) -> list[Caller]:
 
 
 def join(queue: Queue, calls: list[tuple[int | str, int, str]], block: str = "0") -> list[Caller]:
+    """Sends waiting calls, each given by its key, limit and holder."""
     before = queue.blocked
     callers = [
         queue.send("RL.ACQUIRE", key, limit, "60s", holder, "BLOCK", block)
@@ -37,40 +40,40 @@ def join(queue: Queue, calls: list[tuple[int | str, int, str]], block: str = "0"
     return callers
 
 
-def is_bounded(queue: Queue) -> None:
-    busiest = queue.info()["busiest_turn"]
-    assert isinstance(busiest, int)
-    assert MOST // 2 <= busiest <= MOST
+def assert_portions_are_bounded(queue: Queue) -> None:
+    largest = queue.info()["busiest_turn"]
+    assert isinstance(largest, int)
+    assert MAX_PORTION // 2 <= largest <= MAX_PORTION
 
 
 @pytest.mark.parametrize("command", ["FLUSHALL", "SWAPDB 0 1"])
 def test_events_that_may_affect_every_key_are_handled_in_several_portions(
-    own_queue: Queue, keys: list[Caller], command: str
+    own_queue: Queue, callers: list[Caller], command: str
 ) -> None:
     own_queue.client.execute_command(*command.split())
-    assert [caller.reply() for caller in keys] == [GRANTED] * MANY
-    is_bounded(own_queue)
+    assert [caller.reply() for caller in callers] == [GRANTED] * MANY
+    assert_portions_are_bounded(own_queue)
 
 
 def test_a_clock_set_back_is_handled_in_several_portions(
-    own_queue: Queue, keys: list[Caller], clock: Clock
+    own_queue: Queue, callers: list[Caller], clock: Clock
 ) -> None:
-    looks = own_queue.info()["looks"]
+    checks = own_queue.info()["looks"]
     clock.advance(-3_600_000_000)
-    # The clock takes the leases back with it: each queue is checked once.
-    own_queue.until(lambda: own_queue.info()["looks"] == looks + MANY, "all are looked at")
-    assert not any(caller.is_answered for caller in keys)
+    # The leases move back with the clock, for which each queue is checked once.
+    own_queue.until(lambda: own_queue.info()["looks"] == checks + MANY, "all queues are checked")
+    assert not any(caller.is_answered for caller in callers)
     clock.advance("60s")
-    assert [caller.reply() for caller in keys] == [GRANTED] * MANY
-    is_bounded(own_queue)
+    assert [caller.reply() for caller in callers] == [GRANTED] * MANY
+    assert_portions_are_bounded(own_queue)
 
 
 def test_leases_that_expire_together_are_handled_in_several_portions(
-    own_queue: Queue, keys: list[Caller], clock: Clock
+    own_queue: Queue, callers: list[Caller], clock: Clock
 ) -> None:
     clock.advance("60s")
-    assert [caller.reply() for caller in keys] == [GRANTED] * MANY
-    is_bounded(own_queue)
+    assert [caller.reply() for caller in callers] == [GRANTED] * MANY
+    assert_portions_are_bounded(own_queue)
 
 
 def test_waits_that_end_together_are_handled_in_several_portions(
@@ -80,7 +83,7 @@ def test_waits_that_end_together_are_handled_in_several_portions(
     callers = join(own_queue, [("k", 1, f"b{place}") for place in range(MANY)], block="10s")
     clock.advance("10s")
     assert [caller.reply() for caller in callers] == [[0, 1, 0, 50_000, 50_000]] * MANY
-    is_bounded(own_queue)
+    assert_portions_are_bounded(own_queue)
 
 
 def test_many_calls_that_give_up_at_once_are_answered_in_several_portions(own_queue: Queue) -> None:
@@ -89,7 +92,7 @@ def test_many_calls_that_give_up_at_once_are_answered_in_several_portions(own_qu
     callers = join(own_queue, [("k", 1, holder) for holder in holders])
     own_queue.client.execute_command("RL.RELEASE", "k", *holders)
     assert [caller.reply()[0] for caller in callers] == [0] * MANY
-    is_bounded(own_queue)
+    assert_portions_are_bounded(own_queue)
 
 
 def test_a_key_with_many_due_grants_does_not_delay_other_keys(own_queue: Queue) -> None:
@@ -99,9 +102,9 @@ def test_a_key_with_many_due_grants_does_not_delay_other_keys(own_queue: Queue) 
     own_queue.acquire("a", key="small")
     join(own_queue, [("big", 1, f"b{place}") for place in range(MANY)])
     join(own_queue, [("small", 1, "b")])
-    with ExitStack() as closing:
-        subscriber = closing.enter_context(own_queue.server.client())
-        listener = closing.enter_context(subscriber.pubsub())
+    with ExitStack() as stack:
+        subscriber = stack.enter_context(own_queue.server.client())
+        listener = stack.enter_context(subscriber.pubsub())
         listener.subscribe("__keyevent@0__:rl.take")
         assert listener.get_message(timeout=10)["type"] == "subscribe"
         with own_queue.client.pipeline(transaction=False) as pipeline:
@@ -112,30 +115,30 @@ def test_a_key_with_many_due_grants_does_not_delay_other_keys(own_queue: Queue) 
         events = [listener.get_message(timeout=10)["data"] for _ in range(MANY + 1)]
     granted = [event for event in events if event in (b"big", b"small")]
     assert (len(granted), granted.count(b"small")) == (MANY + 1, 1)
-    # Not behind all of the others.
-    assert granted[-1] == b"big"
-    is_bounded(own_queue)
+    assert granted[-1] == b"big", "the call on the other key is served last"
+    assert_portions_are_bounded(own_queue)
 
 
-def test_info_of_many_queues_names_the_longest(own_queue: Queue, keys: list[Caller]) -> None:
-    assert len(keys) == MANY
+def test_info_of_many_queues_lists_16_keys(own_queue: Queue, callers: list[Caller]) -> None:
+    assert len(callers) == MANY
     info = own_queue.info()
     assert (info["blocked_clients"], info["blocked_keys"]) == (MANY, MANY)
+    # The two fields above, and a row for each of 16 keys.
     assert sum(name.startswith("blocked_") for name in info) == 2 + 16
 
 
-def test_in_a_cluster_keys_to_which_nothing_happens_are_not_looked_at(
+def test_in_a_cluster_queues_without_events_are_not_checked(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    """The node only checks, a few at a time, whether it still serves their slots."""
+    """The node only checks, for a few keys at a time, whether it still serves their slots."""
     with Queue(fresh_server(cluster_enabled="yes")) as queue:
         queue.client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
         queue.until(lambda: is_up(queue, clock), "the cluster is up")
         for key in range(5):
             queue.acquire("a", key=key, ttl="1d")
         callers = join(queue, [(key, 1, "b") for key in range(5)])
-        # In a cluster the module has another timer, which was sleeping when the clock was moved.
-        queue.until(lambda: queue.info()["looks"] == 5, "each is checked as it joins")
+        # In a cluster the module has another timer, which was set before the clock was moved.
+        queue.until(lambda: queue.info()["looks"] == 5, "each new queue is checked once")
         for _ in range(12):
             # Each round triggers a cron event.
             queue.see_clock(clock)
@@ -146,5 +149,6 @@ def test_in_a_cluster_keys_to_which_nothing_happens_are_not_looked_at(
 
 
 def is_up(queue: Queue, clock: Clock) -> bool:
+    """Advances the clock by a second, and returns `True` if the cluster is up."""
     clock.advance("1s")
     return b"cluster_state:ok" in queue.client.execute_command("CLUSTER", "INFO")

@@ -20,14 +20,14 @@ from support.workload import Word
 Call = tuple[Word, ...]
 Send = Callable[[Queue, Call, Call], None]
 
-# Events that serve b, or end its wait.
 POOL = ("RL.POLICYSET", "pool", "CONCURRENCY", 2, "60s")
+# Events that serve the waiting call of "b", or end its wait.
 ENDS: dict[str, Call] = {
     "the lease is released": ("RL.RELEASE", "k", "a"),
     "its holder gives up": ("RL.RELEASE", "k", "b"),
     "its holder gives up as the lease is released": ("RL.RELEASE", "k", "a", "b"),
     "the key is deleted": ("DEL", "k"),
-    "all keys are": ("FLUSHALL",),
+    "all keys are deleted": ("FLUSHALL",),
     "databases are swapped": ("SWAPDB", 0, 1),
     "another value takes its place": ("SET", "k", "mine"),
     "the limit is raised": ("RL.ACQUIRE", "k", 2, "60s", "a"),
@@ -36,39 +36,41 @@ ENDS: dict[str, Call] = {
 }
 ends = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 
-# Commands that act on the client, whose id is appended.
-OTHERWISE: dict[str, Call] = {
-    "it is unblocked": ("CLIENT", "UNBLOCK"),
-    "it is unblocked with an error": ("CLIENT", "UNBLOCK", "ERROR"),
-    "it is killed": ("CLIENT", "KILL", "ID"),
+# Commands that act on the waiting client, without its id.
+CLIENT_COMMANDS: dict[str, Call] = {
+    "the client is unblocked": ("CLIENT", "UNBLOCK"),
+    "the client is unblocked with an error": ("CLIENT", "UNBLOCK", "ERROR"),
+    "the client is killed": ("CLIENT", "KILL", "ID"),
 }
-otherwise = pytest.mark.parametrize("other", OTHERWISE.values(), ids=OTHERWISE)
+client_commands = pytest.mark.parametrize(
+    "client_command", CLIENT_COMMANDS.values(), ids=CLIENT_COMMANDS
+)
 
 
-def about(client: Caller, call: Call) -> Call:
-    """Appends the client's id: `CLIENT UNBLOCK id [ERROR]`, `CLIENT KILL ID id`."""
+def with_id(client: Caller, call: Call) -> Call:
+    """Inserts the client's id: `CLIENT UNBLOCK id [ERROR]`, `CLIENT KILL ID id`."""
     return (*call[:2], client.id, *call[2:]) if "UNBLOCK" in call else (*call, client.id)
 
 
 # Ways to send two events
 
 
-def pipelined(client: Redis, calls: Sequence[Call], transaction: bool) -> list[object]:
+def send_pipeline(client: Redis, calls: Sequence[Call], *, transaction: bool) -> list[object]:
     pipeline = client.pipeline(transaction=transaction)
     for call in calls:
         pipeline.execute_command(*call)
     return pipeline.execute(raise_on_error=False)
 
 
-def in_one_packet(queue: Queue, one: Call, other: Call) -> None:
-    pipelined(queue.client, [one, other], transaction=False)
+def in_one_packet(queue: Queue, first: Call, second: Call) -> None:
+    send_pipeline(queue.client, [first, second], transaction=False)
 
 
-def in_one_transaction(queue: Queue, one: Call, other: Call) -> None:
-    pipelined(queue.client, [one, other], transaction=True)
+def in_one_transaction(queue: Queue, first: Call, second: Call) -> None:
+    send_pipeline(queue.client, [first, second], transaction=True)
 
 
-def from_a_script(queue: Queue, one: Call, other: Call) -> None:
+def from_a_script(queue: Queue, first: Call, second: Call) -> None:
     def scripted(call: Call) -> Call:
         # Scripts cannot call CLIENT.
         return call if call[0] == "CLIENT" else ("EVAL", f"return redis.call({words(call)})", 0)
@@ -76,18 +78,18 @@ def from_a_script(queue: Queue, one: Call, other: Call) -> None:
     def words(call: Call) -> str:
         return ", ".join(f"'{word}'" for word in call)
 
-    in_one_packet(queue, scripted(one), scripted(other))
+    in_one_packet(queue, scripted(first), scripted(second))
 
 
-def from_two_connections(queue: Queue, one: Call, other: Call) -> None:
-    callers = [queue.caller().send(*call) for call in (one, other)]
+def from_two_connections(queue: Queue, first: Call, second: Call) -> None:
+    callers = [queue.caller().send(*call) for call in (first, second)]
     for caller in callers:
         reply_of(caller)
         caller.hang_up()
 
 
-SENT = [in_one_packet, in_one_transaction, from_a_script, from_two_connections]
-sent = pytest.mark.parametrize("send", SENT, ids=lambda send: send.__name__)
+SENDS = [in_one_packet, in_one_transaction, from_a_script, from_two_connections]
+sends = pytest.mark.parametrize("send", SENDS, ids=lambda send: send.__name__)
 
 
 def reply_of(caller: Caller) -> object:
@@ -97,20 +99,19 @@ def reply_of(caller: Caller) -> object:
         return error
 
 
-def race(queue: Queue, send: Send, end: Call, other: Call, *, end_first: bool) -> None:
-    """Sends both events at once, and checks that b is answered once whichever wins."""
+def race(queue: Queue, send: Send, end: Call, client_command: Call, *, end_first: bool) -> None:
+    """Sends both events at once, and checks that "b" is answered once whichever wins."""
     queue.client.flushall()
     queue.client.execute_command(*POOL)
     queue.acquire("a")
     b = queue.join("b")
-    calls = (end, about(b, other))
+    calls = (end, with_id(b, client_command))
     send(queue, *(calls if end_first else calls[::-1]))
     answer = reply_of(b)
     # The client may have been killed after its reply.
     echo = reply_of(b.send("ECHO", "in step"))
-    assert echo == b"in step" or ("KILL" in other and isinstance(echo, RedisConnectionError)), (
-        answer
-    )
+    is_killed = "KILL" in client_command and isinstance(echo, RedisConnectionError)
+    assert echo == b"in step" or is_killed, answer
     queue.until(lambda: queue.is_empty, "nobody waits any more")
     queue.settle()
     if queue.client.type("k") != b"string":
@@ -120,13 +121,13 @@ def race(queue: Queue, send: Send, end: Call, other: Call, *, end_first: bool) -
 
 
 @ends
-@otherwise
-@sent
+@client_commands
+@sends
 def test_a_call_ended_by_two_events_at_once_is_answered_once(
-    queue: Queue, send: Send, end: Call, other: Call
+    queue: Queue, send: Send, end: Call, client_command: Call
 ) -> None:
     for end_first in (True, False):
-        race(queue, send, end, other, end_first=end_first)
+        race(queue, send, end, client_command, end_first=end_first)
 
 
 @pytest.mark.parametrize("error", [(), ("ERROR",)], ids=["TIMEOUT", "ERROR"])
@@ -137,7 +138,7 @@ def test_a_call_unblocked_from_another_connection_is_answered_once(
     unblocked = 0
     for _ in range(scaled(300, 20_000)):
         queue.acquire("a")
-        queue.join("b", by=b)
+        queue.join("b", caller=b)
         release.send("RL.RELEASE", "k", "a", "b")
         unblock.send("CLIENT", "UNBLOCK", b.id, *error)
         assert release.reply() == 1
@@ -153,7 +154,7 @@ def test_a_call_unblocked_at_its_deadline_is_answered_once(queue: Queue, clock: 
     b, unblock = queue.caller(), queue.caller()
     queue.acquire("a", ttl="1h")
     for _ in range(scaled(50, 2_000)):
-        queue.join("b", by=b, ttl="1h", block="1s")
+        queue.join("b", caller=b, ttl="1h", block="1s")
         clock.advance("1s")
         unblock.send("CLIENT", "UNBLOCK", b.id)
         assert unblock.reply() in (0, 1)
@@ -165,7 +166,7 @@ def test_a_call_unblocked_at_its_deadline_is_answered_once(queue: Queue, clock: 
 
 
 @ends
-@pytest.mark.parametrize("end_first", [True, False], ids=["the end first", "the role first"])
+@pytest.mark.parametrize("end_first", [True, False], ids=["the event first", "REPLICAOF first"])
 def test_a_call_answered_as_the_server_becomes_a_replica_gets_one_reply(
     own_queue: Queue, end: Call, end_first: bool
 ) -> None:
@@ -176,7 +177,7 @@ def test_a_call_answered_as_the_server_becomes_a_replica_gets_one_reply(
     b = queue.join("b")
     replicate = ("REPLICAOF", "127.0.0.1", 1)
     calls = [end, replicate] if end_first else [replicate, end]
-    pipelined(queue.client, calls, transaction=False)
+    send_pipeline(queue.client, calls, transaction=False)
     answer = reply_of(b)
     assert isinstance(answer, ResponseError | list)
     assert isinstance(reply_of(b.send("ECHO", "")), bytes | RedisConnectionError)

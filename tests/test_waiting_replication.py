@@ -32,8 +32,8 @@ def role(client: Redis) -> str:
     return client.info("replication")["role"]
 
 
-def with_replica(start: Start) -> tuple[Server, Server]:
-    """Starts a primary that may fail over to its replica."""
+def start_with_replica(start: Start) -> tuple[Server, Server]:
+    """Starts a primary that can fail over to its replica."""
     primary = start()
     replica = primary.replica()
     with primary.client() as client:
@@ -55,7 +55,7 @@ def test_waiting_calls_on_a_server_that_becomes_a_replica_get_unblocked(
         assert_cut_off(waiters)
         assert queue.is_empty
         server.wait_for_sync()
-        # Due grants are not made any more.
+        # A replica does not grant the leases that are due.
         clock.advance("2m")
         assert state(queue.client) == {}
         server.follow(None)
@@ -65,7 +65,7 @@ def test_waiting_calls_on_a_server_that_becomes_a_replica_get_unblocked(
 
 
 def test_expired_lease_is_not_granted_on_a_replica(fresh_server: Start, clock: Clock) -> None:
-    """Even if clients may write to the replica, once they no longer may."""
+    """The replica accepts writes at first, so that calls can wait on it."""
     replica = fresh_server().replica(replica_read_only="no")
     with Queue(replica) as queue:
         queue.acquire("a")
@@ -96,31 +96,32 @@ def test_no_call_waits_on_a_replica(pair: Pair) -> None:
 def test_after_a_failover_callers_wait_on_the_new_primary(
     fresh_server: Start, clock: Clock
 ) -> None:
-    old, new = with_replica(fresh_server)
-    with Queue(old) as before, Queue(new) as after:
-        before.acquire("a")
-        waiters = before.join_all("b", "c")
+    old, new = start_with_replica(fresh_server)
+    with Queue(old) as old_queue, Queue(new) as new_queue:
+        old_queue.acquire("a")
+        waiters = old_queue.join_all("b", "c")
         clock.advance("10s")
-        before.client.execute_command("FAILOVER", "TO", "127.0.0.1", new.port)
+        old_queue.client.execute_command("FAILOVER", "TO", "127.0.0.1", new.port)
         assert_cut_off(waiters)
-        poll.until(lambda: role(after.client) == "master", "the replica has taken over")
+        poll.until(lambda: role(new_queue.client) == "master", "the replica has taken over")
         # The lease is still held for its remaining time.
-        assert after.acquire("b") == [0, 1, 0, 50_000, 50_000]
-        b, c = after.join_all("b", "c")
+        assert new_queue.acquire("b") == [0, 1, 0, 50_000, 50_000]
+        b, c = new_queue.join_all("b", "c")
         clock.advance("50s")
         assert b.reply() == GRANTED
-        after.release("b")
+        new_queue.release("b")
         assert c.reply() == GRANTED
         poll.until(
-            lambda: state(before.client) == state(after.client), "the old primary has the same"
+            lambda: state(old_queue.client) == state(new_queue.client),
+            "the old primary has the same keys",
         )
-        assert leases_of(before.client) == {b"c": b"1"}
+        assert leases_of(old_queue.client) == {b"c": b"1"}
 
 
 def test_no_lease_is_granted_while_a_failover_waits_for_its_replica(
     fresh_server: Start, clock: Clock
 ) -> None:
-    primary, replica = with_replica(fresh_server)
+    primary, replica = start_with_replica(fresh_server)
     with Queue(primary) as queue:
         queue.acquire("a")
         b, c, d = queue.join("b"), queue.join("c", block="30s"), queue.join("d")

@@ -65,7 +65,7 @@ def test_many_past_waits_leave_no_memory_allocated(own_queue: Queue) -> None:
             timeout=60,
         )
 
-    # Memory that the server allocates once for so many callers.
+    # At first the server allocates memory for so many callers, which it keeps.
     join_and_go()
     before = quiet_memory(queue)
     join_and_go()
@@ -77,11 +77,11 @@ def test_many_past_waits_leave_no_memory_allocated(own_queue: Queue) -> None:
 
 
 class Connections:
-    """Opens many connections at once, and closes them at the end of the `with` block."""
+    """Many connections, which are opened at the beginning of the `with` block."""
 
     def __init__(self, queue: Queue, size: int) -> None:
         self.queue, self.size = queue, size
-        # Without retries, as in `support.waiting.Caller`: some of them are killed.
+        # Connections of a pool do not reconnect if they are killed, as in `support.waiting.Caller`.
         self._client = queue.server.client(over_tcp=True)
         self._opened = ExitStack()
         self.connections: list[Connection] = []
@@ -109,7 +109,7 @@ class Connections:
         return self.connections[number].read_response()
 
     def join_in_order(self, *options: Word, limit: int, block: str = "0") -> None:
-        """Calls RL.ACQUIRE for holders "0", "1" and so on, each once the previous one waits."""
+        """Calls RL.ACQUIRE for holders "h0", "h1" ..., each when the previous one waits."""
         for number in range(self.size):
             words = ("RL.ACQUIRE", "k", limit, "60s", f"h{number}", *options, "BLOCK", block)
             self.send(number, *words)
@@ -124,7 +124,7 @@ def callers(queue: Queue) -> Iterator[Connections]:
         yield callers
 
 
-# One size is more than the module serves in one turn.
+# The larger size is more than the module serves in one portion.
 @pytest.mark.timeout(scaled(180, 600))
 @pytest.mark.parametrize("size", first_on_every_server([5 * CLIENTS // 2, CLIENTS]))
 def test_many_waiting_calls_are_served_in_order_of_arrival(queue: Queue, size: int) -> None:
@@ -149,7 +149,7 @@ def test_thousand_waiting_calls_are_served_as_leases_end(
         assert callers.reply(number)[:2] == [1, 8], number
         if number % 100 == 99:
             queue.settle()
-            # Exactly as many as there are free units.
+            # Exactly as many callers are served as there are units.
             assert queue.blocked == max(0, CLIENTS - number - 8), number
         queue.release(f"h{number}")
     assert queue.is_empty
@@ -157,7 +157,7 @@ def test_thousand_waiting_calls_are_served_as_leases_end(
 
 
 @pytest.mark.timeout(scaled(180, 600))
-def test_of_a_thousand_all_are_denied_at_their_deadlines(
+def test_thousand_waiting_calls_are_denied_at_their_deadlines(
     queue: Queue, callers: Connections, clock: Clock
 ) -> None:
     queue.acquire("a")
@@ -172,15 +172,15 @@ class Workers:
     """Callers that each acquire a lease, release it after a while and start over until their jobs
     are done. Some are killed while they wait.
 
-    Counts the held units by what their holders know: from the reply to the release.
+    Counts units as held from when the holder receives its reply until it sends the release.
     """
 
     def __init__(self, callers: Connections, limit: int, jobs: int, seed: int) -> None:
         self.callers, self.limit, self.jobs = callers, limit, jobs
-        self._chosen = random.Random(seed)
-        self._costs = [self._chosen.choice([1, 1, 1, 2, 3]) for _ in range(callers.size)]
-        self._left = [jobs] * callers.size
-        self._at_work: list[int] = []
+        self._random = random.Random(seed)
+        self._costs = [self._random.choice([1, 1, 1, 2, 3]) for _ in range(callers.size)]
+        self._remaining_jobs = [jobs] * callers.size
+        self._working: list[int] = []
         self._release_sent: set[int] = set()
         self.held = self.most_held = self.killed = 0
 
@@ -190,22 +190,22 @@ class Workers:
                 selector.register(connection._sock, selectors.EVENT_READ, number)
                 self._acquire(number)
             while selector.get_map():
-                ready = selector.select(timeout=0 if self._at_work else 60)
-                assert ready or self._at_work, f"nobody is served: {self.callers.queue.info()}"
+                ready = selector.select(timeout=0 if self._working else 60)
+                assert ready or self._working, f"nobody is served: {self.callers.queue.info()}"
                 for key, _ in ready:
                     if not self._process_reply(key.data):
                         selector.unregister(key.fileobj)
-                if self._at_work and (not ready or self._chosen.random() < 0.5):
+                if self._working and (not ready or self._random.random() < 0.5):
                     self._release()
-                if self._chosen.random() < 0.05:
-                    self._kill(self._chosen.randrange(self.callers.size))
+                if self._random.random() < 0.05:
+                    self._kill(self._random.randrange(self.callers.size))
 
     def _acquire(self, number: int) -> None:
         words = (self.limit, "1h", f"h{number}", "COST", self._costs[number], "BLOCK", "1h")
         self.callers.send(number, "RL.ACQUIRE", "k", *words)
 
     def _process_reply(self, number: int) -> bool:
-        """Processes a reply. Tells whether the caller has jobs left."""
+        """Processes a reply. Returns `True` if the caller has jobs left."""
         try:
             reply = self.callers.reply(number)
         except RedisConnectionError:
@@ -214,19 +214,19 @@ class Workers:
         if number in self._release_sent:
             assert reply == 1
             self._release_sent.remove(number)
-            self._left[number] -= 1
-            if self._left[number]:
+            self._remaining_jobs[number] -= 1
+            if self._remaining_jobs[number]:
                 self._acquire(number)
-            return self._left[number] > 0
+            return self._remaining_jobs[number] > 0
         assert reply[:2] == [1, self.limit], reply
         self.held += self._costs[number]
         self.most_held = max(self.most_held, self.held)
         assert self.held <= self.limit
-        self._at_work.append(number)
+        self._working.append(number)
         return True
 
     def _release(self) -> None:
-        number = self._at_work.pop(self._chosen.randrange(len(self._at_work)))
+        number = self._working.pop(self._random.randrange(len(self._working)))
         # From here on, another caller may get these units.
         self.held -= self._costs[number]
         self._release_sent.add(number)
@@ -236,8 +236,8 @@ class Workers:
         """Releases the lease that a killed caller may hold if it was answered just before."""
         self.killed += 1
         held = self.callers.queue.release(f"h{number}")
-        if number in self._at_work:
-            self._at_work.remove(number)
+        if number in self._working:
+            self._working.remove(number)
             self.held -= self._costs[number]
             assert held == 1
         elif number not in self._release_sent:
@@ -252,18 +252,18 @@ class Workers:
 
     @property
     def served(self) -> int:
-        return sum(self.jobs - remaining for remaining in self._left)
+        return sum(self.jobs - remaining for remaining in self._remaining_jobs)
 
 
 @pytest.mark.timeout(scaled(180, 900))
 @pytest.mark.parametrize("seed", range(scaled(1, 10)))
 def test_thousand_workers_are_all_served_within_the_limit(own_queue: Queue, seed: int) -> None:
     with Connections(own_queue, CLIENTS) as callers:
-        work = Workers(callers, limit=8, jobs=scaled(3, 30), seed=seed)
-        work.run()
-    assert work.served > CLIENTS
-    assert work.killed > 0
-    # Other callers were left less than the head of the queue needs.
-    assert work.most_held > work.limit - 3
+        workers = Workers(callers, limit=8, jobs=scaled(3, 30), seed=seed)
+        workers.run()
+    assert workers.served > CLIENTS
+    assert workers.killed > 0
+    # The head of the queue needs at most 3 units. At some time fewer than 3 were free.
+    assert workers.most_held > workers.limit - 3
     poll.until(lambda: own_queue.is_empty, "nobody waits")
     assert not own_queue.client.exists("k")

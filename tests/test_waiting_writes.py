@@ -31,46 +31,50 @@ def queue_checks(queue: Queue) -> int:
 # A server that refuses writes
 
 
-def misses_a_replica(queue: Queue) -> None:
+def require_a_replica(queue: Queue) -> None:
     queue.client.config_set("min-replicas-to-write", 1)
 
 
-def needs_no_replica(queue: Queue) -> None:
+def require_no_replica(queue: Queue) -> None:
     queue.client.config_set("min-replicas-to-write", 0)
 
 
-def cannot_save(queue: Queue) -> None:
+def break_saves(queue: Queue) -> None:
     (queue.server.directory / "dump.rdb").mkdir()
     queue.client.config_set("save", "3600 1000000")
     queue.client.bgsave()
     queue.until(
-        lambda: queue.client.info("persistence")["rdb_last_bgsave_status"] == "err", "it has failed"
+        lambda: queue.client.info("persistence")["rdb_last_bgsave_status"] == "err",
+        "the save has failed",
     )
 
 
-def can_save(queue: Queue) -> None:
+def repair_saves(queue: Queue) -> None:
     (queue.server.directory / "dump.rdb").rmdir()
     queue.client.bgsave()
 
 
-STATES = [
-    ("NOREPLICAS", misses_a_replica, needs_no_replica),
-    ("MISCONF", cannot_save, can_save),
+# The error that the server gives to writes, and functions that cause and end it.
+REFUSALS = [
+    ("NOREPLICAS", require_a_replica, require_no_replica),
+    ("MISCONF", break_saves, repair_saves),
 ]
-states = pytest.mark.parametrize(("error", "begins", "ends"), STATES, ids=[s[0] for s in STATES])
+each_refusal = pytest.mark.parametrize(
+    ("error", "begin", "end"), REFUSALS, ids=[error for error, *_ in REFUSALS]
+)
 
 
-@states
+@each_refusal
 def test_no_lease_is_granted_while_the_server_refuses_writes(
-    own_queue: Queue, clock: Clock, error: str, begins: Step, ends: Step
+    own_queue: Queue, clock: Clock, error: str, begin: Step, end: Step
 ) -> None:
     queue = own_queue
     queue.acquire("a")
     b, c, d = queue.join("b"), queue.join("c", block="90s"), queue.join("d")
     before = queue.client.dump("k")
-    begins(queue)
+    begin(queue)
     assert error in error_of(lambda: queue.acquire("late"))
-    # The lease expires, and the head would be granted one.
+    # The lease expires, so that the head of the queue would be served.
     checked = queue_checks(queue)
     clock.advance("60s")
     queue.until(lambda: queue_checks(queue) > checked, "the queue is checked")
@@ -83,22 +87,26 @@ def test_no_lease_is_granted_while_the_server_refuses_writes(
     assert queue.client.client_unblock(d.id) == 1
     assert d.reply() == [0, 1, 1, 1, 0]
     assert queue.info()["blocked_clients"] == 1
-    ends(queue)
+    end(queue)
     assert b.reply() == GRANTED
     assert queue.holders() == {b"b": b"1"}
 
 
-@states
+# Deadlines that end before the key expires, which would also check the queue.
+DEADLINES = [("c", "60s"), ("d", "60100ms")]
+
+
+@each_refusal
 def test_queues_are_not_polled_while_the_server_refuses_writes(
-    own_queue: Queue, clock: Clock, error: str, begins: Step, ends: Step
+    own_queue: Queue, clock: Clock, error: str, begin: Step, end: Step
 ) -> None:
     queue = own_queue
     for key in "jkl":
         queue.acquire("a", key=key)
     waiters = [queue.join("b", key=key) for key in "jkl"]
     queue.acquire("a", key="other", ttl="1h")
-    others = [queue.join(name, key="other", ttl="1h", block=block) for name, block in TIMES]
-    begins(queue)
+    others = [queue.join(name, key="other", ttl="1h", block=block) for name, block in DEADLINES]
+    begin(queue)
     clock.advance("60s")
     assert others[0].reply()[0] == 0
     queue.settle()
@@ -108,39 +116,35 @@ def test_queues_are_not_polled_while_the_server_refuses_writes(
     clock.advance("100ms")
     assert [others[1].reply()[0], queue_checks(queue)] == [0, checked + 1]
     assert error in error_of(lambda: queue.acquire("late"))
-    ends(queue)
+    end(queue)
     assert [waiter.reply() for waiter in waiters] == [GRANTED] * 3
-
-
-# Before the keys themselves expire, which would be checked then.
-TIMES = [("c", "60s"), ("d", "60100ms")]
 
 
 def test_a_cluster_that_only_reads_grants_no_lease(fresh_server: Start, clock: Clock) -> None:
     server = fresh_server(cluster_enabled="yes", cluster_allow_reads_when_down="yes")
     with Queue(server) as queue:
 
-        def state(expected: bytes) -> bool:
+        def has_state(state: bytes) -> bool:
             clock.advance("1s")
-            return b"cluster_state:" + expected in queue.client.execute_command("CLUSTER", "INFO")
+            return b"cluster_state:" + state in queue.client.execute_command("CLUSTER", "INFO")
 
         queue.client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        queue.until(lambda: state(b"ok"), "the cluster is up")
+        queue.until(lambda: has_state(b"ok"), "the cluster is up")
         queue.acquire("a", ttl="1h")
         b = queue.join("b")
-        other = 1 + queue.client.execute_command("CLUSTER", "KEYSLOT", "k")
-        queue.client.execute_command("CLUSTER", "DELSLOTS", other)
-        queue.until(lambda: state(b"fail"), "the cluster is down")
+        other_slot = 1 + queue.client.execute_command("CLUSTER", "KEYSLOT", "k")
+        queue.client.execute_command("CLUSTER", "DELSLOTS", other_slot)
+        queue.until(lambda: has_state(b"fail"), "the cluster is down")
         assert "cluster is down" in error_of(lambda: queue.acquire("late"))
         clock.advance("1h")
         if server.is_valkey or server.version >= (7, 2):
-            # The caller gets this error, as a new call would.
+            # The waiting call gets the error of a new call.
             assert "cluster is down" in error_of(b.reply)
         else:
             queue.settle()
             assert not b.is_answered
-        queue.client.execute_command("CLUSTER", "ADDSLOTS", other)
-        queue.until(lambda: state(b"ok"), "the cluster is up again")
+        queue.client.execute_command("CLUSTER", "ADDSLOTS", other_slot)
+        queue.until(lambda: has_state(b"ok"), "the cluster is up again")
         if server.version < (7, 2) and not server.is_valkey:
             assert b.reply() == GRANTED
 
@@ -148,13 +152,14 @@ def test_a_cluster_that_only_reads_grants_no_lease(fresh_server: Start, clock: C
 # Users that lose their permission
 
 
-def worker(queue: Queue, holder: str) -> Caller:
+def join_as_worker(queue: Queue, holder: str) -> Caller:
     caller = queue.caller()
     caller.call("AUTH", "worker", "")
-    return queue.join(holder, by=caller)
+    return queue.join(holder, caller=caller)
 
 
-TAKEN_AWAY = {
+# What the user loses, and the rules of ACL SETUSER.
+REVOCATIONS = {
     "the command": ("-rl.acquire",),
     "the key": ("resetkeys", "~other"),
     "everything": ("reset", "on", "nopass", "+ping", "+echo"),
@@ -162,18 +167,19 @@ TAKEN_AWAY = {
 
 
 @pytest.fixture
-def with_worker(own_queue: Queue) -> Queue:
+def queue_with_worker(own_queue: Queue) -> Queue:
+    """Creates the user "worker". "a" holds the only lease."""
     own_queue.client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "~*", "+@all")
     own_queue.acquire("a")
     return own_queue
 
 
-@pytest.mark.parametrize("rules", TAKEN_AWAY.values(), ids=TAKEN_AWAY)
+@pytest.mark.parametrize("rules", REVOCATIONS.values(), ids=REVOCATIONS)
 def test_a_user_that_lost_its_permission_is_granted_nothing(
-    with_worker: Queue, rules: tuple[str, ...]
+    queue_with_worker: Queue, rules: tuple[str, ...]
 ) -> None:
-    queue = with_worker
-    b, c = worker(queue, "b"), queue.join("c")
+    queue = queue_with_worker
+    b, c = join_as_worker(queue, "b"), queue.join("c")
     queue.client.execute_command("ACL", "SETUSER", "worker", *rules)
     queue.release("a")
     if queue.server.version < (7,) and not queue.server.is_valkey:
@@ -192,21 +198,21 @@ NO_PERMISSION = (
 )
 
 
-def test_a_disabled_user_that_waits_is_granted_its_lease(with_worker: Queue) -> None:
-    """The server, too, keeps existing connections of such a user."""
-    b = worker(with_worker, "b")
-    with_worker.client.execute_command("ACL", "SETUSER", "worker", "off", "resetpass")
-    with_worker.release("a")
+def test_a_disabled_user_that_waits_is_granted_its_lease(queue_with_worker: Queue) -> None:
+    """The server also keeps the existing connections of a disabled user."""
+    b = join_as_worker(queue_with_worker, "b")
+    queue_with_worker.client.execute_command("ACL", "SETUSER", "worker", "off", "resetpass")
+    queue_with_worker.release("a")
     assert b.reply() == GRANTED
 
 
 def test_a_user_without_permission_is_denied_at_the_deadline(
-    with_worker: Queue, clock: Clock
+    queue_with_worker: Queue, clock: Clock
 ) -> None:
-    caller = with_worker.caller()
+    caller = queue_with_worker.caller()
     caller.call("AUTH", "worker", "")
-    b = with_worker.join("b", by=caller, block="10s")
-    with_worker.client.execute_command("ACL", "SETUSER", "worker", "-rl.acquire")
+    b = queue_with_worker.join("b", caller=caller, block="10s")
+    queue_with_worker.client.execute_command("ACL", "SETUSER", "worker", "-rl.acquire")
     clock.advance("10s")
     assert b.reply() == [0, 1, 0, 50_000, 50_000]
 
@@ -214,7 +220,7 @@ def test_a_user_without_permission_is_denied_at_the_deadline(
 # WAIT
 
 
-def test_wait_counts_replicas_that_have_a_lease_granted_in_turn(pair: Pair, clock: Clock) -> None:
+def test_wait_counts_replicas_that_have_the_granted_lease(pair: Pair, clock: Clock) -> None:
     with Queue(pair.primary) as queue:
         queue.acquire("a")
         b = queue.join("b")
@@ -224,8 +230,8 @@ def test_wait_counts_replicas_that_have_a_lease_granted_in_turn(pair: Pair, cloc
             queue.release("a")
             assert b.reply() == GRANTED
             if queue.server.version < (7,) and not queue.server.is_valkey:
-                # WAIT uses the offset of the connection's last call, and does not count a grant as
-                # a call.
+                # WAIT uses the replication offset of the connection's last call, which a grant is
+                # not.
                 b.call("PING")
             b.send("WAIT", 1, 1000)
             queue.settle()
@@ -242,14 +248,14 @@ def test_wait_counts_replicas_that_have_a_lease_granted_in_turn(pair: Pair, cloc
 # CLIENT UNBLOCK with I/O threads
 
 
-def test_unblocked_calls_get_a_reply_with_io_threads(fresh_server: Start) -> None:
+def test_client_unblock_with_io_threads_loses_no_reply(fresh_server: Start) -> None:
     server = fresh_server(io_threads=2, io_threads_do_reads="yes")
     with Queue(server) as queue:
         queue.acquire("a")
         b = queue.join("b")
-        passes_over = server.is_valkey or server.version >= (7, 4)
-        assert queue.client.client_unblock(b.id) == passes_over
-        if passes_over:
+        can_unblock = server.is_valkey or server.version >= (7, 4)
+        assert queue.client.client_unblock(b.id) == can_unblock
+        if can_unblock:
             assert b.reply() == DENIED
         else:
             queue.release("a")

@@ -1,4 +1,4 @@
-"""A key of another type is an error that names its type and the one that the call needs."""
+"""A call on a key of another type is an error that names that type and the type that it needs."""
 
 import pytest
 from redis import ResponseError
@@ -6,7 +6,7 @@ from redis import ResponseError
 pytestmark = pytest.mark.every_server
 
 # Types that a key may have, as TYPE shows them, and a command that creates each.
-HOLDS = {
+CREATING_CALLS = {
     "string": "SET k value",
     "list": "RPUSH k value",
     "hash": "HSET k field value",
@@ -22,10 +22,10 @@ HOLDS = {
     "rl-limits": "RL.FIXED k 10 60s AS name",
 }
 # Every call works on a key with several limits.
-SERVES_ALL = "rl-limits"
+FITS_EVERY_CALL = "rl-limits"
 
 # Each algorithm and the kind of key that it needs.
-NEEDS = {
+NEEDED_TYPES = {
     "TOKENBUCKET k 10 1 1s": "rl-bucket",
     "LEAKYBUCKET k 10 1 1s": "rl-bucket",
     "FIXED k 10 60s": "rl-window",
@@ -38,20 +38,20 @@ OPTIONS = ["", "COST 0", "COST 11", "COST -1", "UPTO", "FORCE"]
 
 
 @pytest.mark.parametrize(
-    ("call", "holds"),
+    ("call", "key_type"),
     [
-        (call, holds)
-        for call, needs in NEEDS.items()
-        for holds in HOLDS
-        if holds not in {needs, SERVES_ALL}
+        (call, key_type)
+        for call, needs in NEEDED_TYPES.items()
+        for key_type in CREATING_CALLS
+        if key_type not in {needs, FITS_EVERY_CALL}
     ],
 )
-def test_a_call_on_another_type_names_both_and_changes_nothing(pair, call, holds):
+def test_a_call_on_another_type_names_both_and_changes_nothing(pair, call, key_type):
     name, _, words = call.partition(" k ")
-    refused = rf"^WRONGTYPE .*\b{holds}\b.*\b{NEEDS[call]}\b"
+    error = rf"^WRONGTYPE .*\b{key_type}\b.*\b{NEEDED_TYPES[call]}\b"
     with pair.primary.client() as redis:
-        redis.execute_command(HOLDS[holds])
-        assert redis.type("k") == holds.encode()
+        redis.execute_command(CREATING_CALLS[key_type])
+        assert redis.type("k") == key_type.encode()
 
         def state() -> tuple[object, ...]:
             value = redis.dump("k"), redis.pttl("k"), redis.dbsize()
@@ -60,13 +60,14 @@ def test_a_call_on_another_type_names_both_and_changes_nothing(pair, call, holds
         before = state()
         for line in (f"RL.{call}", f"RL.TAKE k {name} {words}", f"RL.PEEK k {name} {words}"):
             for options in OPTIONS:
-                with pytest.raises(ResponseError, match=refused):
+                with pytest.raises(ResponseError, match=error):
                     redis.execute_command(f"{line} {options}")
         assert state() == before
 
 
 @pytest.mark.parametrize(
-    "holds", [holds for holds in HOLDS if holds not in {"rl-leases", SERVES_ALL}]
+    "key_type",
+    [key_type for key_type in CREATING_CALLS if key_type not in {"rl-leases", FITS_EVERY_CALL}],
 )
 @pytest.mark.parametrize(
     "call",
@@ -77,10 +78,10 @@ def test_a_call_on_another_type_names_both_and_changes_nothing(pair, call, holds
         "RL.RELEASE k holder",
     ],
 )
-def test_lease_calls_on_another_type_name_both_types(redis, call, holds):
-    redis.execute_command(HOLDS[holds])
+def test_lease_calls_on_another_type_name_both_types(redis, call, key_type):
+    redis.execute_command(CREATING_CALLS[key_type])
     before = redis.dump("k"), redis.pttl("k")
-    with pytest.raises(ResponseError, match=rf"^WRONGTYPE .*\b{holds}\b.*\brl-leases\b"):
+    with pytest.raises(ResponseError, match=rf"^WRONGTYPE .*\b{key_type}\b.*\brl-leases\b"):
         redis.execute_command(call)
     assert (redis.dump("k"), redis.pttl("k")) == before
 
@@ -91,18 +92,18 @@ def test_an_argument_out_of_range_is_reported_before_the_type(redis):
         redis.execute_command("RL.FIXED k 10 60x")
 
 
-@pytest.mark.parametrize("holds", HOLDS)
-def test_a_key_deleted_or_expired_may_be_of_any_type_again(redis, clock, holds):
-    redis.execute_command(HOLDS[holds])
+@pytest.mark.parametrize("key_type", CREATING_CALLS)
+def test_a_key_deleted_or_expired_may_be_of_any_type_again(redis, clock, key_type):
+    redis.execute_command(CREATING_CALLS[key_type])
     redis.pexpire("k", 1000)
     clock.advance("1001ms")
     assert redis.execute_command("RL.FIXED k 10 60s") == [1, 10, 9, 0, 60_000]
     redis.delete("k")
-    redis.execute_command(HOLDS[holds])
-    assert redis.type("k") == holds.encode()
+    redis.execute_command(CREATING_CALLS[key_type])
+    assert redis.type("k") == key_type.encode()
 
 
-def test_a_limiter_may_be_overwritten_as_any_key(redis):
+def test_a_limiter_may_be_overwritten_like_any_key(redis):
     redis.execute_command("RL.FIXED k 10 60s")
     redis.set("k", "value")
     assert redis.get("k") == b"value"
@@ -119,7 +120,9 @@ def test_other_commands_refuse_a_limiter_s_key(redis):
     assert redis.dump("k") == before
 
 
-@pytest.mark.parametrize("holds", [holds for holds in HOLDS if not holds.startswith("rl-")])
+@pytest.mark.parametrize(
+    "key_type", [key_type for key_type in CREATING_CALLS if not key_type.startswith("rl-")]
+)
 @pytest.mark.parametrize(
     "call",
     [
@@ -130,9 +133,9 @@ def test_other_commands_refuse_a_limiter_s_key(redis):
         "RL.MTAKE 2 other k FIXED 10 60s FIXED 10 60s AS name",
     ],
 )
-def test_a_call_that_needs_several_limits_names_the_type_of_the_key(redis, call, holds):
-    redis.execute_command(HOLDS[holds])
+def test_a_call_that_needs_several_limits_names_the_type_of_the_key(redis, call, key_type):
+    redis.execute_command(CREATING_CALLS[key_type])
     before = redis.dump("k"), redis.dbsize()
-    with pytest.raises(ResponseError, match=rf"^WRONGTYPE .*\b{holds}\b.*\brl-limits\b"):
+    with pytest.raises(ResponseError, match=rf"^WRONGTYPE .*\b{key_type}\b.*\brl-limits\b"):
         redis.execute_command(call)
     assert (redis.dump("k"), redis.dbsize()) == before

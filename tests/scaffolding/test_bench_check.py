@@ -71,13 +71,13 @@ def test_an_update_allows_the_measured_cost_and_less_than_a_tenth_more():
 def test_a_call_that_varies_gets_twice_the_margin():
     text = TEXT + 'varies = "by its keys"\n'
     measured = {"ours": 60, "theirs": 100}
-    (plain,), (wide,) = [
+    (steady,), (varying,) = [
         budgets.parse(
-            budgets.updated_text(each, budgets.compare(budgets.parse(each).budgets, measured))
+            budgets.updated_text(toml, budgets.compare(budgets.parse(toml).budgets, measured))
         ).budgets
-        for each in (TEXT, text)
+        for toml in (TEXT, text)
     ]
-    assert wide.at_most - 0.6 == pytest.approx(2 * (plain.at_most - 0.6))
+    assert varying.at_most - 0.6 == pytest.approx(2 * (steady.at_most - 0.6))
 
 
 @pytest.mark.parametrize(("rounds_until_kept", "is_kept"), [(0, True), (3, True), (4, False)])
@@ -109,11 +109,11 @@ def test_rare_work_of_a_call_is_compared_with_its_budget(mean, is_kept):
 
 
 def test_periodic_work_of_the_server_is_not_counted(monkeypatch):
-    class Nothing(SimpleNamespace):
+    class IdlePipe(SimpleNamespace):
         def run(self, *_):
             pass
 
-    # Two cache lines of every call, and one of the work of each second.
+    # Two cache lines that every call executes, and one that the server executes once a second.
     seconds = iter([2_000_000, 100_000, 0, 200_000])
     counting = SimpleNamespace(
         server=SimpleNamespace(port=0, admin=SimpleNamespace(flushall=lambda: None)),
@@ -121,7 +121,7 @@ def test_periodic_work_of_the_server_is_not_counted(monkeypatch):
             {("a", 0): 4_999_000, ("b", 0): 1_000, ("a", 7): next(seconds)}
         ),
     )
-    monkeypatch.setattr(valgrind, "Pipe", lambda _: nullcontext(Nothing()))
+    monkeypatch.setattr(valgrind, "Pipe", lambda _: nullcontext(IdlePipe()))
     expected = Count(least=5_000, mean=5_100, code=2 * valgrind.CACHE_LINE)
     assert valgrind._count(counting, SET_EX) == expected
 
@@ -143,18 +143,18 @@ totals: 45
 
 
 @pytest.mark.skipif(not valgrind.is_installed(), reason="no valgrind")
-def test_a_name_can_count_more_than_once(monkeypatch):
+def test_calls_are_counted_if_logname_is_set(monkeypatch):
     monkeypatch.setenv("LOGNAME", "carol")
     counts = valgrind.counts(binaries.chosen(), [SET_EX], servers=1)
     assert counts[SET_EX.name].least > 1000
 
 
-def test_the_budgets_are_of_calls_that_are_measured():
-    named = {name for budget in budgets.load().budgets for name in (budget.call, budget.reference)}
-    assert named <= {call.name for call in ALL}
+def test_budgets_name_measured_calls():
+    names = {name for budget in budgets.load().budgets for name in (budget.call, budget.reference)}
+    assert names <= {call.name for call in ALL}
 
 
-def test_half_of_every_budget_is_too_little_for_a_server_that_just_kept_it():
+def test_server_that_just_keeps_a_budget_exceeds_half_of_it():
     for budget in budgets.load().budgets:
         instructions = {budget.call: budget.at_most * 1000, budget.reference: 1000}
         halved = Budget(budget.call, budget.reference, budget.at_most / 2)
@@ -180,7 +180,7 @@ def test_time_that_contradicts_the_instructions_is_noise(ratio, is_noise):
     assert len(list(report.contradictions(Commands(costs, [])))) == is_noise
 
 
-def test_calls_on_servers_of_other_settings_are_not_compared():
+def test_calls_on_servers_with_different_settings_are_not_compared():
     counts = {call.name: count_of(8400) for call in PRODUCTION} | {ADMITTED.name: count_of(3700)}
     pairs = {ADMITTED.name: pair(1.9), LIMIT.with_setup(AOF).name: pair(1.0)}
     assert list(report.contradictions(Costs(pairs, counts))) == []
@@ -191,7 +191,7 @@ def test_calls_on_servers_of_other_settings_are_not_compared():
     [
         (pair(0.85, 0.80, 0.90), False),
         (pair(0.85, 0.60, 0.90), True),
-        # The medians come from a machine of another speed than the rounds.
+        # The ratio of the medians differs from the ratio of the rounds.
         (Pair(940, 1000, 0.85, 0.80, 0.90), False),
         (Pair(960, 1000, 0.85, 0.80, 0.90), True),
         (Pair(740, 1000, 0.85, 0.80, 0.90), True),
@@ -209,13 +209,13 @@ def test_rounds_that_contradict_each_other_are_noise_in_every_section(found, is_
         assert len(list(report.contradictions(section))) == is_noise
 
 
-def test_ratio_of_a_pair_is_that_to_the_runs_of_the_reference_next_to_it():
-    # On a machine that becomes slower all the time, only neighbouring runs can be compared.
+def test_ratio_of_a_pair_compares_neighbouring_runs():
+    # On a machine that becomes ever slower, only neighbouring runs can be compared.
     runs = count(1)
     found = pairs.alternate(
         lambda: next(runs), {"half": lambda: 0.5 * next(runs), "same": lambda: next(runs)}, rounds=5
     )
-    assert {name: (each.least, each.ratio, each.most) for name, each in found.items()} == {
+    assert {name: (pair.least, pair.ratio, pair.most) for name, pair in found.items()} == {
         "half": (0.5, 0.5, 0.5),
         "same": (1.0, 1.0, 1.0),
     }
@@ -245,24 +245,26 @@ PREVIOUS = BenchmarkRun("Redis on 2 CPUs", 9999.0, QUICK, Results())
 
 @pytest.fixture
 def whole_run(monkeypatch, tmp_path):
-    """Runs `make bench` without measuring, with one section that fails."""
+    """Returns a function that runs `make bench` with fixed results, of which one section fails, and
+    returns the recorded results.
+    """
     sections = Results(valkey=Valkey("Valkey", {}), memory=Memory(1, {}, {}, {}))
     (tmp_path / "measured").mkdir()
     monkeypatch.setattr(record, "FOLDER", tmp_path / "measured")
     monkeypatch.setattr(run, "REPOSITORY", tmp_path)
-    for nothing in ("write", "redraw"):
-        monkeypatch.setattr(run, nothing, lambda *_: None)
+    for function in ("write", "redraw"):
+        monkeypatch.setattr(run, function, lambda *_: None)
     for program in ("program", "benchmark_program"):
         monkeypatch.setattr(run.load, program, lambda: None)
     monkeypatch.setattr(run.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(run.binaries, "chosen", lambda: SimpleNamespace(name="Redis"))
     record.write(PREVIOUS, record.FOLDER)
 
-    def measure(fails: str, found: Growth) -> Results:
+    def measure(failing_section: str, growth: Growth) -> Results:
         def measured_section(section, *_):
-            if section == fails:
+            if section == failing_section:
                 raise ValueError(section)
-            return found if section == "growth" else getattr(sections, section)
+            return growth if section == "growth" else getattr(sections, section)
 
         (tmp_path / "target/bench").mkdir(parents=True, exist_ok=True)
         monkeypatch.setattr(run, "measure", measured_section)
@@ -298,15 +300,15 @@ def test_page_without_kept_figures_names_its_own_load():
     assert run.load_of_page(1.0, PREVIOUS, set(report.SECTIONS)) == 1.0
 
 
-def test_no_two_figures_that_are_published_contradict_each_other():
+def test_published_figures_do_not_contradict_each_other():
     results = record.read(BenchmarkRun).results
     for section in report.SECTIONS:
         assert list(report.contradictions(getattr(results, section))) == []
 
 
 def production() -> Costs:
-    # Each costs more than the previous one, so that no two multiples are equal by chance.
-    counts = {call.name: count_of(1000 + 100 * at) for at, call in enumerate(PRODUCTION)}
+    # Each call costs more than the previous one, so that no two multiples are equal by chance.
+    counts = {call.name: count_of(1000 + 100 * index) for index, call in enumerate(PRODUCTION)}
     bases = report.BASES.values()
     return Costs({name: pair(1.0) for name in counts if name not in bases}, counts)
 
@@ -344,7 +346,7 @@ def test_goal_without_a_figure_fails():
 
 
 def _without(figures: dict[str, Count], name: str) -> dict[str, Count]:
-    return {each: figure for each, figure in figures.items() if each != name}
+    return {call: figure for call, figure in figures.items() if call != name}
 
 
 def test_the_pages_show_the_measured_figures():

@@ -21,7 +21,7 @@ from support.libraries import (
     Program,
     each_library,
 )
-from support.library_code import DOCUMENT, FORK, parts, sections, shown
+from support.library_code import DOCUMENT, FORK, parts, sections, shown_code
 from support.proxy import LossyProxy
 from support.server import Server
 from support.slot_moves import SlotMove
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(MAX_TIMEOUT)]
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 def test_the_documents_code_is_the_tested_code(library: Library) -> None:
-    assert shown(library.name) == parts(library)
+    assert shown_code(library.name) == parts(library)
 
 
 def test_three_libraries_are_shown_by_their_differences_from_another() -> None:
@@ -105,9 +105,9 @@ def stats(cluster: Cluster, section: str, name: str, value: str) -> dict[Server,
     }
 
 
-def outcome(cluster: Cluster, questions: Sequence[Sequence[str]], program: Program) -> str:
-    """Returns how a library routes the calls. Each is sent once before counting, and then so often
-    that a library which picks random nodes is detected.
+def routing(cluster: Cluster, questions: Sequence[Sequence[str]], program: Program) -> str:
+    """Returns how a library routes the calls. Each call is sent once before counting, and then
+    often enough to detect a library that picks random nodes.
     """
 
     def ask_all() -> None:
@@ -146,71 +146,75 @@ def test_call_with_one_key_is_sent_as_documented(
     }
     rows = documented(library, "one key")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {variant: outcome(cluster, questions[variant], program) for variant in rows} == rows
+        assert {variant: routing(cluster, questions[variant], program) for variant in rows} == rows
 
 
 @each_library
 def test_call_with_several_keys_is_sent_as_documented(
     library: Library, cluster: Cluster, tags: list[tuple[str, str]]
 ) -> None:
-    both = [tag for pair in tags for tag in pair]
+    all_tags = [tag for pair in tags for tag in pair]
     questions = {
         "plain": [
             ("plain", "RL.MTAKE", "2", f"{{{tag}}}:minute", f"{{{tag}}}:day", *LIMITS)
-            for tag in both
+            for tag in all_tags
         ],
-        "shown": [("several", tag) for tag in both],
+        "shown": [("several", tag) for tag in all_tags],
     }
     rows = documented(library, "several keys")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {variant: outcome(cluster, questions[variant], program) for variant in rows} == rows
+        assert {variant: routing(cluster, questions[variant], program) for variant in rows} == rows
 
 
 @each_library
 def test_pipeline_is_split_as_documented(
     library: Library, cluster: Cluster, tags: list[tuple[str, str]]
 ) -> None:
-    # Keys as far apart as possible.
-    wide = {
+    # Tags of the keys of each pipeline, by the widest spread that a library can send directly.
+    tags_by_spread = {
         "direct": [[tag for pair in tags for tag in pair]],
         "one node": tags,
         "one slot": [(tag, tag) for pair in tags for tag in pair],
     }
 
-    def found(verb: str, program: Program) -> str:
-        outcomes = []
-        for name, groups in wide.items():
+    def widest_direct_spread(verb: str, program: Program) -> str:
+        """Returns the widest spread that is sent directly, or the routing of the widest spread."""
+        routings = []
+        for spread, groups in tags_by_spread.items():
             pipelines = [
                 (verb, *(f"{{{tag}}}:{number}" for number, tag in enumerate(group)))
                 for group in groups
             ]
-            outcomes.append(outcome(cluster, pipelines, program))
-            if outcomes[-1] == "direct":
-                return name
-        return outcomes[0]
+            routings.append(routing(cluster, pipelines, program))
+            if routings[-1] == "direct":
+                return spread
+        return routings[0]
 
     verbs = {"plain": "plain-pipeline", "shown": "pipeline"}
     rows = documented(library, "pipeline")
     if rows == {"shown": "none"}:
-        pytest.skip("the library has none")
+        pytest.skip("the library has no pipelines in a cluster")
     with library.program("cluster", cluster.servers[0].port) as program:
-        assert {variant: found(verbs[variant], program) for variant in rows} == rows
+        found = {variant: widest_direct_spread(verbs[variant], program) for variant in rows}
+    assert found == rows
 
 
-def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]]) -> None:
-    """A node lists a replica for clients once it knows that the replica has received data."""
+def wait_until_replicas_are_listed(cluster: Cluster, tags: list[tuple[str, str]]) -> None:
+    """Waits until every node lists the replicas for clients. A node lists a replica once it knows
+    that the replica has received data.
+    """
 
-    def info_of() -> bool:
-        slots = [
+    def all_are_listed() -> bool:
+        layouts = [
             cluster.admin(server).execute_command("CLUSTER SLOTS") for server in cluster.servers
         ]
-        # Each part has its first and last slot, its primary and its replicas.
-        return all(len(part) > 3 for documented in slots for part in documented)
+        # Each range has its first and last slot, its primary and its replicas.
+        return all(len(slots) > 3 for layout in layouts for slots in layout)
 
     for tag, _ in tags:
         key = f"{{{tag}}}:any"
         cluster.admin(cluster.owner(key)).execute_command("RL.TAKE", key, *LIMIT)
-    poll.until(info_of, "all nodes know the replicas", timeout=60)
+    poll.until(all_are_listed, "all nodes list the replicas", timeout=60)
 
 
 @each_library
@@ -219,33 +223,33 @@ def test_peek_is_sent_to_the_documented_node(
 ) -> None:
     rows = documented(library, "peek")
     if rows == {"shown": "none"}:
-        pytest.skip("the library has none")
+        pytest.skip("the library cannot read from replicas")
     questions = [("peek", f"{{{tag}}}:one") for pair in tags for tag in pair]
-    wait_until_replicas_are_told_of(cluster, tags)
+    wait_until_replicas_are_listed(cluster, tags)
     with library.program("replicas", cluster.servers[0].port) as program:
-        variant = outcome(cluster, questions, program)
+        target = routing(cluster, questions, program)
         calls = stats(cluster, "commandstats", "cmdstat_rl.peek", "calls")
     primaries = set(cluster.primaries())
     at_replicas = sum(count for server, count in calls.items() if server not in primaries)
-    if variant == "direct":
-        variant = {0: "primary", sum(calls.values()): "replica"}.get(at_replicas, "any node")
-    assert {"shown": variant} == rows
+    if target == "direct":
+        target = {0: "primary", sum(calls.values()): "replica"}.get(at_replicas, "any node")
+    assert {"shown": target} == rows
 
 
-# A reply that is lost
+# Lost replies
 
-# Send at most this many calls to have three replies lost.
-MOST_CALLS = 60
+# Upper bound of the calls until three replies are lost.
+MAX_CALLS = 60
 
 
 def after_lost_replies(
     proxy: LossyProxy, server: Server, prefix: str, take: Callable[[str], object]
 ) -> str:
-    """Counts charges while every third reply is lost. A call that its library gives up is not
-    repeated.
+    """Calls until three replies are lost. Returns if the library sent the calls again or raised an
+    error, and checks the charges on the server.
     """
     keys, errors = [], 0
-    while proxy.lost < 3 and len(keys) < MOST_CALLS:
+    while proxy.lost < 3 and len(keys) < MAX_CALLS:
         keys.append(f"{prefix}call-{len(keys)}")
         try:
             take(keys[-1])
@@ -277,7 +281,7 @@ def test_lost_reply_of_a_server_is_handled_as_documented(library: Library, serve
                 proxy, server, "", lambda key: program.ask("call", "RL.TAKE", key, *LIMIT)
             )
 
-    modes = {"plain": "server", "shown": "server-sure"}
+    modes = {"plain": "server", "shown": "server-no-resends"}
     rows = documented(library, "lost reply: one server")
     if len(rows) == 1:
         modes["shown"] = "server"
@@ -286,7 +290,7 @@ def test_lost_reply_of_a_server_is_handled_as_documented(library: Library, serve
 
 @pytest.fixture
 def two_nodes(fresh_server: Callable[..., Server]) -> list[Server]:
-    """Starts a separate cluster, so that a library that avoids one node for a while has another."""
+    """Starts a separate cluster of two nodes, as a library may avoid a failing node for a while."""
     # Nodes serve some time after their start, so their clock runs.
     settings = {"clock": None, "cluster_enabled": "yes", "cluster_announce_ip": "127.0.0.1"}
     servers = [fresh_server(**settings) for _ in range(2)]
@@ -328,7 +332,7 @@ def test_lost_reply_of_a_cluster_is_handled_as_documented(
         with LossyProxy(server.port, every=3).running() as proxy:
             announce(server, proxy.port, two_nodes)
             with library.program(mode, proxy.port) as program:
-                # So that the library knows both nodes, if it can.
+                # Connects the library to the other node, if the library supports clusters.
                 with suppress(LibraryError):
                     program.ask("one", other_nodes)
                 proxy.sent = 0
@@ -336,7 +340,7 @@ def test_lost_reply_of_a_cluster_is_handled_as_documented(
                     proxy, server, f"{{{tag}}}", lambda key: program.ask("one", key)
                 )
 
-    modes = {"plain": "cluster", "shown": "cluster-sure"}
+    modes = {"plain": "cluster", "shown": "cluster-no-resends"}
     rows = documented(library, "lost reply: cluster")
     if len(rows) == 1:
         modes["shown"] = "cluster"
@@ -355,19 +359,19 @@ def test_moved_slot_is_followed_as_documented(
             assert program.ask("one", key)[0] == 1
             with SlotMove(cluster, key, target):
                 pass
-            for answered in ("followed", "error once"):
+            for result in ("followed", "error once"):
                 try:
                     assert program.ask("one", key)[0] == 1
                 except LibraryError as error:
                     print(error)
                 else:
-                    return answered
+                    return result
             return "error"
 
     rows = documented(library, "moved slot")
     if rows == {"shown": "none"}:
-        pytest.skip("the library has none")
+        pytest.skip("the library does not support clusters")
     assert found("cluster") == rows.get("plain", rows["shown"])
-    # The setting that stops it from resending a call may stop this too.
+    # The setting against resends may also stop the library from following a moved slot.
     if "plain" in documented(library, "lost reply: cluster"):
-        assert found("cluster-sure") == rows["shown"]
+        assert found("cluster-no-resends") == rows["shown"]

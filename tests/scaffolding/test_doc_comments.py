@@ -75,10 +75,10 @@ VAGUE = [
 def run(tree: Path) -> tuple[int, list[str]]:
     """Returns the status and the lines of the output."""
     script = REPOSITORY / "scripts/doc_comments.py"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, script, tree], capture_output=True, text=True, check=False
     )
-    return done.returncode, (done.stdout + done.stderr).splitlines()
+    return result.returncode, (result.stdout + result.stderr).splitlines()
 
 
 def test_vague_doc_comments_fail_with_file_and_line(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_vague_doc_comments_fail_with_file_and_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_first_line_must_not_begin_with(tmp_path: Path, word: str) -> None:
+def test_vague_first_word_is_rejected(tmp_path: Path, word: str) -> None:
     file = tmp_path / "src/lib.rs"
     file.parent.mkdir()
     file.write_text(f"/// {word} limits.\n")

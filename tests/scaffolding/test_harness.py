@@ -43,7 +43,7 @@ def test_processes_that_start_servers_may_open_as_many_files_as_the_account(soft
     )
     result = run(code)
     assert result.returncode == 0, result.stderr
-    assert int(result.stdout) == min(hard, files.ENOUGH)
+    assert int(result.stdout) == min(hard, files.LIMIT)
 
 
 def test_the_hard_limit_stays_and_the_soft_one_never_falls() -> None:
@@ -56,10 +56,10 @@ def test_the_hard_limit_stays_and_the_soft_one_never_falls() -> None:
 
 
 def test_open_files_are_detected() -> None:
-    before = files.opened()
+    before = files.open_files()
     with socket.socket() as opened:
-        assert files.opened().keys() - before.keys() == {opened.fileno()}
-    assert files.opened() == before
+        assert files.open_files().keys() - before.keys() == {opened.fileno()}
+    assert files.open_files() == before
 
 
 def test_a_test_that_leaves_a_socket_open_fails(pytester_folder: Path) -> None:
@@ -95,7 +95,9 @@ def pytester_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Creates a module that is newer than its two sources, in a path with a space."""
+    """Creates a module that is newer than its two sources, in a path with a space. Returns the
+    module and a source.
+    """
     repository = tmp_path / "my clone"
     sources = [repository / "src" / name for name in ("lib.rs", "other.rs")]
     module = repository / "target/release/libmodule.so"
@@ -111,7 +113,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     return module, sources[1]
 
 
-def test_a_module_of_the_sources_as_they_are_is_fresh(built: tuple[Path, Path]) -> None:
+def test_a_module_newer_than_its_sources_is_fresh(built: tuple[Path, Path]) -> None:
     assert freshness.why_stale(built[0]) is None
 
 
@@ -122,13 +124,13 @@ def test_a_module_that_is_older_than_a_source_is_stale(built: tuple[Path, Path])
     assert freshness.why_stale(module) == f"{module} is older than src/other.rs: run `make build`"
 
 
-def test_a_module_of_a_source_that_has_gone_is_stale(built: tuple[Path, Path]) -> None:
+def test_a_module_with_a_deleted_source_is_stale(built: tuple[Path, Path]) -> None:
     module, source = built
     source.unlink()
     assert "src/other.rs: run `make build`" in freshness.why_stale(module)
 
 
-def test_a_source_that_is_not_built_in_does_not_matter(built: tuple[Path, Path]) -> None:
+def test_a_source_that_is_not_part_of_the_module_is_ignored(built: tuple[Path, Path]) -> None:
     module, source = built
     os.utime(module, (2, 2))
     source.with_name("tests.rs").touch()
@@ -146,7 +148,7 @@ def test_a_module_that_was_built_elsewhere_is_not_checked(
     assert freshness.why_stale(module) is None
 
 
-def test_a_module_of_another_folders_sources_is_not_checked(
+def test_a_module_of_sources_in_another_folder_is_not_checked(
     built: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     os.utime(built[0], (0, 0))
@@ -154,7 +156,9 @@ def test_a_module_of_another_folders_sources_is_not_checked(
     assert freshness.why_stale(built[0]) is None
 
 
-def test_a_path_with_spaces_has_another_without(built: tuple[Path, Path]) -> None:
+def test_a_module_in_a_path_with_spaces_gets_a_path_without_spaces(
+    built: tuple[Path, Path],
+) -> None:
     module, _ = built
     other = without_spaces(module)
     assert " " not in str(other)
@@ -192,10 +196,10 @@ def test_broken_shared_cluster_fails_only_the_next_test() -> None:
     assert running == []
 
 
-def test_a_reserved_port_is_not_given_to_others(monkeypatch):
-    with ExitStack() as one, ExitStack() as other:
-        first, second = reserve_port(one), reserve_port(other)
-        other.close()
-        drawn = iter([first, first, second])
-        monkeypatch.setattr(random, "choice", lambda _: next(drawn))
-        assert reserve_port(other) == second
+def test_a_reserved_port_is_not_reserved_again(monkeypatch):
+    with ExitStack() as first_stack, ExitStack() as second_stack:
+        first, second = reserve_port(first_stack), reserve_port(second_stack)
+        second_stack.close()
+        random_ports = iter([first, first, second])
+        monkeypatch.setattr(random, "choice", lambda _: next(random_ports))
+        assert reserve_port(second_stack) == second

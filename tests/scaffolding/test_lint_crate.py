@@ -1,4 +1,4 @@
-"""scripts/lint_crate.sh fails for what Clippy and rustdoc find, and compiles all else."""
+"""scripts/lint_crate.sh fails if Clippy or rustdoc finds a mistake, and compiles other crates."""
 
 import os
 import subprocess
@@ -8,14 +8,14 @@ import pytest
 
 from support.server import REPOSITORY
 
-FINE = "//! A crate.\n\n/// One more than [`u8::MIN`].\npub const ONE: u8 = 1;\n"
+VALID = "//! A crate.\n\n/// One more than [`u8::MIN`].\npub const ONE: u8 = 1;\n"
 LINK_TO_NOTHING = "//! A crate, see [`Nowhere`].\n"
 NEEDLESS = "//! A crate.\n\n/// One.\npub fn one() -> u8 {\n    return 1;\n}\n"
 PROGRAM = "//! A program, see [`own`].\n\n/// Nothing.\nfn own() {}\n\nfn main() {\n    own();\n}\n"
 LIBRARY, BINARY = ("--crate-type", "lib"), ("--crate-type", "bin")
 
 
-def linted(
+def lint(
     folder: Path, source: str, *words: str, primary: str = "1"
 ) -> subprocess.CompletedProcess[str]:
     """Runs the script as cargo does, for a crate with this source."""
@@ -36,33 +36,33 @@ def linted(
 
 
 def test_a_library_is_compiled_and_documented(tmp_path: Path) -> None:
-    result = linted(tmp_path, FINE, *LIBRARY)
+    result = lint(tmp_path, VALID, *LIBRARY)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "debug/deps/libmade.rlib").is_file()
     assert (tmp_path / "doc/made/index.html").is_file()
 
 
 def test_a_programs_docs_may_link_to_private_items(tmp_path: Path) -> None:
-    result = linted(tmp_path, PROGRAM, *BINARY)
+    result = lint(tmp_path, PROGRAM, *BINARY)
     assert result.returncode == 0, result.stderr
-    result = linted(tmp_path, PROGRAM.replace("[`own`]", "[`Nowhere`]"), *BINARY)
+    result = lint(tmp_path, PROGRAM.replace("[`own`]", "[`Nowhere`]"), *BINARY)
     assert result.returncode != 0
     assert "broken-intra-doc-links" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("source", "lint"),
+    ("source", "finding"),
     [(LINK_TO_NOTHING, "broken-intra-doc-links"), (NEEDLESS, "needless-return")],
     ids=["by rustdoc", "by Clippy"],
 )
-def test_lint_finding_is_an_error(tmp_path: Path, source: str, lint: str) -> None:
-    result = linted(tmp_path, source, *LIBRARY)
+def test_lint_finding_is_an_error(tmp_path: Path, source: str, finding: str) -> None:
+    result = lint(tmp_path, source, *LIBRARY)
     assert result.returncode != 0
-    assert lint in result.stderr
+    assert finding in result.stderr
 
 
 def test_documentation_of_tests_and_dependencies_is_not_checked(tmp_path: Path) -> None:
     for words, primary in [(("--test",), "1"), (LIBRARY, "")]:
-        result = linted(tmp_path, LINK_TO_NOTHING, *words, primary=primary)
+        result = lint(tmp_path, LINK_TO_NOTHING, *words, primary=primary)
         assert result.returncode == 0, result.stderr
         assert not (tmp_path / "doc").exists()

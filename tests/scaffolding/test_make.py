@@ -14,7 +14,7 @@ import pytest
 
 from support.server import REPOSITORY
 
-# No server takes part.
+# No server is needed.
 pytestmark = pytest.mark.once
 
 MAKEFILES = [REPOSITORY / "Makefile", *REPOSITORY.glob("*/Makefile")]
@@ -57,7 +57,7 @@ def test_settings_of_pip_are_handed_to_uv(packages: ModuleType, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("answer", ["exit 1", "echo /usr '(3, 9, 2)'"], ids=["broken", "other"])
-def test_environment_that_does_not_work_is_created_anew(
+def test_unusable_virtual_environment_is_created_anew(
     packages: ModuleType, tmp_path: Path, answer: str
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -76,12 +76,12 @@ def test_environment_that_does_not_work_is_created_anew(
 def test_groups_that_the_makefiles_install_are_pinned() -> None:
     groups = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["dependency-groups"]
     makefiles = [*MAKEFILES, REPOSITORY / "project.mk", *REPOSITORY.glob("[ec]*s/*/Makefile")]
-    named = {
+    installed = {
         group
         for file in makefiles
         for group in re.findall(r"(?<![\w-])python-([a-z-]+)\b", file.read_text())
     }
-    assert named <= groups.keys()
+    assert installed <= groups.keys()
     (line,) = re.findall(r"^GROUPS := (.*)", MAKEFILES[0].read_text(), re.MULTILINE)
     assert set(line.split()) == groups.keys() - {"litellm"}
     pinned = (REPOSITORY / "requirements.txt").read_text()
@@ -93,7 +93,7 @@ def test_groups_that_the_makefiles_install_are_pinned() -> None:
 
 @pytest.mark.parametrize("target", ["test", "short", "proxies"])
 def test_gateway_tests_have_the_packages_that_they_import(target: str) -> None:
-    """Each of these targets runs test_deploy.py among others."""
+    """Checks targets that run test_deploy.py, which imports packages of the group `deploy`."""
     words = ["make", "--dry-run", "--directory", REPOSITORY / "gateway", target]
     commands = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert re.search(r"packages\.py \S+ deploy$", commands, re.MULTILINE)
@@ -125,15 +125,16 @@ def test_links_of_a_package_lead_to_files_in_it(package: ModuleType, tmp_path: P
         assert target.is_relative_to(folder), (document.name, link)
 
 
-@pytest.mark.parametrize(("host", "ends"), [("linux-musl", "-musl"), ("linux-gnu", "")])
+@pytest.mark.parametrize(("host", "suffix"), [("linux-musl", "-musl"), ("linux-gnu", "")])
 def test_archive_is_named_by_its_c_library(
-    package: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str, ends: str
+    package: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str, suffix: str
 ) -> None:
     (tmp_path / "rustc").write_text(f"#!/bin/sh\necho host: x86_64-unknown-{host}\n")
     (tmp_path / "rustc").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert re.fullmatch(rf"redis-ratelimit-[\d.]+-linux-[a-z0-9_]+?{ends}", package.archive_name())
-    assert package.archive_name().endswith("-musl") == bool(ends)
+    name = package.archive_name()
+    assert re.fullmatch(rf"redis-ratelimit-[\d.]+-linux-[a-z0-9_]+?{suffix}", name)
+    assert name.endswith("-musl") == bool(suffix)
 
 
 def test_debian_package_needs_dpkg_shlibdeps(
@@ -161,7 +162,7 @@ def test_image_has_the_compiler_of_the_project_and_an_ordinary_user(name: str) -
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "gateway/Dockerfile"])
-def test_files_of_an_image_are_sent_to_its_build(name: str) -> None:
+def test_build_context_of_an_image_has_the_copied_files(name: str) -> None:
     ignored = REPOSITORY / f"{name}.dockerignore"
     lines = (ignored if ignored.exists() else REPOSITORY / ".dockerignore").read_text().split()
     sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
@@ -178,10 +179,10 @@ def test_image_has_all_programs_and_the_name_of_envoyproxy_ratelimit() -> None:
         name = tomllib.loads(manifest)["package"]["name"]
         assert re.search(rf"^COPY --from=build .*/{name} ", text, re.MULTILINE), name
     assert "RUN ln -s /usr/local/bin/ratelimit-gateway /bin/ratelimit\n" in text
-    assert "ENTRYPOINT [" not in text, "a command would be an argument of it"
+    assert "ENTRYPOINT [" not in text, "an entry point would take a command as its arguments"
 
 
-# What a build leaves behind
+# Files that a build leaves
 
 
 @pytest.mark.parametrize(
@@ -190,10 +191,10 @@ def test_image_has_all_programs_and_the_name_of_envoyproxy_ratelimit() -> None:
     ids=str,
 )
 def test_build_leaves_git_status_clean(tmp_path: Path, folder: Path) -> None:
-    made = [".pytest_cache/x", "tests/__pycache__/x"]
+    built = [".pytest_cache/x", "tests/__pycache__/x"]
     if (REPOSITORY / folder / "package.json").exists():
-        made += ["node_modules/x", "dist/x"]
-    for name in made:
+        built += ["node_modules/x", "dist/x"]
+    for name in built:
         (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / folder / name).touch()
     ignore = [name for name in (Path(), folder) if (REPOSITORY / name / ".gitignore").exists()]

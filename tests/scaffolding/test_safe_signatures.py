@@ -1,4 +1,6 @@
-"""No safe function takes a raw pointer: only an unsafe one has a contract for its target."""
+"""No safe function takes a raw pointer, as only the contract of an unsafe function can make it
+valid.
+"""
 
 import re
 from pathlib import Path
@@ -7,12 +9,12 @@ ROOT = Path(__file__).parents[2]
 FUNCTION = re.compile(
     r"(?P<before>[^\n]*)\bfn (?P<name>\w+)[^;{(]*\((?P<arguments>[^{;]*?)\)\s*(->|\{|where)"
 )
-# Functions that compare pointers and follow none.
+# Functions that compare pointers without dereferencing them.
 ALLOWED = {"src/redis/native_type.rs": {"kind", "is"}}
 
 
 def safe_functions_with_pointers(source: str) -> set[str]:
-    # What a closure is given is not what its function takes.
+    # The arguments of a closure are not arguments of the function that takes the closure.
     source = re.sub(r"impl Fn(Once|Mut)?\([^)]*\)", "impl Fn", source)
     return {
         match["name"]

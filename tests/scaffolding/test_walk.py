@@ -1,8 +1,9 @@
-"""A call crosses few files and types between its words and its reply, with an AOF as in production.
+"""A call executes code of few files and types, so that a reader can follow it. The server has an
+AOF, as in production.
 
-Callgrind counts how often the lines of core/ and src/ are executed. Files with a line that every
-call executes are counted, and the types that have such a line in an impl block. Numbers, encodings
-and algorithms are not counted, and core/src/syntax counts as one.
+Callgrind counts how often each line of core/ and src/ is executed. A file counts if every call
+executes a line of it, and a type if such a line is in one of its impl blocks. Numbers, encodings
+and algorithms do not count, and core/src/syntax counts as one file and one type.
 """
 
 import re
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.once
 
 REPOSITORY = Path(__file__).parents[2]
 NOT_COUNTED = re.compile(r"core/src/(number|wire|algorithm)\b")
-BEFORE, COUNTED = 100, 200
+WARM_UP_CALLS, COUNTED_CALLS = 100, 200
 
 SYNTAX = "core/src/syntax"
 IMPL = re.compile(r"impl(?:<.*?>)? (?:.* for )?(?:\w+::)*(\w+)")
@@ -69,7 +70,7 @@ def slowly_refilled(call: Call) -> Call:
     def refilled(command: Words) -> Words:
         return tuple(" ".join(command).replace(calls.PLENTY, "1000000 1").split())
 
-    commands, before = (tuple(map(refilled, each)) for each in (call.commands, call.before))
+    commands, before = (tuple(map(refilled, words)) for words in (call.commands, call.before))
     return replace(call, commands=commands, before=before)
 
 
@@ -77,25 +78,26 @@ def walk_of(call: Call) -> Walk:
     with valgrind.counting_server(binaries.chosen(), call.setup) as counting:
         prepare(counting.server, call)
         with Pipe(counting.server.port) as pipe:
-            pipe.run(call.batch(0, BEFORE), call.lines * BEFORE, call.reply_prefix)
+            pipe.run(call.batch(0, WARM_UP_CALLS), call.lines * WARM_UP_CALLS, call.reply_prefix)
             counting.dump()
-            pipe.run(call.batch(BEFORE, COUNTED), call.lines * COUNTED, call.reply_prefix)
+            batch = call.batch(WARM_UP_CALLS, COUNTED_CALLS)
+            pipe.run(batch, call.lines * COUNTED_CALLS, call.reply_prefix)
             dump = counting.dump()
     by_file: Counter[str] = Counter()
     by_line: Counter[tuple[str, int]] = Counter()
-    for each in valgrind.executed_instructions(dump):
-        file = counted_file(each.source)
+    for executed in valgrind.executed_instructions(dump):
+        file = counted_file(executed.source)
         if file is not None:
-            by_file[file] += each.count
-            by_line[file, each.line] += each.count
-    files = {file for file, count in by_file.items() if count >= COUNTED}
-    types = {type_of(*place) for place, count in by_line.items() if count >= COUNTED}
+            by_file[file] += executed.count
+            by_line[file, executed.line] += executed.count
+    files = {file for file, count in by_file.items() if count >= COUNTED_CALLS}
+    types = {type_of(*line) for line, count in by_line.items() if count >= COUNTED_CALLS}
     folders = (SYNTAX if file.startswith(SYNTAX) else file for file in files)
     return Walk(frozenset(folders), frozenset(types - {None}))
 
 
 def counted_file(path: str) -> str | None:
-    """Returns a file of core/ or src/ that is counted."""
+    """Returns the file in the repository for a path, or `None` if it does not count."""
     relative = re.search(r"(?:core/)?src/.*", path)
     if relative is None or "/registry/" in path or NOT_COUNTED.match(relative[0]):
         return None
@@ -103,7 +105,7 @@ def counted_file(path: str) -> str | None:
 
 
 def type_of(file: str, number: int) -> str | None:
-    """Returns the type of the impl block that contains a line. A trait's block has none."""
+    """Returns the type of the impl block that contains a line. The block of a trait has none."""
     if file.startswith(SYNTAX):
         return SYNTAX
     for line in reversed(lines(file)[:number]):

@@ -1,9 +1,9 @@
-"""Traffic by addresses in a sketch, to measure wrongly denied calls by the size of the sketch.
+"""Traffic of many addresses on one sketch, to measure how the number of wrongly denied calls
+depends on the size of the sketch.
 
-Each address calls 5 times a minute, and a thousandth as many honest users 40 times, under a limit
-of 50 calls a minute: in the first minute, with an empty sketch, and in the second. Greedy users, a
-tenth of the number of honest users, call 200 times. The server's clock is set, so a minute takes
-only as long as its calls.
+The limit is 50 calls a minute. Each address calls 5 times a minute. For 1,000 addresses there is an
+honest user, who calls 40 times; for ten honest users there is a greedy user, who calls 200 times.
+The server's clock is set, so a minute takes only as long as its calls.
 """
 
 import random
@@ -20,13 +20,13 @@ CAPACITY = REFILL = 50
 MINUTE_US = 60_000_000
 BATCH = 2000
 # Calls in a minute of an address, an honest user and a greedy user.
-OF_ADDRESS, OF_HONEST, OF_GREEDY = 5, 40, 200
+ADDRESS_CALLS, HONEST_CALLS, GREEDY_CALLS = 5, 40, 200
 CALL = (
     b"*8\r\n$9\r\nRL.SKETCH\r\n$1\r\nk\r\n$%d\r\n%b\r\n"
     b"$2\r\n50\r\n$2\r\n50\r\n$2\r\n1m\r\n$4\r\nSIZE\r\n$%d\r\n%b\r\n"
 )
-# Lines of a reply.
-LINES = 6
+# Lines of the reply to a call.
+REPLY_LINES = 6
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,11 @@ class Minute:
 
     addresses: int
     size: str
+    # The first minute, with an empty sketch, is number 1.
     number: int
     honest_calls: int
     honest_denied: int
-    # Values of RL.INFO at the end of the minute.
+    # State of the sketch at the end of the minute, from RL.INFO and MEMORY USAGE.
     unseen_denied: float
     filled: float
     memory: int
@@ -55,52 +56,58 @@ class Traffic:
         self._greedy = max(self.honest // 10, 1)
         self._granted: defaultdict[bytes, list[int]] = defaultdict(list)
 
-    def calls(self, seed: int) -> Iterator[list[bytes]]:
-        """Yields the items of a minute in batches."""
+    def item_batches(self, seed: int) -> Iterator[list[bytes]]:
+        """Yields the items of a minute's calls in batches, in a random order for the seed."""
         items = [
             item
-            for kind, count, times in (
-                (b"address", self.addresses, OF_ADDRESS),
-                (b"honest", self.honest, OF_HONEST),
-                (b"greedy", self._greedy, OF_GREEDY),
+            for kind, item_count, calls_per_item in (
+                (b"address", self.addresses, ADDRESS_CALLS),
+                (b"honest", self.honest, HONEST_CALLS),
+                (b"greedy", self._greedy, GREEDY_CALLS),
             )
-            for item in (b"%b:%d" % (kind, number) for number in range(count))
-            for _ in range(times)
+            for item in (b"%b:%d" % (kind, number) for number in range(item_count))
+            for _ in range(calls_per_item)
         ]
         random.Random(seed).shuffle(items)
         for first in range(0, len(items), BATCH):
             yield items[first : first + BATCH]
 
     def minute(self, client: Redis, clock: Clock, number: int) -> Minute:
-        size, begin, denied = self.size.encode(), clock.now, 0
+        size, begin, honest_denied = self.size.encode(), clock.now, 0
         connection = client.connection_pool.get_connection()
-        batches = list(self.calls(number))
-        for number_of_batch, items in enumerate(batches):
-            clock.set(begin + MINUTE_US * number_of_batch // len(batches))
+        batches = list(self.item_batches(number))
+        for batch_index, items in enumerate(batches):
+            clock.set(begin + MINUTE_US * batch_index // len(batches))
             calls = [CALL % (len(item), item, len(size), size) for item in items]
             for item, allowed in zip(items, _allowed(connection._sock, calls), strict=True):
                 if not allowed:
-                    denied += item[:1] == b"h"
-                elif item[:1] == b"g":
+                    honest_denied += item.startswith(b"honest")
+                elif item.startswith(b"greedy"):
                     self._granted[item].append(clock.now)
         client.connection_pool.release(connection)
         clock.set(begin + MINUTE_US)
         reply = client.execute_command("RL.INFO", "k")
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
-        unseen, filled = (float(reply[name]) for name in (b"unseen_denied", b"filled"))
-        calls = self.honest * OF_HONEST
-        memory = client.memory_usage("k")
-        return Minute(self.addresses, self.size, number, calls, denied, unseen, filled, memory)
+        return Minute(
+            self.addresses,
+            self.size,
+            number,
+            honest_calls=self.honest * HONEST_CALLS,
+            honest_denied=honest_denied,
+            unseen_denied=float(reply[b"unseen_denied"]),
+            filled=float(reply[b"filled"]),
+            memory=client.memory_usage("k"),
+        )
 
     def check_greedy(self) -> int:
         """Returns the number of greedy users that were granted units. Raises if one of them got
         more than its limit.
         """
-        for item, granted in self._granted.items():
-            level, before = 0.0, granted[0]
-            for at in granted:
-                level = max(level - (at - before) * REFILL / MINUTE_US, 0) + 1
-                before = at
+        for item, grant_times in self._granted.items():
+            level, last_grant = 0.0, grant_times[0]
+            for grant_time in grant_times:
+                level = max(level - (grant_time - last_grant) * REFILL / MINUTE_US, 0) + 1
+                last_grant = grant_time
                 if level > CAPACITY + 0.001:
                     raise AssertionError(f"{item!r} has been granted {level} at once")
         return len(self._granted)
@@ -109,8 +116,9 @@ class Traffic:
 def _allowed(socket: Socket, calls: list[bytes]) -> list[bool]:
     """Sends all calls at once. Returns for each call if it was allowed."""
     socket.sendall(b"".join(calls))
-    read = bytearray()
-    while read.count(b"\n") < LINES * len(calls):
-        read += socket.recv(1 << 20)
-    lines = bytes(read).split(b"\r\n")
-    return [line == b":1" for line in lines[1 : LINES * len(calls) : LINES]]
+    received = bytearray()
+    while received.count(b"\n") < REPLY_LINES * len(calls):
+        received += socket.recv(1 << 20)
+    lines = bytes(received).split(b"\r\n")
+    # The line after the length of the reply is 1 for an allowed call.
+    return [line == b":1" for line in lines[1 : REPLY_LINES * len(calls) : REPLY_LINES]]

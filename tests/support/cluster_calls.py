@@ -1,4 +1,4 @@
-"""Calls of every command in a cluster, and the usage on its nodes."""
+"""Limiters of every kind for tests of a cluster, and the usage of their keys."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,5 +16,5 @@ def limiters(limit: int, prefix: str = "") -> dict[str, Limiter]:
     return {f"{prefix}{limiter.name}": wide(limiter, limit) for limiter in LIMITERS}
 
 
-def usage(client: RedisCluster, limits: Mapping[str, Limiter], limit: int) -> Counter[str]:
-    return Counter({key: used(client, limiter, key, limit) for key, limiter in limits.items()})
+def usage(client: RedisCluster, by_key: Mapping[str, Limiter], limit: int) -> Counter[str]:
+    return Counter({key: used(client, limiter, key, limit) for key, limiter in by_key.items()})

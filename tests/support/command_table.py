@@ -29,7 +29,7 @@ COMMANDS = {
     "rl.effect": (-3, {"write"}, (1, -1, 2)),
 }
 
-# Call of each command, with its keys.
+# Keys in a sample call of each command.
 KEYS = {
     "RL.TOKENBUCKET a 10 1 1s COST 2": ["a"],
     "RL.LEAKYBUCKET a 10 1 1s": ["a"],
@@ -57,7 +57,7 @@ KEYS = {
     "RL.POLICYEFFECT record": [],
     "RL.EFFECT a effect b effect": ["a", "b"],
 }
-# Calls without a key, which affect the entire server.
+# Calls without a key, which concern the entire server.
 KEYLESS = {call for call, keys in KEYS.items() if not keys}
-# First server on which modules can document their commands.
+# First version of a server on which modules can document their commands.
 DOCUMENTED = (7, 0)

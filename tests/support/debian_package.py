@@ -8,7 +8,9 @@ from support.server import REPOSITORY
 
 
 def build_and_unpack(component: str, binary: Path, folder: Path) -> Path:
-    """Build the package of a program, check its content, and return the folder of its files."""
+    """Builds and unpacks the package of a program, and checks its content. Returns the folder with
+    its files.
+    """
     program = f"ratelimit-{component}"
     script = REPOSITORY / "scripts/deb.sh"
     words = ["sh", script, component, binary, folder / "made", "somebody <somebody@localhost>"]
@@ -18,8 +20,8 @@ def build_and_unpack(component: str, binary: Path, folder: Path) -> Path:
     version = output([root / "usr/bin" / program, "--version"])
     assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\n", version)
     unit = (root / f"usr/lib/systemd/system/{program}.service").read_text()
-    started, document = re.search(r"ExecStart=(\S+)", unit)[1], re.search(r"file://(\S+)", unit)[1]
-    assert all((root / path.lstrip("/")).is_file() for path in (started, document))
+    for pattern in (r"ExecStart=(\S+)", r"file://(\S+)"):
+        assert (root / re.search(pattern, unit)[1].lstrip("/")).is_file()
     fields = output(["dpkg-deb", "--field", package, "Depends", "Maintainer"])
     assert "libc6" in fields
     assert "somebody" in fields
@@ -27,7 +29,7 @@ def build_and_unpack(component: str, binary: Path, folder: Path) -> Path:
 
 
 def verify_unit(component: str, binary: Path, folder: Path) -> None:
-    """Check the systemd unit of a program with the paths of this machine."""
+    """Checks the systemd unit of a program with the paths of this machine."""
     program = f"ratelimit-{component}"
     text = (REPOSITORY / component / f"packaging/{program}.service").read_text()
     # systemd-analyze requires that the program and the document exist.

@@ -89,14 +89,14 @@ def mutated(rng: random.Random, effect: str, others: Sequence[str]) -> bytes:
     return changed_bytes(rng, effect.encode())
 
 
-class Sent(NamedTuple):
-    """Results of sent effects: accepted keys, and the errors of rejected keys."""
+class SendResults(NamedTuple):
+    """Keys whose effect was accepted, and the error of each key whose effect was rejected."""
 
     accepted: list[str]
     refused: dict[str, str]
 
 
-def send(redis: Redis, effects: dict[str, bytes]) -> Sent:
+def send(redis: Redis, effects: dict[str, bytes]) -> SendResults:
     """Sends one effect to each key."""
     pipeline = redis.pipeline(transaction=False)
     for name, effect in effects.items():
@@ -107,11 +107,11 @@ def send(redis: Redis, effects: dict[str, bytes]) -> Sent:
     }
     accepted = [name for name, answer in answers.items() if answer == b"OK"]
     assert len(accepted) + len(refused) == len(effects)
-    return Sent(accepted, refused)
+    return SendResults(accepted, refused)
 
 
 def check_all_valid(redis: Redis, names: list[str]) -> None:
-    """Checks many keys at once like `check_valid`, except for keys that may have expired."""
+    """Checks many keys like `check_valid`, in few round trips."""
     stored = state(redis)
     created = [name for name in names if name.encode() in stored]
     pipeline = redis.pipeline(transaction=False)

@@ -4,14 +4,15 @@ text.
 The language of a block determines how it is run:
 
 * redis: calls, as pasted into redis-cli. A call with BLOCK has a connection of its own; replies
-appear in the order of arrival;
-* python: a part of one program for the entire document;
-* sh: lines for a shell. Lines that call redis-cli are run; for other lines, the files and targets
-in them must exist. A script that begins with #!/bin/sh and a comment with its name is kept, and
-lines that call it are run; * conf: a configuration, with which a server is started; * yaml: a file
-of the gateway, which gateway/tests/test_file.py checks; * prometheus: series as the exporter's
-script returns them; * text: the output of the previous block. A line of three dots matches any
-lines.
+  appear in the order of arrival.
+* python: a part of one program for the entire document.
+* sh: lines for a shell. Lines that call redis-cli are run; the files and targets in other lines
+  must exist. A script that begins with #!/bin/sh and a comment with its name is kept, and lines
+  that call it are run.
+* conf: a configuration, with which a server is started.
+* yaml: a file of the gateway, which gateway/tests/test_file.py checks.
+* prometheus: series as the exporter's script returns them.
+* text: the output of the previous block. A line of three dots matches any lines.
 
 "12 seconds later" in the text before a block moves the clock. Each section begins at the same time,
 and a section that begins with RL.TOP starts without denials.
@@ -31,7 +32,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from redis import Connection, Redis
@@ -60,6 +61,17 @@ def redis_cli() -> str | None:
     return program if re.search(r" ([7-9]|\d\d)\.", version) else None
 
 
+class Output(NamedTuple):
+    """Output of a block: as redis-cli prints it in a terminal, and with --json."""
+
+    terminal: str
+    json: str
+
+    @classmethod
+    def same(cls, text: str) -> "Output":
+        return cls(text, text)
+
+
 class Examples:
     """State of a document while its blocks are run."""
 
@@ -68,8 +80,8 @@ class Examples:
         self._client = closing.enter_context(server.client(protocol=3, decode_responses=True))
         self._globals: dict[str, Any] = {}
         closing.callback(self._close)
-        # Output of the previous block that is not shown yet: as in a terminal, and with --json.
-        self._printed: tuple[str, str] | None = None
+        # Output of the previous block, until a text block shows it.
+        self._printed: Output | None = None
         # Connections of blocked calls, in the order of sending.
         self._waiting: list[Connection] = []
         # Scripts of the document, with a redis-cli that connects to this server.
@@ -93,7 +105,7 @@ class Examples:
 
     def check_all_is_shown(self) -> None:
         assert self._printed is None, (
-            f"what the block before printed is not shown:\n{self._printed}"
+            f"the document does not show the output of a block:\n{self._printed}"
         )
 
     def check_nobody_waits(self) -> None:
@@ -108,10 +120,10 @@ class Examples:
         self._print([reply for words in commands for reply in self._replies(words)])
 
     def _print(self, replies: list[object]) -> None:
-        before = self._printed or ("", "")
-        self._printed = (
-            before[0] + "".join(map(in_a_terminal, replies)),
-            before[1] + "".join(f"{in_json(reply)}\n" for reply in replies),
+        before = self._printed or Output.same("")
+        self._printed = Output(
+            before.terminal + "".join(map(in_a_terminal, replies)),
+            before.json + "".join(f"{in_json(reply)}\n" for reply in replies),
         )
 
     def _replies(self, words: list[str]) -> list[object]:
@@ -140,7 +152,8 @@ class Examples:
     def _replies_of_waiting(self) -> list[object]:
         if not self._waiting:
             return []
-        # An unblocked caller gets its reply before the server reads the second call from now.
+        # The server sends the reply to an unblocked caller before it reads the second call after
+        # the one that unblocked it.
         for _ in range(3):
             self._client.ping()
         answered = [connection for connection in self._waiting if connection.can_read(0)]
@@ -155,13 +168,13 @@ class Examples:
         # Redis 6.2 has no maps for modules.
         if self._server.version < (7,) and isinstance(reply, list):
             if words[0] == "RL.INFO":
-                info = in_pairs(reply)
+                info = map_from_pairs(reply)
                 if "parts" in info:
-                    info["parts"] = [in_pairs(part) for part in info["parts"]]
+                    info["parts"] = [map_from_pairs(part) for part in info["parts"]]
                 return info
             if words[0] == "RL.POLICYGET":
-                policy = in_pairs(reply)
-                return policy | {"counts": in_pairs(policy["counts"])}
+                policy = map_from_pairs(reply)
+                return policy | {"counts": map_from_pairs(policy["counts"])}
         return reply
 
     def _read(self, connection: Connection) -> object:
@@ -175,12 +188,11 @@ class Examples:
             self._client.connection_pool.release(connection)
 
     def _run_text(self, text: str) -> None:
-        assert self._printed is not None, "a text that nothing has printed"
-        if self._printed[0] == ANY_LINES:
+        assert self._printed is not None, "a text block after no output"
+        if self._printed.terminal == ANY_LINES:
             self._printed = None
             return
-        terminal, json_lines = self._printed
-        printed = terminal if re.match(r"1\) |#", text) else json_lines
+        printed = self._printed.terminal if re.match(r"1\) |#", text) else self._printed.json
         pattern = ".*\n".join(map(re.escape, f"\n{text}".split(f"\n{ANY_LINES}")))
         assert re.fullmatch(pattern, f"\n{printed}", re.DOTALL), f"printed:\n{printed}"
         self._printed = None
@@ -191,7 +203,7 @@ class Examples:
         of_envoy = ("{selectors:", "hits_addend:", "- actions:")
         # The annotations in monitoring/alerts.yml name its label.
         of_prometheus = ("global:\n  external_labels:\n    ratelimit_console: ",)
-        assert text.startswith((*of_gateway, *of_envoy, *of_prometheus)), "files begin otherwise"
+        assert text.startswith((*of_gateway, *of_envoy, *of_prometheus)), "an unknown kind of file"
 
     def _run_python(self, text: str) -> None:
         # Use this server's port, and longer timeouts for a busy machine.
@@ -203,7 +215,7 @@ class Examples:
             text = text.replace(shown, actual)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(text, "<document>", "exec"), self._globals)
-        self._printed = (printed.getvalue(),) * 2 if printed.getvalue() else None
+        self._printed = Output.same(printed.getvalue()) if printed.getvalue() else None
 
     def _run_sh(self, text: str) -> None:
         self._printed = None
@@ -249,7 +261,7 @@ class Examples:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == 0, f"{line}: status {process.returncode}"
-        self._printed = (printed,) * 2
+        self._printed = Output.same(printed)
 
     def _run_help(self, line: str) -> None:
         """Runs a help line in plain text, without the empty lines that redis-cli prints around
@@ -257,17 +269,16 @@ class Examples:
         """
         if redis_cli() is None or self._server.version < (7,):
             # The output is not available here, so accept any text.
-            self._printed = (ANY_LINES,) * 2
+            self._printed = Output.same(ANY_LINES)
             return
         self._run_script(line)
-        terminal, _ = self._printed
-        plain = textwrap.dedent(COLOUR.sub("", terminal)).strip("\n")
-        self._printed = (f"{plain}\n",) * 2
+        plain = textwrap.dedent(COLOUR.sub("", self._printed.terminal)).strip("\n")
+        self._printed = Output.same(f"{plain}\n")
 
     def _sh_redis_cli(self, words: list[str]) -> None:
         reply = self.reply(words)
         assert isinstance(reply, str)
-        self._printed = (reply.replace("\r\n", "\n"),) * 2
+        self._printed = Output.same(reply.replace("\r\n", "\n"))
 
     def _sh_make(self, words: list[str]) -> None:
         check_make(words)
@@ -314,9 +325,9 @@ class Examples:
     def _sh_install(self, words: list[str]) -> None:
         *options, file, folder = words
         cargo = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
-        places = [to for _, to, _ in cargo["package"]["metadata"]["deb"]["assets"]]
+        targets = [target for _, target, _ in cargo["package"]["metadata"]["deb"]["assets"]]
         assert (options, file) == (["-m", "755"], MODULE.name)
-        assert folder.lstrip("/") in places
+        assert folder.lstrip("/") in targets
 
     def _sh_redis_exporter(self, words: list[str]) -> None:
         options = dict(zip(words[::2], words[1::2], strict=True))
@@ -332,7 +343,7 @@ class Examples:
 
     def _run_conf(self, text: str) -> None:
         """Runs a configuration on a server of its own, if the server supports it."""
-        if not knows(self._server.binary, text):
+        if not supports(self._server.binary, text):
             return
         server = Server(self._server.binary)
         lines = re.sub(r"\S*/libredis_ratelimit\.so", str(MODULE), text).splitlines()
@@ -358,7 +369,7 @@ class Examples:
             assert client.execute_command("RL.PEEK", "window", "FIXED", 1, 1)
 
 
-def in_pairs(flat: list) -> dict[str, Any]:
+def map_from_pairs(flat: list) -> dict[str, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -366,11 +377,11 @@ def check_make(words: list[str]) -> None:
     """Checks that a Makefile has the targets and the settings."""
     files = {path.parent.name: path.read_text() for path in REPOSITORY.glob("*/Makefile")}
     main = (REPOSITORY / "Makefile").read_text()
-    every = "\n".join([main, *files.values(), (REPOSITORY / "project.mk").read_text()])
+    all_text = "\n".join([main, *files.values(), (REPOSITORY / "project.mk").read_text()])
     for word in words:
         name, is_setting, value = word.partition("=")
         if is_setting:
-            assert f"$({name})" in every, word
+            assert f"$({name})" in all_text, word
         elif not re.search(rf"^{name}:.* ## ", main, re.MULTILINE):
             prefix, _, target = name.partition("-")
             folder = re.search(rf"^{prefix}-%: ; \$\(MAKE\) -C (\w+) ", main, re.MULTILINE)[1]
@@ -382,16 +393,16 @@ def check_make(words: list[str]) -> None:
             bench.arguments(shlex.split(re.sub(r"/path/to/[\w-]+(\.so)?", str(MODULE), value)))
 
 
-def knows(binary: Binary, conf: str) -> bool:
+def supports(binary: Binary, conf: str) -> bool:
     """Returns `True` if the server supports the configuration; the documents name the versions."""
-    needs = {
+    is_supported = {
         "\nratelimit.": binary.has_module_config,
         "%R~": binary.version >= (7,),
         # Categories of modules' commands, and categories defined by modules.
         "+@read": binary.is_valkey or binary.version >= (7, 2),
         "+@ratelimit": binary.version >= ((8,) if binary.is_valkey else (7, 4)),
     }
-    return all(has for word, has in needs.items() if word in f"\n{conf}")
+    return all(supported for word, supported in is_supported.items() if word in f"\n{conf}")
 
 
 def normalized(value: str) -> str:

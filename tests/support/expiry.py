@@ -1,11 +1,9 @@
-"""Bounds of a key's expiry: no earlier than its recovery, and little later."""
+"""Bounds of a key's expiry: no earlier than its reset, and at most an eighth and a second later."""
 
 from redis import Redis
 
 from support.clock import Clock
-from support.workload import (
-    state,
-)
+from support.workload import state
 
 
 def expires_at(redis: Redis, key: str = "k") -> int:

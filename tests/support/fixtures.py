@@ -1,6 +1,6 @@
-"""Fixtures of all test suites: a server with the module, and the clock that it reads.
+"""Fixtures of all test suites: a server with the module, and the clock that the server reads.
 
-The conftest.py of a suite names this file in `pytest_plugins`, and overrides fixtures that differ.
+The conftest.py of a suite names this file in `pytest_plugins`, and may override its fixtures.
 """
 
 import fcntl
@@ -50,7 +50,7 @@ def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
 
 
 @pytest.fixture
-def server(shared_server: Server, clock: Clock) -> Iterator[Server]:  # noqa: ARG001  resets it
+def server(shared_server: Server, clock: Clock) -> Iterator[Server]:  # noqa: ARG001  resets the clock
     """Empty and running server without policies; a test may stop it."""
     shared_server.empty()
     with shared_server.closing_clients():

@@ -1,6 +1,6 @@
-"""Simulated fleet of a hundred workers that share one upstream, whose capacity is halved for a
-while and which rejects the rest (429). Each worker asks the policy before it calls the upstream,
-and reports the result to the policy.
+"""Simulated fleet of a hundred workers that share one upstream. The upstream rejects requests
+beyond its capacity, which is halved for a while. Each worker asks the policy before it calls the
+upstream, and reports the result to the policy.
 
 The clock advances by 5 ms from worker to worker: 75 simulated seconds take a few real ones, and the
 results are deterministic.
@@ -17,6 +17,7 @@ WORKERS = 100
 PAUSE_US = 500_000
 # Time in which the upstream responds. About fifty requests are in flight.
 LATENCY_US = 500_000
+# Seconds at which the simulation ends, and the capacity is halved and restored.
 END, HALF_FROM, HALF_UNTIL = 75, 15, 40
 # Capacity of the upstream in requests a second, and its burst.
 CAPACITY, BURST = 100, 10
@@ -24,8 +25,8 @@ POLICY, KEY = "upstream", "{upstream}:all"
 SPECS = f"TOKENBUCKET 5 {CAPACITY} 1s"
 SECOND = 1_000_000
 
-# Reports of a worker after a rejected and an accepted request. At a fifth of the scale, the bucket
-# still holds the unit that a call takes.
+# Reports of a worker after a rejected and an accepted request. At the least scale of 0.2, the
+# bucket of 5 units still holds the unit that a call takes.
 BRAKE = "MUL 0.8 MIN 0.2 EVERY 1s FOR 30s"
 PUSH = "ADD 0.02 EVERY 1s FOR 30s"
 # Reports by the title of the run.
@@ -43,9 +44,10 @@ def capacity(at_us: int) -> int:
 
 
 class Upstream:
-    """Upstream as a bucket in micro-requests, which rejects requests that do not fit."""
+    """Upstream that rejects requests for which its bucket has no room."""
 
     def __init__(self) -> None:
+        # In millionths of a request.
         self._room, self._at_us = BURST * SECOND, 0
 
     def answers(self, at_us: int) -> bool:
@@ -86,8 +88,8 @@ def simulate(
         move_to(at_us)
         tally, node = tallies[at_us // SECOND], nodes[number % WORKERS % len(nodes)]
         while reports and reports[0][0] <= at_us:
-            _, call, by = reports.popleft()
-            scale = float(by.execute_command(*call)[1])
+            _, call, reporting_node = reports.popleft()
+            scale = float(reporting_node.execute_command(*call)[1])
         tally.scale = scale
         if caller.execute_command("RL.DELAY", KEY, POLICY) == 0:
             is_answered = upstream.answers(at_us)

@@ -9,8 +9,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 @cache
 def why_stale(module: Path) -> str | None:
-    """Returns the reason why a module is older than its sources, as listed by cargo. Returns None
-    for a module that was built elsewhere, without a list or with other files.
+    """Returns a message if a module is older than its sources, as listed by cargo. Returns None for
+    a module that was built elsewhere, without a list or with other files.
     """
     listed = module.with_suffix(".d")
     if not module.is_file() or not listed.is_file():
@@ -23,6 +23,6 @@ def why_stale(module: Path) -> str | None:
             continue
         if not source.exists() or source.stat().st_mtime_ns > built:
             command = "cargo build --locked" if module.parent.name == "debug" else "make build"
-            relation = "older than" if source.exists() else "of before the end of"
-            return f"{module} is {relation} {source.relative_to(REPOSITORY)}: run `{command}`"
+            relation = "is older than" if source.exists() else "was built with the deleted"
+            return f"{module} {relation} {source.relative_to(REPOSITORY)}: run `{command}`"
     return None

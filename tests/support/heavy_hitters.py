@@ -27,10 +27,11 @@ def top(redis: Redis, *words: str | int) -> list[tuple[bytes, int, int]]:
 
 
 def exact(**denied: int) -> list[tuple[bytes, int, int]]:
+    """Returns the result of `top` for keys with these numbers of denials, without an error."""
     return [(name.encode(), count, 0) for name, count in denied.items()]
 
 
-def set_room(redis: Redis, server: Server, count: int) -> None:
+def set_top_keys(redis: Redis, server: Server, count: int) -> None:
     if not server.binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
     redis.config_set("ratelimit.top-keys", count)

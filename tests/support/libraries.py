@@ -1,17 +1,19 @@
 """Client libraries of docs/clients.md, each in a small program that answers questions.
 
-The arguments of a program are a mode and a port. "server" and "server-sure" are one server, with
-the library's defaults and without resends; "cluster" and "cluster-sure" are the same for a cluster;
-"replicas" is a cluster whose replicas are read. A question is a line:
+The arguments of a program are a mode and a port. The modes "server" (one server) and "cluster" use
+the library's defaults; "server-no-resends" and "cluster-no-resends" never resend a call; "replicas"
+reads from the replicas of a cluster. A question is a line:
 
 * first: the reply to the first call in the document;
-* call WORDS, plain WORDS: that call, to one server or to a cluster, with the library's defaults;
+* call WORDS: a call to one server;
+* plain WORDS: a call to a cluster, without the code that the document shows for a cluster;
 * one KEY, several TAG, pipeline KEY...: the calls that the document shows for a cluster;
-* plain-pipeline KEY...: a pipeline with the library's defaults;
+* plain-pipeline KEY...: a pipeline to a cluster, without the code that the document shows;
 * peek KEY: the peek that the document shows.
 
-The answer is a line: "=" and the integers of the reply, or "!" and the error. Other lines are
-output of the library. The document shows the parts of a program between [name] and [end].
+The answer is a line: "=" and the integers of the reply, or "!" and the error. The program ignores
+other lines, which the library prints. The document shows the parts of a program between [name] and
+[end].
 """
 
 import fcntl
@@ -49,21 +51,21 @@ class LibraryError(Exception):
 
 @dataclass(frozen=True)
 class Library:
-    """Client library, and the start of its program."""
+    """Client library, and the program that uses it."""
 
     # Name in the document's heading.
     name: str
-    # Program, of which the document shows parts.
+    # Source of the program. The document shows parts of it.
     source: Path
-    # Builds the program and returns the words that start it.
-    made: Callable[[Path], list[str]]
+    # Builds the program from its source. Returns the words that start it.
+    build: Callable[[Path], list[str]]
     # Returns the tested version, from the lock file or the installed package.
     version: Callable[[Path], str]
-    # `True` if every run of the suite includes it; `make clients` tests all libraries.
+    # `True` if every run of the suite tests the library; `make clients` tests all libraries.
     in_suite: bool = False
 
     def program(self, mode: str, port: int) -> "Program":
-        return Program([*made(self), mode, str(port)])
+        return Program([*built(self), mode, str(port)])
 
 
 class Program:
@@ -79,17 +81,17 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # If the program has ended, the last question may still be unwritten.
+        # If the program has ended, closing its input may fail to write the last question.
         with suppress(BrokenPipeError), self._process:
             self._process.kill()
 
     def ask(self, *words: object) -> list[int]:
         print(*words, file=self._process.stdin, flush=True)
-        # Kills a program that does not answer, which reads as an end of file.
-        watch = threading.Timer(REPLY_TIMEOUT, self._process.kill)
-        watch.start()
+        # Kills a program that does not answer, so that its output ends.
+        watchdog = threading.Timer(REPLY_TIMEOUT, self._process.kill)
+        watchdog.start()
         answer = next((line for line in self._process.stdout if line[0] in "=!"), None)
-        watch.cancel()
+        watchdog.cancel()
         if answer is None:
             raise AssertionError(f"{self._words} ended, or did not reply to {words}")
         if answer[0] == "!":
@@ -101,9 +103,10 @@ class Program:
 
 
 @cache
-def made(library: Library) -> list[str]:
-    with one_at_a_time():
-        return library.made(library.source)
+def built(library: Library) -> list[str]:
+    """Builds the program of a library once. Returns the words that start it."""
+    with build_lock():
+        return library.build(library.source)
 
 
 def by_this_python(source: Path) -> list[str]:
@@ -111,31 +114,31 @@ def by_this_python(source: Path) -> list[str]:
 
 
 def by_python(package: str) -> Callable[[Path], list[str]]:
-    """Uses a package that `make clients` installs."""
+    """Returns a builder for a library in a package that `make clients` installs."""
 
-    def made(source: Path) -> list[str]:
+    def build(source: Path) -> list[str]:
         if find_spec(package) is None:
-            needs(f"the group client-libraries of pyproject.toml ({package})")
+            skip_without(f"the group client-libraries of pyproject.toml ({package})")
         return by_this_python(source)
 
-    return made
+    return build
 
 
 def by_node(source: Path) -> list[str]:
     if not has_node() and os.environ.get("CI") != "true":
-        needs("npm and Node.js 20 or later")
+        skip_without("npm and Node.js 20 or later")
     directory = BUILT / "node"
     lock_file = source.with_name("package-lock.json")
 
-    def make_folder() -> None:
+    def install_packages() -> None:
         for file in (source.with_name("package.json"), lock_file):
             shutil.copy(file, directory)
         run("npm", "ci", "--no-audit", "--no-fund", "--silent", cwd=directory)
 
-    install(directory, lock_file, make_folder)
+    run_once(directory, lock_file, install_packages)
     # Node.js looks for modules beside the importing file.
     for file in source.parent.glob("*.js"):
-        copy_if_other(file, directory)
+        copy_if_changed(file, directory)
     return ["node", str(directory / source.name)]
 
 
@@ -148,19 +151,19 @@ def has_node() -> bool:
 
 def by_cargo(source: Path) -> list[str]:
     package = source.parents[1]
-    # Run in the package, where cargo does not apply the flags of the module's build.
+    # In the folder of the package, cargo does not apply the flags of the module's build.
     run("cargo", "build", "--locked", "--target-dir", BUILT / package.name, cwd=package)
     return [str(BUILT / package.name / "debug" / f"ask-{package.name}")]
 
 
 def by_debian(interpreter: str, packages: str) -> Callable[[Path], list[str]]:
-    """Returns a builder for an interpreter and a library of a Debian package."""
+    """Returns a builder for an interpreter and a library in Debian packages."""
 
-    def made(source: Path) -> list[str]:
+    def build(source: Path) -> list[str]:
         needs_packages(packages)
         return [interpreter, str(source)]
 
-    return made
+    return build
 
 
 def by_cc(source: Path) -> list[str]:
@@ -168,29 +171,29 @@ def by_cc(source: Path) -> list[str]:
     directory = BUILT / source.stem
     program = directory / source.stem
     options = ("-O1", "-Wall", "-Wextra", "-lhiredis")
-    install(directory, source, lambda: run("cc", "-o", program, source, *options))
+    run_once(directory, source, lambda: run("cc", "-o", program, source, *options))
     return [str(program)]
 
 
 def by_go(source: Path) -> list[str]:
-    """Builds a program with the libraries that Debian's packages put into Go's path for code
+    """Builds a program with the libraries of Debian's packages, which are in Go's path for code
     without modules.
     """
     needs_packages("golang-go golang-github-gomodule-redigo-dev golang-github-mna-redisc-dev")
     directory = BUILT / source.stem
     program = directory / source.stem
     environment = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
-    install(directory, source, lambda: run("go", "build", "-o", program, source, env=environment))
+    run_once(directory, source, lambda: run("go", "build", "-o", program, source, env=environment))
     return [str(program)]
 
 
 def needs_packages(packages: str) -> None:
     """Skips the test unless these Debian packages are installed."""
-    if any(of_debian(package, "db:Status-Status") != "installed" for package in packages.split()):
-        needs(f"the Debian packages {packages}")
+    if any(debian_field(name, "db:Status-Status") != "installed" for name in packages.split()):
+        skip_without(f"the Debian packages {packages}")
 
 
-def of_debian(package: str, field: str) -> str:
+def debian_field(package: str, field: str) -> str:
     if not shutil.which("dpkg-query"):
         return ""
     result = subprocess.run(
@@ -234,11 +237,11 @@ def in_cargo_lock(package: str) -> Callable[[Path], str]:
 
 
 def in_debian(package: str) -> Callable[[Path], str]:
-    """Returns the version of a Debian package, without Debian's additions: 2.000 for 2:2.000-1."""
+    """Returns a function for the version of a Debian package, without epoch and revision."""
 
     def version(_: Path) -> str:
         needs_packages(package)
-        return re.search(r"(?:^|:)([\d.]+)", of_debian(package, "Version"))[1]
+        return re.search(r"(?:^|:)([\d.]+)", debian_field(package, "Version"))[1]
 
     return version
 
@@ -348,30 +351,30 @@ LIBRARIES = [
     ),
 ]
 
-EVERY = os.environ.get("RATELIMIT_CLIENTS") == "all"
-ASKED = [library for library in LIBRARIES if EVERY or library.in_suite]
+TEST_ALL = os.environ.get("RATELIMIT_CLIENTS") == "all"
+TESTED = [library for library in LIBRARIES if TEST_ALL or library.in_suite]
 
 # Timeout of a test in seconds. The first test builds the library, which takes minutes, or a quarter
 # of an hour.
-MAX_TIMEOUT = 3600 if EVERY else 600
+MAX_TIMEOUT = 3600 if TEST_ALL else 600
 
-each_library = pytest.mark.parametrize("library", ASKED, ids=lambda library: library.name)
+each_library = pytest.mark.parametrize("library", TESTED, ids=lambda library: library.name)
 
 
-def needs(requirement: str) -> None:
+def skip_without(requirement: str) -> None:
     pytest.skip(f"not asked: it needs {requirement}")
 
 
-def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:
-    """Installs the requirements in a file into the directory, unless they are installed already."""
-    mark = directory / "installed"
-    if not mark.exists() or mark.read_bytes() != wanted.read_bytes():
+def run_once(directory: Path, source: Path, build: Callable[[], None]) -> None:
+    """Runs a build into the directory, unless it has been run for the same content of `source`."""
+    built_source = directory / "installed"
+    if not built_source.exists() or built_source.read_bytes() != source.read_bytes():
         directory.mkdir(parents=True, exist_ok=True)
-        how()
-        shutil.copy(wanted, mark)
+        build()
+        shutil.copy(source, built_source)
 
 
-def copy_if_other(file: Path, directory: Path) -> None:
+def copy_if_changed(file: Path, directory: Path) -> None:
     """Replaces a file atomically if its content differs, as other processes may be reading it."""
     installed = directory / file.name
     if not installed.exists() or installed.read_bytes() != file.read_bytes():
@@ -379,7 +382,7 @@ def copy_if_other(file: Path, directory: Path) -> None:
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
+def build_lock() -> Iterator[None]:
     """Holds a lock, as tests in several processes share the builds."""
     BUILT.mkdir(parents=True, exist_ok=True)
     with (BUILT / "lock").open("w") as lock:
@@ -388,8 +391,8 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def run(*words: str | Path, cwd: Path = REPOSITORY, env: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         words, cwd=cwd, env=os.environ | (env or {}), capture_output=True, text=True, check=False
     )
-    if done.returncode != 0:
-        pytest.fail(f"{' '.join(map(str, words))} failed:\n{done.stdout}{done.stderr}")
+    if result.returncode != 0:
+        pytest.fail(f"{' '.join(map(str, words))} failed:\n{result.stdout}{result.stderr}")

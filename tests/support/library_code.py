@@ -26,10 +26,10 @@ NAMES = {
 
 def parts(library: Library) -> dict[str, str]:
     """Returns the parts of a library's program. Parts with one name are combined to one block."""
-    shown: dict[str, list[str]] = {}
+    texts_by_name: dict[str, list[str]] = {}
     for name, text in PART.findall(library.source.read_text()):
-        shown.setdefault(name, []).append(textwrap.dedent(text).strip())
-    return {name: "\n\n".join(texts) for name, texts in shown.items()}
+        texts_by_name.setdefault(name, []).append(textwrap.dedent(text).strip())
+    return {name: "\n\n".join(texts) for name, texts in texts_by_name.items()}
 
 
 def sections() -> dict[str, str]:
@@ -38,14 +38,14 @@ def sections() -> dict[str, str]:
     return dict(section.split("\n", 1) for section in found)
 
 
-# Reference of a library to another library, with the words that differ in its code.
+# Reference of a section to another library, with the words that differ in the code.
 FORK = re.compile(r"\[.*?\]\(#([\w-]+)\).*?, with (`.+? in place of `.+?`)\.")
 IN_PLACE = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 
 
-def shown(library: str) -> dict[str, str]:
-    """Returns the code in the document for the library, or the code of the library to which it
-    refers.
+def shown_code(library: str) -> dict[str, str]:
+    """Returns the code in the library's section of the document, completed by the code of the
+    library to which the section refers.
     """
     section = sections()[library]
     blocks: dict[str, str] = {}
@@ -56,8 +56,8 @@ def shown(library: str) -> dict[str, str]:
     if fork := FORK.search(section):
         anchor, words = fork.groups()
         (other,) = (name for name in sections() if markdown.anchor(name) == anchor)
-        others = shown(other)
+        other_blocks = shown_code(other)
         for ours, theirs in IN_PLACE.findall(words):
-            others = {name: text.replace(theirs, ours) for name, text in others.items()}
-        return others | blocks
+            other_blocks = {name: text.replace(theirs, ours) for name, text in other_blocks.items()}
+        return other_blocks | blocks
     return blocks

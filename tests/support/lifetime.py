@@ -1,5 +1,5 @@
-"""Orderly ends of programs that serve until Ctrl-C, when the terminal is closed, `make` is killed,
-or the program is killed, so that no server keeps its port.
+"""Orderly end of programs that run servers until Ctrl-C. The servers also end if the terminal is
+closed, or `make` or the program is killed, so that no server keeps its port.
 """
 
 import os
@@ -44,12 +44,12 @@ def end_with(parent: int) -> None:
     """Sends this process SIGTERM when its parent, with this id, ends."""
     _ask_for_sigterm()
     if _PRCTL and os.getppid() != parent:
-        sys.exit(f"what started this, process {parent}, has ended")
+        sys.exit(f"the process that started this program, {parent}, has ended")
 
 
 def wait_for_end(process: subprocess.Popen[bytes]) -> None:
-    """Waits until a process has ended. Python handles Ctrl-C only between its own steps: a Ctrl-C
-    just before a long system call would be delayed until the process ends, so waits are short.
+    """Waits until a process has ended. Python handles Ctrl-C only between its own steps. A Ctrl-C
+    just before a long system call would be delayed until the call returns, so each call is short.
     """
     while process.returncode is None:
         with suppress(subprocess.TimeoutExpired):

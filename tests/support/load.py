@@ -27,13 +27,13 @@ MAX_SECONDS = 120.0
 # while a replica reconnects, which a Valkey replica tries once a second.
 PAUSE = 0.002
 
-# Limit above any load, and at most the number of leases that a key may have.
+# Limit above any load, and no higher than the number of leases that a key may have.
 ENDLESS = 100_000
 
 
 def wide(limiter: Limiter, limit: int) -> Limiter:
-    """Returns the limiter with another limit, whose usage does not recover during a test: a bucket
-    is refilled as slowly as possible, by a unit in a few hours of the test clock.
+    """Returns the limiter with another limit, under which usage does not recover during a test: a
+    bucket is refilled as slowly as possible, by a unit in a few hours of the test clock.
     """
     words: dict[Word, Word] = {10: limit, "1h": "3650d"}
     spec = [words.get(word, word) for word in limiter.spec]
@@ -44,7 +44,7 @@ def wide(limiter: Limiter, limit: int) -> Limiter:
 
 def used(client: Redis, limiter: Limiter, key: Word, limit: int) -> int:
     """Returns the usage of the limit by the server's own count."""
-    return limit - client.execute_command(*limiter.by("onlooker").peek(key, 1))[2]
+    return limit - client.execute_command(*limiter.for_holder("onlooker").peek(key, 1))[2]
 
 
 def total(counters: Iterable[Counter[str]]) -> Counter[str]:
@@ -74,13 +74,13 @@ class Load:
 
     def wait_for(self, steps: int, timeout: float = poll.TIMEOUT) -> None:
         """Waits until a number of further steps were taken. Raises if that is impossible."""
-        enough = self.steps + steps
+        target = self.steps + steps
 
-        def taken() -> bool:
+        def is_reached() -> bool:
             self.check()
-            return self.steps >= enough
+            return self.steps >= target
 
-        poll.until(taken, f"{steps} steps under load", timeout)
+        poll.until(is_reached, f"{steps} steps under load", timeout)
 
     def check(self) -> None:
         """Raises an unexpected error of a client."""
@@ -121,10 +121,12 @@ class Load:
         raise NotImplementedError
 
 
-UNREACHED = [wide(limiter, ENDLESS) for limiter in LIMITERS]
-# Keys of `Charging`. Of each kind, one key is charged alone, and one together with those of all
-# other kinds.
-CHARGED = {f"{scope} {one.name}": one for scope in ("alone", "all") for one in UNREACHED}
+ENDLESS_LIMITERS = [wide(limiter, ENDLESS) for limiter in LIMITERS]
+# Limiters of the keys of `Charging`. Each kind has a key that is charged alone, and a key that is
+# charged together with the keys of all other kinds.
+CHARGED = {
+    f"{scope} {limiter.name}": limiter for scope in ("alone", "all") for limiter in ENDLESS_LIMITERS
+}
 
 
 class Mixed(Load):
@@ -153,9 +155,9 @@ class Mixed(Load):
 
 
 class Charging(Load):
-    """Charges of single units to limits that are never reached: of one kind alone, and of all kinds
-    in one RL.MTAKE. Counts sent and answered calls: the server must have charged all answered calls
-    and may have charged all sent calls. Ends when the server dies.
+    """Charges of single units to limits that are never reached, some by a call for one key, some by
+    an RL.MTAKE of all kinds. Counts sent and answered calls: the server must have charged each
+    answered call, and may have charged each sent call. Ends when the server dies.
     """
 
     def __init__(self, server: Server, clock: Clock, clients: int = 4, tick: int | str = 1) -> None:
@@ -179,10 +181,12 @@ class Charging(Load):
         """Returns the usage of each key on the server. Each RL.MTAKE must be charged entirely or
         not at all.
         """
-        counts = Counter({key: used(client, one, key, ENDLESS) for key, one in CHARGED.items()})
-        together = {counts[key] for key in CHARGED if key.startswith("all ")}
-        assert len(together) == 1, f"an RL.MTAKE is there by half: {counts}"
-        return counts
+        usage = Counter(
+            {key: used(client, limiter, key, ENDLESS) for key, limiter in CHARGED.items()}
+        )
+        by_mtake = {usage[key] for key in CHARGED if key.startswith("all ")}
+        assert len(by_mtake) == 1, f"an RL.MTAKE was charged on some of its keys only: {usage}"
+        return usage
 
     def check(self) -> None:
         super().check()
@@ -213,13 +217,13 @@ class Charging(Load):
             if number == 0:
                 self._clock.advance(self._tick)
             step = next(numbers)
-            limiters = [limiter.by(f"{holder} {step}") for limiter in UNREACHED]
+            limiters = [limiter.for_holder(f"{holder} {step}") for limiter in ENDLESS_LIMITERS]
             if step % len(limiters) == 0:
                 keys = [f"all {limiter.name}" for limiter in limiters]
-                specs = [word for limiter in limiters for word in limiter.full(1)]
+                specs = [word for limiter in limiters for word in limiter.words(1)]
                 return charge(keys, ("RL.MTAKE", len(keys), *keys, *specs))
-            one = limiters[(step + number) % len(limiters)]
-            return charge([f"alone {one.name}"], one.take(f"alone {one.name}", 1))
+            limiter = limiters[(step + number) % len(limiters)]
+            return charge([f"alone {limiter.name}"], limiter.take(f"alone {limiter.name}", 1))
 
         return take_step
 
@@ -228,10 +232,10 @@ class Hammering(Load):
     """Clients that exhaust limits with single units, first on one primary and, after it is lost, on
     its successor, until the successor denies the calls.
 
-    After every few calls they WAIT for a replica. Granted units are counted by kind: `kept` by a
-    replica when the primary was lost; `unacknowledged` by a replica; `unanswered`, of which the
-    client does not know if they were granted; and `after`, by the successor. At least half of each
-    limit is left for it.
+    After every few calls they WAIT for a replica. Units are counted by kind: `kept`, granted by the
+    primary and acknowledged by a replica; `unacknowledged`, granted and not acknowledged;
+    `unanswered`, of which the client does not know if they were granted; and `after`, granted by
+    the successor. At least half of each limit is left for the successor.
     """
 
     def __init__(
@@ -268,11 +272,16 @@ class Hammering(Load):
         return total(self._granted_after)
 
     def used(self, client: Redis) -> Counter[str]:
-        return Counter({one.name: used(client, one, one.name, self.limit) for one in self.limiters})
+        return Counter(
+            {
+                limiter.name: used(client, limiter, limiter.name, self.limit)
+                for limiter in self.limiters
+            }
+        )
 
     def step(self, number: int) -> Callable[[], bool]:
         choose = random.Random(self._seed * 100 + number)
-        holders = (f"{number} {one}" for one in count())
+        holders = (f"{number} {holder}" for holder in count())
         kept, pending = self._kept[number], self._unacknowledged[number]
         unanswered, after = self._unanswered[number], self._granted_after[number]
         client = self._before()
@@ -280,7 +289,7 @@ class Hammering(Load):
         denied = Counter()
 
         def take(limiter: Limiter) -> bool:
-            call = limiter.by(next(holders)).take(limiter.name)
+            call = limiter.for_holder(next(holders)).take(limiter.name)
             return bool(client.execute_command(*call)[0])
 
         def call_primary() -> bool:
@@ -311,11 +320,13 @@ class Hammering(Load):
 
         def call_successor() -> bool:
             """Sends a call to the successor, of a kind that it has not denied three times."""
-            limiter = choose.choice([one for one in self.limiters if denied[one.name] < 3])
+            limiter = choose.choice(
+                [limiter for limiter in self.limiters if denied[limiter.name] < 3]
+            )
             if take(limiter):
                 after[limiter.name] += 1
             else:
                 denied[limiter.name] += 1
-            return any(denied[one.name] < 3 for one in self.limiters)
+            return any(denied[limiter.name] < 3 for limiter in self.limiters)
 
         return lambda: call_successor() if lost else call_primary()

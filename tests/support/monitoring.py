@@ -37,13 +37,13 @@ NAMES = {
     b"plan:pro:denied": "plan:pro:denied",
     b'a=1,b:2\r\n"$.*%d{}\\\xff': "a%3D1%2Cb:2%0D%0A%22%24.%2A%25d%7B%7D%5C%FF",
 }
-# Limits of a user, with a shadow limit at half of them.
+# Limit of a user, a shadow limit at half of it, and bans.
 LIMITS = ["FIXED", 10, "1d", "FIXED", 5, "1d", "AS", "new", "SHADOW", "BAN", 2, "1d", "1d"]
 COUNTS = ("calls", "admitted", "denied", "near", "shadow_denied", "banned", "repeated")
 
 
 @pytest.fixture
-def used(fresh_server: Callable[..., Server]) -> Server:
+def used_server(fresh_server: Callable[..., Server]) -> Server:
     """Server that has allowed one call and denied one, with policies that were never used."""
     server = fresh_server(module_args="policies yes")
     with server.client() as client:
@@ -102,7 +102,7 @@ def running(
 
 
 @contextmanager
-def waiting(server: Server, *keys: object) -> Iterator[None]:
+def blocked_calls(server: Server, *keys: object) -> Iterator[None]:
     """Blocks a call on the lease of each key."""
     with ExitStack() as closing:
         for key in keys:
@@ -120,7 +120,7 @@ def waiting(server: Server, *keys: object) -> Iterator[None]:
 
 
 def time_out_a_waiter(client: Redis, clock: Clock) -> None:
-    """Lets a blocked call run into its timeout."""
+    """Blocks a call, and advances the clock to its timeout."""
     client.execute_command("RL.ACQUIRE", "full", 1, "1d", "holder")
     connection = client.connection_pool.get_connection()
     connection.send_command("RL.ACQUIRE", "full", 1, "1d", "another", "BLOCK", "1us")
@@ -147,14 +147,14 @@ def reservations() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def exporter(used: Server, reservations: ExitStack) -> Iterator[str]:
-    """Address of an exporter of that server."""
+def exporter(used_server: Server, reservations: ExitStack) -> Iterator[str]:
+    """Address of an exporter that reads `used_server`."""
     if EXPORTER is None:
         pytest.skip("the Prometheus exporter for Redis is not installed")
     address = f"127.0.0.1:{reserve_port(reservations)}"
     with running(
         EXPORTER,
-        f"-redis.addr=redis://127.0.0.1:{used.port}",
+        f"-redis.addr=redis://127.0.0.1:{used_server.port}",
         f"-web.listen-address={address}",
         f"-script={SCRIPT}",
         answers=lambda: get(f"http://{address}/metrics"),
@@ -169,12 +169,12 @@ def scrape(exporter: str) -> Callable[[], dict[str, float]]:
     format.
     """
 
-    def ask() -> dict[str, float]:
+    def scrape() -> dict[str, float]:
         lines = get(f"http://{exporter}/metrics").splitlines()
         series = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in series}
 
-    return ask
+    return scrape
 
 
 Ask = Callable[..., Any]
@@ -182,7 +182,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def ask(exporter: str, tmp_path: Path, reservations: ExitStack) -> Iterator[Ask]:
-    """Returns a function that queries a Prometheus that has read the exporter and has our rules."""
+    """Returns a function that queries a Prometheus with our rules, which scrapes the exporter."""
     if PROMETHEUS is None:
         pytest.skip("Prometheus is not installed")
     address = f"127.0.0.1:{reserve_port(reservations)}"
@@ -218,16 +218,19 @@ def ask(exporter: str, tmp_path: Path, reservations: ExitStack) -> Iterator[Ask]
         yield ask
 
 
-def by_script(client: Redis) -> dict[str, float]:
+def script_values(client: Redis) -> dict[str, float]:
+    """Returns the values that the exporter's script reads from a server."""
     flat = client.eval(SCRIPT.read_text(), 0)
     keys, values = flat[::2], flat[1::2]
     assert len(set(keys)) == len(keys)
     return {key: float(value) for key, value in zip(keys, values, strict=True)}
 
 
-def until_none(are_none: Callable[[], bool], missing: set) -> None:
-    """Waits until Prometheus has read all series. Otherwise reports the missing series."""
+def wait_for_series(has_all: Callable[[], bool], missing: set) -> None:
+    """Waits until Prometheus has read all series. Otherwise reports the series that `has_all`
+    leaves in `missing`.
+    """
     try:
-        poll.until(are_none, "Prometheus has all", timeout=30)
+        poll.until(has_all, "Prometheus has all series", timeout=30)
     except TimeoutError:
-        pytest.fail(f"Prometheus has nothing of {missing}")
+        pytest.fail(f"Prometheus has no value of {missing}")

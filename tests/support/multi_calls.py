@@ -43,5 +43,5 @@ def pipelined(redis: Redis, commands: list[tuple]) -> list:
     return pipeline.execute()
 
 
-def offset(redis: Redis) -> int:
+def replication_offset(redis: Redis) -> int:
     return redis.info("replication")["master_repl_offset"]

@@ -14,8 +14,8 @@ from support.scale import scaled
 
 Field = int | bytes
 
-# Number of mutated payloads, and of effects, in a run of the suite, and their seed. `make fuzz`
-# tries a million of each, with a new seed every time.
+# Number of mutated payloads in a run of the suite, number of mutated effects, and their seed. `make
+# fuzz` tries a million of each kind, with a new seed every time.
 MUTATIONS = int(os.environ.get("RATELIMIT_MUTATIONS") or scaled(12_000, 120_000))
 SEED = os.environ.get("RATELIMIT_SEED", "")
 # Number of payloads sent at a time.
@@ -80,11 +80,11 @@ def fields(dump: bytes) -> list[Field]:
     return unpacked(fields_from(dump, HEAD)[0])
 
 
-# Length from which on a block has no room for another field.
+# Length at which a block gets no further field.
 BLOCK = 32 * 1024
 # Tags of fields.
 INTEGER, DISTANCE, BYTES = 0, 1, 2
-# Least integer that is stored as its distance from the last such integer.
+# Least integer that is stored as its distance from the last integer of this size.
 FAR = 1 << 40
 
 
@@ -149,7 +149,7 @@ def fields_from(dump: bytes, offset: int) -> tuple[list[Field], bytes]:
             _, offset = number(dump, offset)
             found.append(decompressed(dump[offset : offset + length]))
         elif dump[offset] >= 0xC0:
-            # A string that is an integer is encoded as one of 8, 16 or 32 bits.
+            # A string of digits is encoded as an integer of 8, 16 or 32 bits.
             length, offset = 1 << (dump[offset] & 3), offset + 1
             integer = int.from_bytes(dump[offset : offset + length], "little", signed=True)
             found.append(str(integer).encode())
@@ -197,7 +197,7 @@ EDGES = (0, 1, 2**8, 2**16, 2**31, 2**32, 2**53, 2**63, 2**64 - 1)
 
 
 def other_number(rng: random.Random, value: int) -> int:
-    """Returns an extreme, a neighbour of the value, or a number of similar size, in 64 bits."""
+    """Returns an extreme number, a neighbour of the value, or a random number, in 64 bits."""
     match rng.randrange(6):
         case 0:
             other = rng.choice(EDGES) + rng.choice((-1, 0, 0, 1))
@@ -220,10 +220,10 @@ def other_string(rng: random.Random, value: bytes) -> bytes:
 
 
 def changed_fields(
-    rng: random.Random, held: Sequence[Field], others: Sequence[Field]
+    rng: random.Random, original: Sequence[Field], others: Sequence[Field]
 ) -> list[Field]:
     """Changes one to three fields, sometimes adding or removing one."""
-    mutated = list(held)
+    mutated = list(original)
     for _ in range(rng.choice((1, 1, 2, 3))):
         offset = rng.randrange(len(mutated)) if mutated else 0
         match rng.randrange(12) if mutated else 0:

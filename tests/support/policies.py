@@ -58,7 +58,7 @@ def policies(client: Redis) -> dict[bytes, Policy]:
     return found
 
 
-def known(client: Redis) -> tuple[object, dict[bytes, tuple[int, int, bytes]]]:
+def shared_state(client: Redis) -> tuple[object, dict[bytes, tuple[int, int, bytes]]]:
     """Returns the policy state that servers share even if their clocks differ: the digest, which
     covers the entire records, and the fields that do not depend on the clock.
     """
@@ -73,10 +73,10 @@ def counts(client: Redis, name: Word) -> dict[bytes, int]:
     return dict(zip(fields[::2], fields[1::2], strict=True))
 
 
-def record(name: bytes, at: int, specs: str = "FIXED 5 1h", born: int = 0) -> bytes:
-    """Encodes the record of a policy that was set at that microsecond, and never scaled."""
+def record(name: bytes, set_at: int, specs: str = "FIXED 5 1h", created_at: int = 0) -> bytes:
+    """Encodes the record of a policy that was never scaled. `set_at` is in microseconds."""
     heading = b"rl-policy 1 %d:%s" % (len(name), name)
-    return heading + f" {at} 0 {born} 0 1 1 {len(specs)}:{specs} 0 0 1000000 0".encode()
+    return heading + f" {set_at} 0 {created_at} 0 1 1 {len(specs)}:{specs} 0 0 1000000 0".encode()
 
 
 def knows_deletion(client: Redis, name: bytes) -> bool:
@@ -92,7 +92,7 @@ def set_policy(client: Redis, name: Word, *words: Word) -> int:
     return client.execute_command("RL.POLICYSET", name, *(words or SPECS[0]))
 
 
-def calls(seed: int, length: int) -> Iterable[tuple[Word, ...]]:
+def random_changes(seed: int, length: int) -> Iterable[tuple[Word, ...]]:
     """Yields `length` random changes of policies for a seed. Changes of missing policies are
     rejected.
     """
@@ -110,12 +110,12 @@ def calls(seed: int, length: int) -> Iterable[tuple[Word, ...]]:
                 yield ("RL.POLICYSET", name, *chosen.choice(SPECS))
 
 
-def change(clock: Clock, seed: int, length: int, *clients: Redis) -> None:
+def change_policies(clock: Clock, seed: int, length: int, *clients: Redis) -> None:
     """Makes the same changes on each of the servers, at the same times."""
-    for call in calls(seed, length):
+    for call in random_changes(seed, length):
         clock.advance("1500ms")
-        fields = [_answer(client, call) for client in clients]
-        assert all(one == fields[0] for one in fields), call
+        answers = [_answer(client, call) for client in clients]
+        assert all(answer == answers[0] for answer in answers), call
 
 
 def _answer(client: Redis, call: tuple[Word, ...]) -> object:
@@ -131,7 +131,7 @@ class Governing(Load):
     of its own, so that it knows their state.
     """
 
-    EACH = 6
+    POLICIES_PER_CLIENT = 6
 
     def __init__(self, server: Server, clock: Clock, tag: int = 0, clients: int = 4) -> None:
         super().__init__(clients)
@@ -146,14 +146,14 @@ class Governing(Load):
         def take_step() -> bool:
             if number == 0:
                 self._clock.advance("10ms")
-            name = self._tag + b"%d:%d" % (number, chosen.randrange(self.EACH))
-            call, becomes = self._change(chosen, name, next(numbers))
-            self._sent[name] = becomes
+            name = self._tag + b"%d:%d" % (number, chosen.randrange(self.POLICIES_PER_CLIENT))
+            call, new_state = self._change(chosen, name, next(numbers))
+            self._sent[name] = new_state
             try:
                 client.execute_command(*call)
             except RedisConnectionError:
                 return False
-            self._answered[name] = becomes
+            self._answered[name] = new_state
             return True
 
         return take_step
@@ -161,6 +161,7 @@ class Governing(Load):
     def _change(
         self, chosen: random.Random, name: bytes, number: int
     ) -> tuple[tuple[Word, ...], tuple[bytes, bytes] | None]:
+        """Returns a random change of a policy, and the specs and scale that result from it."""
         before = self._answered.get(name)
         match chosen.randrange(6) if before else 5:
             case 0:
@@ -174,7 +175,9 @@ class Governing(Load):
                 return ("RL.POLICYSET", name, *specs.split()), (specs, scale)
 
     def assert_kept(self, client: Redis) -> None:
-        """Asserts that each policy has the state of the last answered change, or of a later one."""
+        """Asserts that each policy has the state after its last answered change, or after a change
+        that was sent later.
+        """
         stored = {
             name: (one.specs, one.scale)
             for name, one in policies(client).items()

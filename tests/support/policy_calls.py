@@ -18,5 +18,5 @@ def answer(redis: Redis, *words: str | bytes) -> object:
     try:
         return redis.execute_command(*words)
     except ResponseError as error:
-        # The client leaves an unknown error code in the text.
+        # The client removes only the error codes that it knows from the text.
         return f"{error.status_code or ''} {error}".lstrip()

@@ -16,7 +16,7 @@ SPECS = "TOKENBUCKET 10 10 1m"
 
 @pytest.fixture
 def name() -> str:
-    """Returns a new name of a policy, as deletions are remembered."""
+    """Name of a policy that no other test uses, as nodes remember deletions."""
     return f"policy:{random.randrange(10**9)}"
 
 
@@ -33,12 +33,12 @@ def as_map(flat: object) -> dict[str, object]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def wait_until_everywhere(cluster: Cluster, name: str, version: int, *without: Server) -> None:
-    """Waits until all running nodes except `without` have that version of a policy; 0 stands for no
-    such policy.
+def wait_until_everywhere(cluster: Cluster, name: str, version: int, *except_on: Server) -> None:
+    """Waits until all running nodes except `except_on` have a version of a policy, or do not have
+    the policy if the version is 0.
     """
     nodes = [
-        cluster.admin(node) for node in cluster.servers if node.is_running and node not in without
+        cluster.admin(node) for node in cluster.servers if node.is_running and node not in except_on
     ]
     poll.until(
         lambda: all(version_on(node, name) == version for node in nodes),
@@ -56,7 +56,7 @@ def wait_until_policies_agree(cluster: Cluster) -> None:
         differ = sum(policies["ratelimit_policy_peers_differ"] for policies in sections)
         return len(digests) == 1 and differ == 0
 
-    poll.until(agree, "all primaries have the same policies, and know it", timeout=30)
+    poll.until(agree, "all primaries know that they have the same policies", timeout=30)
 
 
 @contextmanager

@@ -2,19 +2,17 @@
 
 from collections.abc import Callable
 
-from support.policies import (
-    known,
-)
+from support.policies import shared_state
 from support.server import Server
 
 Start = Callable[..., Server]
 
 
-def assert_the_same(primary: Server, *replicas: Server) -> None:
+def assert_same_policies(primary: Server, *replicas: Server) -> None:
     for replica in replicas:
         replica.wait_for_sync()
     with primary.client() as client:
-        expected = known(client)
+        expected = shared_state(client)
     for replica in replicas:
         with replica.client() as client:
-            assert known(client) == expected
+            assert shared_state(client) == expected

@@ -7,7 +7,7 @@ from collections.abc import Callable
 TIMEOUT = 50.0
 
 # Bounds of the pause between two checks, in seconds.
-SHORTEST, LONGEST = 0.01, 0.1
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.1
 
 
 def until(condition: Callable[[], object], expected: str, timeout: float = TIMEOUT) -> None:
@@ -17,6 +17,6 @@ def until(condition: Callable[[], object], expected: str, timeout: float = TIMEO
         waited = time.monotonic() - began
         if waited > timeout:
             raise TimeoutError(f"not within {timeout} seconds: {expected}")
-        # The pause grows with the wait. It leaves the processor to other processes, and delays the
-        # result by at most a twentieth.
-        time.sleep(min(max(waited / 20, SHORTEST), LONGEST))
+        # A pause leaves the processor to other processes. It grows with the wait, and delays the
+        # result by at most a twentieth of it or the shortest pause.
+        time.sleep(min(max(waited / 20, SHORTEST_PAUSE), LONGEST_PAUSE))

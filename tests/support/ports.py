@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 HOST = "127.0.0.1"
 # Range below the system's ephemeral ports, which an outgoing connection could take before the
-# server does. The cluster bus of each is 10,000 higher, outside of this range.
+# server does. The port of the cluster bus is 10,000 higher, outside of this range.
 RESERVED = range(11_000, 21_000)
 BUS = 10_000
 
@@ -14,8 +14,8 @@ BUS = 10_000
 def reserve_port(until: ExitStack) -> int:
     """Reserves a free TCP port until the stack `until` closes, even while its server is down.
 
-    Binding the UDP port of the same number reserves it, as servers need only the TCP port. The
-    fixtures of all languages do so, as they run concurrently.
+    Binding the UDP port of the same number reserves it, as servers need only the TCP port. Tests in
+    other languages reserve ports in the same way, as they run concurrently.
     """
     while True:
         port = random.choice(RESERVED)

@@ -6,10 +6,7 @@ from redis import Redis
 
 from support.scale import scaled
 from support.server import Server
-from support.workload import (
-    LIMITERS,
-    Limiter,
-)
+from support.workload import LIMITERS, Limiter
 
 Start = Callable[..., Server]
 # Number of calls of a flood sent at a time.
@@ -21,7 +18,7 @@ def limiter_of(number: int) -> Limiter:
 
 
 def cost_of(number: int) -> int:
-    """Returns the charge of a key in a flood, which identifies the key."""
+    """Returns the charge of a key in a flood. It differs between neighbouring keys of a kind."""
     return 1 + number // len(LIMITERS) % 9
 
 
@@ -44,7 +41,7 @@ def remaining(client: Redis, numbers: range) -> list[int]:
     """Returns the units that each key of a flood has left of 10, as another caller sees it."""
     pipeline = client.pipeline(transaction=False)
     for number in numbers:
-        pipeline.execute_command(*limiter_of(number).by("other").peek(f"flood:{number}"))
+        pipeline.execute_command(*limiter_of(number).for_holder("other").peek(f"flood:{number}"))
     return [units for _, _, units, _, _ in pipeline.execute()]
 
 
@@ -56,30 +53,30 @@ def quiet_memory(client: Redis) -> int:
     return client.info("memory")["used_memory"]
 
 
-# Number of entries: the setting's default, and more in the long form.
-MOST = scaled(100_000, 1_000_000)
+# Largest number of entries of a key: the setting's default, and more in the long form.
+MAX_ENTRIES = scaled(100_000, 1_000_000)
 
 
 def holder(number: int) -> str:
     return f"holder {number:07}"
 
 
-def full(setting: str) -> str:
-    return f"^the key has {MOST} entries, as many as ratelimit.{setting} allows$"
+def full_key_error(setting: str) -> str:
+    return f"^the key has {MAX_ENTRIES} entries, as many as ratelimit.{setting} allows$"
 
 
 def fill_and_deny(client: Redis, numbers: Iterable[int]) -> None:
     """Exhausts the limit of each key after `flood`, and checks that one more unit is denied.
 
-    A holder renews its lease and a log extends its entry of that time, so no key grows.
+    No key grows: a holder renews its lease, and a log extends its entry of the same time.
     """
     numbers = list(numbers)
     pipeline = client.pipeline(transaction=False)
     for number in numbers:
         limiter, key = limiter_of(number), f"flood:{number}"
-        units = 10 if limiter.leases else 10 - cost_of(number)
+        units = 10 if limiter.has_leases else 10 - cost_of(number)
         pipeline.execute_command(*limiter.take(key, units))
-        pipeline.execute_command(*limiter.by("other").take(key))
+        pipeline.execute_command(*limiter.for_holder("other").take(key))
     answers = iter(pipeline.execute())
     for taken, denied in zip(answers, answers, strict=True):
         assert (taken[:3], denied[:3]) == ([1, 10, 0], [0, 10, 0])

@@ -11,9 +11,7 @@ from typing import BinaryIO
 
 
 class LossyProxy:
-    """Proxy on a port of its own before a server's port, which loses every n-th reply to the
-    module's commands.
-    """
+    """Proxy of a server, on a port of its own, that loses every n-th reply to RL commands."""
 
     def __init__(self, port: int, every: int) -> None:
         self._target, self._every = port, every
@@ -74,7 +72,7 @@ def is_of_the_module(command: bytes) -> bool:
 
 
 def read_value(stream: BinaryIO) -> bytes:
-    """Reads one encoded value of the protocol, a command or a reply; empty at the end."""
+    """Reads a command or a reply, which it does not decode. Returns no bytes at the end."""
     line = stream.readline()
     sign, count = line[:1], line[1:].strip()
     if sign in {b"$", b"=", b"!"} and count != b"-1":

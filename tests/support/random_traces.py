@@ -1,4 +1,4 @@
-"""Traces of random calls, the same each time."""
+"""Traces of random calls, with fixed seeds."""
 
 from collections.abc import Generator
 from random import Random
@@ -13,7 +13,7 @@ STEPS = 32
 
 SECOND, MINUTE, DAY = UNITS_US["s"], UNITS_US["m"], UNITS_US["d"]
 
-# For each algorithm: its approximate time of recovery, and specs of one component.
+# For each algorithm: its approximate time of recovery in microseconds, and specs of one component.
 KINDS = {
     "token bucket": (
         4 * SECOND,
@@ -94,18 +94,20 @@ def _one(random: Random, templates: str, **values: object) -> str:
     """Fills in a random line of the templates. The number before a line is its weight."""
     lines: list[str] = []
     for line in templates.strip().splitlines():
-        times, _, text = line.partition("|")
-        lines += [text] * int(times)
+        weight, _, text = line.partition("|")
+        lines += [text] * int(weight)
     return " ".join(random.choice(lines).format(**values).split())
 
 
 def _pause(random: Random, time: int, reply: Any) -> int:
-    """Returns no pause, a short pause, or one until the wait or reset of the last reply ends."""
-    edges = [0, 0, 0, 1, 999, time // 20, time // 7, time // 3, time, time * 2 + 1]
-    if isinstance(reply, list) and len(reply) >= 5 and all(isinstance(one, int) for one in reply):
+    """Returns a random pause in microseconds: none, a part of the recovery time, or the wait or
+    reset of the last reply.
+    """
+    pauses = [0, 0, 0, 1, 999, time // 20, time // 7, time // 3, time, time * 2 + 1]
+    if isinstance(reply, list) and len(reply) >= 5 and all(isinstance(item, int) for item in reply):
         wait, reset = reply[3] * 1000, reply[4] * 1000
-        edges += [edge for edge in (wait, wait - 1000, reset, reset - 1000) if 0 < edge < 10**16]
-    return random.choice(edges)
+        pauses += [us for us in (wait, wait - 1000, reset, reset - 1000) if 0 < us < 10**16]
+    return random.choice(pauses)
 
 
 def _cost(random: Random, spec: str) -> str:
@@ -119,7 +121,7 @@ def _id(random: Random, step: int) -> str:
 
 
 def _options(random: Random, specs: list[str], time: int) -> Calls:
-    """Calls with every option, on a key of one limit whose numbers sometimes change."""
+    """Calls with every option, on a key of one limit. The numbers of the limit sometimes change."""
     reply: Any = None
     spec = specs[0]
     for _ in range(STEPS * 2):
@@ -197,7 +199,7 @@ SETS = [
 
 
 def _several(random: Random) -> Calls:
-    """Calls with changing sets of several limits on a key."""
+    """Calls on one key, each with one of several sets of limits."""
     reply: Any = None
     for step in range(STEPS):
         call = _one(
@@ -345,22 +347,22 @@ def _set_back(random: Random) -> Calls:
         pause = random.choice([0, SECOND, 3 * SECOND, 20 * SECOND])
         if random.random() < 0.15:
             pause = -random.choice([1, SECOND, 8 * SECOND, MINUTE, DAY])
-        place = random.randrange(len(specs))
+        index = random.randrange(len(specs))
         yield (
             pause,
             _one(
                 random,
                 """
-                2 | RL.TAKE k{place} COST 3 {spec}
-                1 | RL.PEEK k{place} COST 3 {spec}
+                2 | RL.TAKE k{index} COST 3 {spec}
+                1 | RL.PEEK k{index} COST 3 {spec}
                 1 | RL.TAKE s COST 2 EACH {several}
                 1 | RL.TAKE s COST 2 ONCE {id} 5m EACH {several}
                 1 | RL.TAKE s SETTLE {id} 1 EACH {several}
                 1 | RL.TAKE s COST -1 EACH {several}
                 1 | RL.ACQUIRE l 3 30s h{holder}
                 """,
-                place=place,
-                spec=specs[place],
+                index=index,
+                spec=specs[index],
                 several=several,
                 id=f"i{step // 12}",
                 holder=random.randrange(5),

@@ -4,12 +4,7 @@ import pytest
 from redis import Redis, ResponseError
 
 from support.clock import START_US, UNITS_US, Clock
-from support.workload import (
-    HOLDERS,
-    LIMITERS,
-    Limiter,
-    state,
-)
+from support.workload import HOLDERS, LIMITERS, Limiter, state
 
 HOUR = UNITS_US["h"]
 UNIT = 1_000_000
@@ -21,6 +16,7 @@ MAX_DURATION = 3_650 * UNITS_US["d"]
 
 
 def is_accepted(redis: Redis, payload: bytes, key: str = "restored") -> bool:
+    """Restores a payload. Returns `False` if the server rejects it as malformed."""
     try:
         redis.restore(key, EXPIRY_MS, payload, replace=True, absttl=True)
     except ResponseError as error:
@@ -48,11 +44,11 @@ def check_usable(redis: Redis, key: str = "restored") -> None:
         calls = [
             limiter.peek(key),
             limiter.take(key, 1),
-            limiter.by("another").take(key, 3),
+            limiter.for_holder("another").take(key, 3),
             limiter.give_back(key),
-            limiter.by("a third").take(key, 1),
+            limiter.for_holder("a third").take(key, 1),
         ]
-        if not limiter.leases:
+        if not limiter.has_leases:
             calls[3:3] = [limiter.take(key, 2, "FORCE"), limiter.take(key, "-1")]
         for call in calls:
             redis.execute_command(*call)
@@ -70,8 +66,8 @@ def serves(kind: bytes, limiter: Limiter) -> bool:
     return kind in {limiter.type, b"rl-limits"}
 
 
-# Options for a composite key with records of every kind.
-OF_ALL_KINDS = [
+# Arguments of an RL.TAKE after which a key has a component of every kind and an idempotency key.
+ALL_COMPONENTS = [
     *("COST", 2, "ONCE", "first", "1h", "FIXED", 10, "1h", "TOKENBUCKET", 10, 10, "1h"),
     *("SLIDING", 10, "1h", "SLIDING", 10, "1h", "STRICT", "SLIDINGLOG", 10, "1h"),
     *("CONCURRENCY", 10, "1h", "holder"),
@@ -80,18 +76,20 @@ OF_ALL_KINDS = [
 
 @pytest.fixture
 def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
-    """Returns two dumps of every limiter, with little usage and with much."""
+    """Returns two dumps of every limiter: with little usage and with much."""
     for limiter in LIMITERS:
         redis.execute_command(*limiter.take(f"{limiter.name}, small"))
     for holder in [*HOLDERS, "b", "c"]:
         for limiter in LIMITERS:
-            redis.execute_command(*limiter.by(holder).take(f"{limiter.name}, large", "1.000001"))
+            redis.execute_command(
+                *limiter.for_holder(holder).take(f"{limiter.name}, large", "1.000001")
+            )
         clock.advance("30s")
-    parts = "TOKENBUCKET AS, large"
-    assert redis.execute_command("RL.TAKE", parts, *OF_ALL_KINDS)[0] == 1
+    composite_key = "TOKENBUCKET AS, large"
+    assert redis.execute_command("RL.TAKE", composite_key, *ALL_COMPONENTS)[0] == 1
     # A strike, and a ban.
-    redis.execute_command("RL.TAKE", parts, "FIXED", 1, "1h", "BAN", 3, "1h", "1h")
-    assert redis.execute_command("RL.BAN", parts, "1s") == 1000
+    redis.execute_command("RL.TAKE", composite_key, "FIXED", 1, "1h", "BAN", 3, "1h", "1h")
+    assert redis.execute_command("RL.BAN", composite_key, "1s") == 1000
     found = {name.decode(): dumped.dump for name, dumped in state(redis).items()}
     assert len(found) == 2 * len(LIMITERS)
     return found
@@ -109,7 +107,7 @@ def restore(redis: Redis, payloads: dict[str, bytes], expiry: int = EXPIRY_MS) -
 
 
 def check_all_usable(redis: Redis, limiter: Limiter, names: list[str]) -> None:
-    """Checks many keys at once like `check_usable`: they can be restored, and a call works."""
+    """Checks many keys in few round trips: they can be restored, and a call works."""
     pipeline = redis.pipeline(transaction=False)
     for name in names:
         pipeline.dump(name)
@@ -119,5 +117,5 @@ def check_all_usable(redis: Redis, limiter: Limiter, names: list[str]) -> None:
         pipeline.dump(name)
     assert pipeline.execute() == list(dumped.values())
     for name in names:
-        pipeline.execute_command(*limiter.by("another").take(name, "1.5"))
+        pipeline.execute_command(*limiter.for_holder("another").take(name, "1.5"))
     assert all(len(answer) == 5 for answer in pipeline.execute())

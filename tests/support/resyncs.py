@@ -1,4 +1,4 @@
-"""Full and partial resyncs of a replica: how to cause and count them."""
+"""Full and partial resyncs of a replica: their causes and their number."""
 
 from collections.abc import Callable
 from itertools import product
@@ -9,8 +9,8 @@ from redis import Redis
 from support import poll
 from support.server import Server
 
-# Transfers of a snapshot to a replica, and ways of loading it. With swapdb the replica keeps
-# serving its old data, if the history is the same.
+# Transfers of a snapshot to a replica, and ways of loading it. With swapdb, the replica serves its
+# old data until the snapshot is loaded, if both have the same history.
 each_transfer = pytest.mark.parametrize(
     ("loading", "transfer"),
     list(product(["disabled", "swapdb"], ["disk", "diskless", "a second connection"])),
@@ -40,13 +40,13 @@ def forget_history(primary: Server) -> None:
 
 
 def outgrow_backlog(primary: Server) -> None:
-    """Disconnects a replica and overflows the backlog, so that it needs a full resync with the same
-    history.
+    """Disconnects the replicas and overflows the backlog, so that they need a full resync with the
+    same history.
     """
-    with primary.client() as client, client.pipeline() as at_once:
-        at_once.client_kill_filter(_type="replica")
-        at_once.set("ballast", bytes(2**20)).delete("ballast")
-        at_once.execute()
+    with primary.client() as client, client.pipeline() as transaction:
+        transaction.client_kill_filter(_type="replica")
+        transaction.set("ballast", bytes(2**20)).delete("ballast")
+        transaction.execute()
 
 
 def full_resync(primary: Server, replica: Redis, cut_off: Callable[[Server], None]) -> None:
@@ -61,9 +61,7 @@ def full_resync(primary: Server, replica: Redis, cut_off: Callable[[Server], Non
         )
 
 
-def transferring(
-    start: Callable[..., Server], transfer: str, loading: str
-) -> tuple[Server, Server]:
+def start_pair(start: Callable[..., Server], transfer: str, loading: str) -> tuple[Server, Server]:
     """Starts a primary with a small backlog, and its replica."""
     settings = {
         "repl_backlog_size": "16kb",
@@ -79,9 +77,9 @@ def transferring(
 
 
 def use_second_connection(client: Redis) -> None:
-    """Makes a server send snapshots on a second connection, beside that for replication."""
+    """Makes a server transfer snapshots on a connection beside the replication link."""
     for name in ("dual-channel-replication-enabled", "repl-rdb-channel"):
         if client.config_get(name):
             client.config_set(name, "yes")
             return
-    pytest.skip("this server sends a snapshot by the replica's one connection only")
+    pytest.skip("this server transfers snapshots on the replication link only")

@@ -1,4 +1,4 @@
-"""Waiting for a server's children that write snapshots and AOFs, and loading of those files."""
+"""Waits for a server's children that write snapshots and AOFs, and restarts from these files."""
 
 from redis import Redis
 
@@ -7,7 +7,9 @@ from support.server import Server
 
 
 def is_saved(client: Redis) -> bool:
-    """Returns `True` if no child is writing or scheduled. Raises if the last child failed."""
+    """Returns `True` if no child is writing a file or is scheduled to. Raises if the last child
+    failed.
+    """
     info = client.info("persistence")
     children = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
     if any(info[name] for name in children):
@@ -29,7 +31,7 @@ def rewrite_aof(client: Redis) -> None:
     wait_until_saved(client)
 
 
-# For servers with an RDB, and with an AOF
+# Restarts
 
 
 def restart_from_rdb(server: Server) -> None:

@@ -17,8 +17,8 @@ def scaled(short: int, long: int) -> int:
 
 
 def first_on_every_server(cases: Iterable[object]) -> list[ParameterSet]:
-    """Marks the cases of a test with `every_server` that differ in the module, not in the server:
-    `make test` runs the first on every server, the others on one server.
+    """Marks the cases of an `every_server` test so that only the first runs on every server. It is
+    for cases in which the module differs and the server does the same.
     """
     first, *others = cases
     return [

@@ -93,14 +93,14 @@ class Sentinels:
             if process.poll() is not None:
                 raise ServerError(f"a sentinel ended\n{log.read_text(errors='replace')}")
         try:
-            views = [one.sentinel_masters()[NAME] for one in self._manager.sentinels]
+            views = [sentinel.sentinel_masters()[NAME] for sentinel in self._manager.sentinels]
         except (redis.ConnectionError, redis.TimeoutError):
             return False
         return all(
-            one["num-slaves"] == self._replicas
-            and one["num-other-sentinels"] == 2
-            and one["flags"] == "master"
-            for one in views
+            view["num-slaves"] == self._replicas
+            and view["num-other-sentinels"] == 2
+            and view["flags"] == "master"
+            for view in views
         )
 
     def client(self) -> redis.Redis:

@@ -63,11 +63,11 @@ class ServerError(Exception):
 class Server:
     """Server on a port and in a temporary directory of its own, within a `with` block.
 
-    Settings are keyword arguments, `appendonly="yes"`, and written to a configuration file, so that
-    a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time. It keeps
-    policies; `policies=False` leaves out the setting that older servers need for that. `others` are
-    modules that are loaded in addition to `module`. `timeout` limits, in seconds, a start, a reply
-    and a shutdown.
+    Settings are keyword arguments such as `appendonly="yes"`. They are written to a configuration
+    file, so that a restart keeps them and CONFIG REWRITE works. Without `clock` the server has the
+    real time. It keeps policies; `policies=False` leaves out the setting that older servers need
+    for that. `others` are modules that are loaded in addition to `module`. `timeout` is the limit
+    in seconds of a start, a reply and a shutdown.
     """
 
     def __init__(
@@ -107,14 +107,15 @@ class Server:
             **{name.replace("_", "-"): value for name, value in settings.items()},
         }
         if module is not None:
-            own = module in (MODULE, DEBUG_MODULE)
-            if own and (reason := freshness.why_stale(module)):
+            is_own = module in (MODULE, DEBUG_MODULE)
+            if is_own and (reason := freshness.why_stale(module)):
                 raise ServerError(reason)
-            policies_word = "policies yes" if policies and own and binary.saves_empty_aux else ""
-            lines["loadmodule"] = " ".join(filter(None, (str(module), policies_word, module_args)))
-        written = [f"{name} {value}\n" for name, value in lines.items()]
-        written += [f"loadmodule {other}\n" for other in others]
-        (self.directory / "server.conf").write_text("".join(written))
+            needs_setting = policies and is_own and binary.saves_empty_aux
+            words = [str(module), "policies yes" if needs_setting else "", module_args]
+            lines["loadmodule"] = " ".join(filter(None, words))
+        configuration = [f"{name} {value}\n" for name, value in lines.items()]
+        configuration += [f"loadmodule {other}\n" for other in others]
+        (self.directory / "server.conf").write_text("".join(configuration))
 
     def _defaults(self) -> dict[str, str | int]:
         defaults: dict[str, str | int] = {
@@ -182,9 +183,9 @@ class Server:
         database: int = 0,
         over_tcp: bool = False,
     ) -> redis.Redis:
-        """Returns a client without a handshake and retries, which could charge twice. It reconnects
-        after a restart. It is closed with the server, or earlier by `closing_clients`. Without
-        `over_tcp` it uses a Unix socket, which takes a tenth less CPU time.
+        """Returns a client that reconnects after a restart. It makes no handshake, and no retries,
+        which could charge twice. It is closed with the server, or earlier by `closing_clients`.
+        Without `over_tcp` it uses a Unix socket, which takes a tenth less CPU time.
         """
         address: dict[str, Any] = {"host": "127.0.0.1", "port": self.port}
         if self._has_socket and not over_tcp:
@@ -274,8 +275,8 @@ class Server:
         self.start()
 
     def close(self) -> None:
-        """Ends the server and its replicas and removes their directories. Raises if one of them had
-        died.
+        """Ends the server and its replicas, and removes their directories. Raises if a server had
+        died by itself.
         """
         with self._owned:
             try:
@@ -291,8 +292,8 @@ class Server:
             self._process = None
 
     def replica(self, *, clock: Clock | None = None, **settings: str | int) -> "Server":
-        """Starts a replica with the same clock or another, and waits until it is in sync. It lives
-        as long as this server.
+        """Starts a replica, by default with the clock of this server, and waits until it is in
+        sync. It is closed with this server.
         """
         settings = {"replicaof": f"127.0.0.1 {self.port}", **settings}
         replica = Server(self.binary, clock=clock or self.clock, **settings)

@@ -23,8 +23,8 @@ class SlotMove:
         self._set_slot(self.source, "MIGRATING", target)
         return self
 
-    def left(self, count: int = 100) -> list[str]:
-        """Returns the keys that are not yet moved."""
+    def remaining_keys(self, count: int = 100) -> list[str]:
+        """Returns up to `count` keys that are not yet moved."""
         admin = self._cluster.admin(self.source)
         return admin.execute_command("CLUSTER GETKEYSINSLOT", self._slot, count)
 
@@ -33,7 +33,7 @@ class SlotMove:
         self._cluster.admin(self.source).execute_command("MIGRATE", *destination, "KEYS", *keys)
 
     def __exit__(self, *_: object) -> None:
-        while keys := self.left():
+        while keys := self.remaining_keys():
             self.move_keys(*keys)
         # The target is first, so that the slot always has an owner.
         primaries = self._cluster.primaries()
@@ -47,8 +47,8 @@ class SlotMove:
 def move_atomically(
     cluster: Cluster, key: str, target: Server, meanwhile: Callable[[], None] = lambda: None
 ) -> None:
-    """Migrates a slot atomically. `meanwhile` runs once the target has a snapshot and receives
-    changes, where Valkey is paused. Redis cannot be paused, so there `meanwhile` runs before.
+    """Migrates a slot atomically. On Valkey, `meanwhile` runs while the migration is held, after
+    the target got the snapshot. A migration of Redis cannot be held, so `meanwhile` runs before it.
     """
     slot, source = slot_of(key), cluster.owner(key)
     admin = cluster.admin(source)
@@ -74,8 +74,8 @@ def move_atomically(
     if source.is_valkey:
         admin.execute_command("DEBUG SLOTMIGRATION", "PREVENT-PAUSE", 1)
         try:
-            where = ("SLOTSRANGE", slot, slot, "NODE", cluster.id_of(target))
-            admin.execute_command("CLUSTER MIGRATESLOTS", *where)
+            destination = ("SLOTSRANGE", slot, slot, "NODE", cluster.id_of(target))
+            admin.execute_command("CLUSTER MIGRATESLOTS", *destination)
             poll.until(sends_changes, "the snapshot is sent", timeout=60)
             meanwhile()
         finally:

@@ -9,29 +9,25 @@ from itertools import count
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisCluster
 from redis import TimeoutError as RedisTimeoutError
-from redis.exceptions import (
-    AskError,
-    ClusterError,
-    SlotNotCoveredError,
-    TryAgainError,
-)
+from redis.exceptions import AskError, ClusterError, SlotNotCoveredError, TryAgainError
 
 from support import poll
 from support.cluster import Cluster, slot_of
 from support.load import Load
 from support.workload import Limiter, Word
 
-# Errors of calls that were not executed, and of calls with an unknown outcome.
-NOT_MADE = (AskError, TryAgainError, ClusterError, SlotNotCoveredError)
-LOST = (RedisConnectionError, RedisTimeoutError)
+# Errors of calls that were not executed, and of calls that may have been executed.
+NOT_EXECUTED = (AskError, TryAgainError, ClusterError, SlotNotCoveredError)
+UNANSWERED = (RedisConnectionError, RedisTimeoutError)
 
 
 class Taking(Load):
     """Clients with separate entry nodes that take single units: mostly of one key, sometimes of
     several keys in one slot by RL.MTAKE.
 
-    Counts units by key: `admitted`; `kept`, which a replica has, if `asks_replicas`; and
-    `unanswered`, which may have been charged. Lost calls are errors unless `may_lose`.
+    Counts units by key: `admitted`; `kept`, which are admitted and acknowledged by a replica, only
+    with `asks_replicas`; and `unanswered`, which may have been charged. A call without a reply
+    fails the test unless `may_lose` is set.
     """
 
     def __init__(
@@ -93,20 +89,20 @@ class Taking(Load):
                 return False
             key = choose.choice(names)
             neighbours = self._neighbours[key]
-            several = len(neighbours) > 2 and choose.random() < 0.1
-            keys = choose.sample(neighbours, 3) if several else [key]
-            limiters = [self._limiters[key].by(f"{holder} {step}") for key in keys]
+            is_mtake = len(neighbours) > 2 and choose.random() < 0.1
+            keys = choose.sample(neighbours, 3) if is_mtake else [key]
+            limiters = [self._limiters[key].for_holder(f"{holder} {step}") for key in keys]
             call = limiters[0].take(keys[0])
-            if several:
-                specs = [word for limiter in limiters for word in limiter.full()]
+            if is_mtake:
+                specs = [word for limiter in limiters for word in limiter.words()]
                 call = ("RL.MTAKE", 3, *keys, *specs)
             try:
                 was_admitted, was_kept = self._ask(client, keys[0], call)
-            except LOST:
+            except UNANSWERED:
                 if not self._may_lose:
                     raise
                 unanswered.update(keys)
-            except NOT_MADE:
+            except NOT_EXECUTED:
                 pass
             else:
                 admitted.update(keys * was_admitted)
@@ -120,7 +116,7 @@ class Taking(Load):
         return take_step
 
     def _ask(self, client: RedisCluster, key: str, call: tuple[Word, ...]) -> tuple[bool, bool]:
-        """Sends a call. Returns if it was granted, and if a replica has it."""
+        """Sends a call. Returns if it was granted, and if a replica acknowledged it."""
         if not self._asks_replicas:
             return client.execute_command(*call)[0] == 1, False
         node = client.get_redis_connection(client.get_node_from_key(key))
@@ -136,6 +132,6 @@ class Taking(Load):
 def _is_answered(client: RedisCluster, call: tuple[Word, ...]) -> bool:
     try:
         client.execute_command(*call)
-    except (*NOT_MADE, *LOST):
+    except (*NOT_EXECUTED, *UNANSWERED):
         return False
     return True

@@ -32,7 +32,7 @@ def recorded(client: redis.Redis, clock: Clock) -> dict[str, list[Step]]:
     finds them, so that a clock that is set back finds the same keys each time.
     """
     client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", "0")
-    # Fencing tokens grow over deleted keys, so each trace begins later than the previous one.
+    # The fencing tokens of a deleted key go on growing, so each trace begins later than the last.
     return {
         name: list(_replies(calls, client, clock, index * 97 * UNITS_US["d"]))
         for index, (name, calls) in enumerate(_traces())
@@ -57,11 +57,11 @@ def write(traces: dict[str, list[Step]]) -> None:
     FILE.write_text(head + ",\n".join(lines) + "\n }\n}\n")
 
 
-def _replies(calls: Calls, client: redis.Redis, clock: Clock, later: int) -> Generator[Step]:
+def _replies(calls: Calls, client: redis.Redis, clock: Clock, delay_us: int) -> Generator[Step]:
     client.flushall()
     clock.reset()
     advance, call = next(calls)
-    advance += later
+    advance += delay_us
     while True:
         clock.advance(advance)
         reply = _reply(client, call)

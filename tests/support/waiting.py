@@ -12,10 +12,9 @@ from support.clock import Clock
 from support.server import TIMEOUT, Server
 from support.workload import Word
 
-# Reply to a holder that gets the only lease for its entire time: allowed, limit, remaining, wait,
-# reset.
+# Reply to a caller that gets the only lease for 60 seconds: allowed, limit, remaining, wait, reset.
 GRANTED = [1, 1, 0, 0, 60_000]
-# Reply to a waiter while another holder has just got that lease.
+# Reply to another caller at the same time.
 DENIED = [0, 1, 0, 60_000, 60_000]
 
 
@@ -55,9 +54,9 @@ class Caller:
 
 
 class Queue:
-    """Blocked clients on a server, within a `with` block, at whose end none may be left.
+    """Blocked clients on a server, within a `with` block. At its end no client may be blocked.
 
-    By default they request a lease of 60 seconds of the key "k", of which there is one.
+    By default they request the only lease of the key "k", for 60 seconds.
     """
 
     def __init__(self, server: Server, timeout: float = TIMEOUT) -> None:
@@ -72,7 +71,7 @@ class Queue:
     def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
         self._callers.close()
         if problem is None and self.server.is_running:
-            self.until(lambda: self.is_empty, "nobody waits any more")
+            self.until(lambda: self.is_empty, "no client is blocked")
         self.client.close()
 
     # Blocked clients
@@ -94,10 +93,10 @@ class Queue:
         limit: Word = 1,
         ttl: str = "60s",
         block: str = "0",
-        by: Caller | None = None,
+        caller: Caller | None = None,
     ) -> Caller:
         """Requests a lease, and returns once the server has blocked the call."""
-        caller = by or self.caller()
+        caller = caller or self.caller()
         caller.send("RL.ACQUIRE", key, limit, ttl, holder, *options, "BLOCK", block)
         poll.until(
             lambda: caller.is_answered or self.is_blocked(caller),
@@ -123,7 +122,7 @@ class Queue:
     def holders(self, key: Word = "k") -> dict[bytes, bytes]:
         return leases_of(self.client, key)
 
-    def waiting(self, key: Word = "k") -> list[bytes]:
+    def waiters(self, key: Word = "k") -> list[bytes]:
         """Returns the waiters of a key in order, by RL.INFO."""
         return [row[0] for row in info_of(self.client, key).get(b"queue", [])]
 
@@ -160,11 +159,11 @@ class Queue:
             self.client.echo("")
 
     def see_clock(self, clock: Clock) -> None:
-        """Returns once the server has checked its clock by itself, about ten times a second, and
-        handled the effects.
+        """Returns once the server has seen the time by itself, as it does about ten times a second,
+        and handled the effects.
 
-        Moves the clock by 2 ms, in which a key that is not accessed expires. If nothing is written
-        or expires, a waiter whose deadline is reached can be used instead.
+        Moves the clock by 2 ms, and waits until a key has expired that nothing accesses. A test
+        that must not write a key can wait for the timeout of a blocked call instead.
         """
         before = self.client.info("stats")["expired_keys"]
         self.client.set("expires by itself", "", px=1)

@@ -8,7 +8,7 @@ from support.waiting import Queue
 Start = Callable[..., Server]
 
 
-def let_big_request_wait(queue: Queue) -> None:
+def block_big_request(queue: Queue) -> None:
     """Holds 5 of 8 units as "a", and blocks a request for 6, while 3 are free."""
     queue.acquire("a", "COST", 5, limit=8)
     queue.join("big", "COST", 6, limit=8)

@@ -9,8 +9,8 @@ Start = Callable[..., Server]
 
 
 def drain(queue: Queue, waiters: dict[str, Caller], holder: str = "a") -> None:
-    """Releases one lease after another, and asserts that each waiter gets one and no key is
-    left.
+    """Releases the lease of the holder and of each waiter after it. Asserts that every waiter gets
+    the lease, and that no key remains.
     """
     for name, waiter in waiters.items():
         assert queue.release(holder) == 1

@@ -1,4 +1,4 @@
-"""Mixed workload over all data of the module, and the comparison of servers after it.
+"""Mixed workload on all types of the module, and the state of a server, for comparisons.
 
 A seed determines the calls and the movements of the clock, so two servers with the same workload
 must end with the same bytes.
@@ -19,11 +19,12 @@ Word = str | int | bytes
 
 
 class Limiter(NamedTuple):
-    """Limiter with 10 units. A key recovers within `recovery` microseconds."""
+    """Limiter with 10 units."""
 
     name: str
     type: bytes
     spec: tuple[Word, ...]
+    # Microseconds after which a key has recovered.
     recovery: int
 
     @property
@@ -34,26 +35,26 @@ class Limiter(NamedTuple):
         """Returns a call by the limiter's own command."""
         return (self.command, key, *self.spec[1:], "COST", cost, *options)
 
-    def full(self, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
+    def words(self, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
         """Returns the arguments after the key in RL.TAKE and RL.PEEK."""
         return (*self.spec, "COST", cost, *options)
 
     def peek(self, key: Word, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
-        return ("RL.PEEK", key, *self.full(cost, *options))
+        return ("RL.PEEK", key, *self.words(cost, *options))
 
     def give_back(self, key: Word, amount: Word = 1000) -> tuple[Word, ...]:
         """Returns a call that gives back units, or releases the entire lease."""
-        if self.leases:
+        if self.has_leases:
             return ("RL.RELEASE", key, self.spec[3])
         return self.take(key, f"-{amount}")
 
     @property
-    def leases(self) -> bool:
+    def has_leases(self) -> bool:
         return self.type == b"rl-leases"
 
-    def by(self, holder: Word) -> "Limiter":
+    def for_holder(self, holder: Word) -> "Limiter":
         """Returns the limiter for another holder, if it needs one."""
-        return self._replace(spec=(*self.spec[:3], holder)) if self.leases else self
+        return self._replace(spec=(*self.spec[:3], holder)) if self.has_leases else self
 
 
 HOUR = UNITS_US["h"]
@@ -73,7 +74,7 @@ LIMITERS = [
 each_limiter = pytest.mark.parametrize(
     "limiter", LIMITERS, ids=[limiter.name for limiter in LIMITERS]
 )
-# For tests that take seconds for a limiter, in which the server does the same for each.
+# For tests that take seconds for each limiter, if the server does the same for all limiters.
 each_limiter_on_one_server = pytest.mark.parametrize(
     "limiter", first_on_every_server(LIMITERS), ids=[limiter.name for limiter in LIMITERS]
 )
@@ -99,7 +100,7 @@ KINDS = ("bucket", "window", "slider", "strict", "reqlog", "leases", "limits")
 LIMITS = ("3", "8.5", "25")
 WINDOWS = ("2s", "30s", "1h")
 HOLDERS: tuple[Word, ...] = ("a", "b", "42", "worker-7", b"\x00\xff binary", "x" * 256)
-# There are few ids, so that they are repeated and settled.
+# Few, so that calls repeat and settle them.
 IDS: tuple[Word, ...] = ("1", "request-2", b"\x00\xff\r\n", "y" * 256)
 
 # Algorithm and flags of each kind, except leases.
@@ -129,7 +130,7 @@ def steps(seed: int, count: int, tag: str = "w") -> list[Step]:
 def play(
     workload: Iterable[Step], clock: Clock, *clients: Redis, tag: str = "w"
 ) -> list[list[object]]:
-    """Plays a workload to each client, and returns the replies of each."""
+    """Plays a workload to each client. Returns a list of replies for each client."""
     names = [key.name for key in keys(tag)]
     replies: list[list[object]] = [[] for _ in clients]
     for step in workload:
@@ -137,8 +138,8 @@ def play(
         for client, client_replies in zip(clients, replies, strict=True):
             pipeline = client.pipeline(transaction=False)
             if step.move > 0:
-                # Access all keys, so that expired keys are removed now. If the clock went back
-                # before a server removed a key, the key would exist again on this server only.
+                # Access all keys, so that each server removes the expired ones. Otherwise, after
+                # the clock is set back, a key could exist again on some of the servers only.
                 pipeline.exists(*names)
             pipeline.execute_command(*step.command)
             client_replies.append(pipeline.execute()[-1])
@@ -305,15 +306,15 @@ class Workload:
             options["MAXWAIT", self._pick(["0", "700ms", "10m"])] = 8
         return self._pick(list(options), list(options.values()))
 
-    def _chance(self, part: float) -> bool:
-        return self._random.random() < part
+    def _chance(self, probability: float) -> bool:
+        return self._random.random() < probability
 
     def _pick(self, choices: Sequence, weights: Sequence[int] | None = None):
         return self._random.choices(choices, weights)[0]
 
 
 class State(NamedTuple):
-    """Value of a key on a server, independent of the time of reading."""
+    """Value and expiry of a key on a server."""
 
     type: bytes
     dump: bytes
@@ -332,9 +333,9 @@ def state(client: Redis) -> dict[bytes, State]:
     answers = iter(pipeline.execute())
     found = {}
     # A key that has expired, but is still listed, has the type none.
-    for name, kind, dump, left in zip(names, answers, answers, answers, strict=True):
+    for name, kind, dump, ttl in zip(names, answers, answers, answers, strict=True):
         if kind != b"none":
-            found[name] = State(kind, dump, left if left == -1 else now + left)
+            found[name] = State(kind, dump, ttl if ttl == -1 else now + ttl)
     return found
 
 
@@ -344,8 +345,8 @@ def digests(client: Redis, names: Iterable[bytes]) -> list[bytes]:
 
 
 def written_commands(server: Server) -> list[tuple[bytes, ...]]:
-    """Returns the commands in the server's AOF since the last rewrite, without SELECT, MULTI and
-    EXEC (with which Redis 6.2 wraps the effects of a module). With `appendfsync always` they
+    """Returns the commands in the server's AOF since the last rewrite, without SELECT, and without
+    MULTI and EXEC, in which Redis 6.2 wraps the effects of a module. With `appendfsync always` they
     include all answered calls.
     """
     text = server.aof_files()[-1].read_bytes()

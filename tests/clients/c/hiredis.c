@@ -1,11 +1,11 @@
-/* hiredis, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked. */
+/* hiredis, as docs/clients.md shows it; tests/support/libraries.py describes the questions. */
 
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_WORDS = 64, MOST_BYTES = 4096 };
+enum { MAX_WORDS = 64, MAX_BYTES = 4096 };
 
 static void write_integers(const redisReply *reply)
 {
@@ -15,7 +15,7 @@ static void write_integers(const redisReply *reply)
         write_integers(reply->element[i]);
 }
 
-/* What the library has raised, if it has no reply. */
+/* Prints the integers of a reply, or the error. Without a reply, the error is in the context. */
 static void answer(redisContext *redis, redisReply *reply)
 {
     if (reply == NULL)
@@ -30,7 +30,7 @@ static void answer(redisContext *redis, redisReply *reply)
     fflush(stdout);
 }
 
-static redisContext *connected(int port)
+static redisContext *open_connection(int port)
 {
     // [one server]
     redisContext *redis = redisConnect("127.0.0.1", port);
@@ -52,7 +52,7 @@ static redisReply *first(redisContext *redis)
     return reply;
 }
 
-/* To whichever node it has a connection. */
+/* Sends all calls to one node, as the library knows no cluster. */
 static redisReply *pipeline(redisContext *redis, const char **keys, int count)
 {
     for (int i = 0; i < count; i++)
@@ -69,13 +69,13 @@ static redisReply *pipeline(redisContext *redis, const char **keys, int count)
 int main(int count, char **args)
 {
     int port = count > 2 ? atoi(args[2]) : 0;
-    redisContext *redis = connected(port);
-    redisReply *replied = strcmp(args[1], "server") == 0 ? first(redis) : NULL;
-    char line[MOST_BYTES];
+    redisContext *redis = open_connection(port);
+    redisReply *first_reply = strcmp(args[1], "server") == 0 ? first(redis) : NULL;
+    char line[MAX_BYTES];
     while (fgets(line, sizeof line, stdin) != NULL) {
-        const char *words[MOST_WORDS];
+        const char *words[MAX_WORDS];
         int length = 0;
-        for (char *word = strtok(line, " \n"); word && length < MOST_WORDS; word = strtok(NULL, " \n"))
+        for (char *word = strtok(line, " \n"); word && length < MAX_WORDS; word = strtok(NULL, " \n"))
             words[length++] = word;
         const char *verb = words[0];
         // [one server]
@@ -85,7 +85,7 @@ int main(int count, char **args)
         // [end]
         redisReply *reply;
         if (strcmp(verb, "first") == 0)
-            reply = replied;
+            reply = first_reply;
         else if (strcmp(verb, "one") == 0)
             reply = redisCommand(redis, "RL.FIXED %s %d %s", words[1], 100, "1m");
         else if (strcmp(verb, "several") == 0)

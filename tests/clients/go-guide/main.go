@@ -10,13 +10,13 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// main answers each line of standard input, the words of a call, with a line of JSON.
+// main reads a call from each line of standard input, and prints the result as a line of JSON.
 func main() {
 	limiter := &Limiter{Pool: &redis.Pool{Dial: func() (redis.Conn, error) {
 		timeout := redis.DialReadTimeout(250 * time.Millisecond)
 		return redis.Dial("tcp", "127.0.0.1:"+os.Args[1], redis.DialConnectTimeout(2*time.Second), timeout)
 	}}}
-	answers := json.NewEncoder(os.Stdout)
+	results := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var words []any
 		for _, word := range strings.Fields(lines.Text()) {
@@ -27,6 +27,6 @@ func main() {
 		if err != nil {
 			failure = err.Error()
 		}
-		answers.Encode(map[string]any{"allowed": allowed, "reply": reply, "error": failure})
+		results.Encode(map[string]any{"allowed": allowed, "reply": reply, "error": failure})
 	}
 }

@@ -1,4 +1,4 @@
-// redigo and redisc, as docs/clients.md shows them; tests/support/libraries.py tells what they are asked.
+// redigo and redisc, as docs/clients.md shows them; tests/support/libraries.py describes the questions.
 package main
 
 import (

@@ -1,4 +1,4 @@
--- redis-lua, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+-- redis-lua, as docs/clients.md shows it; tests/support/libraries.py describes the questions.
 
 -- [one server]
 local redis = require("redis")
@@ -54,11 +54,11 @@ for line in io.lines() do
   local words = {}
   for word in line:gmatch("%S+") do table.insert(words, word) end
   local verb = table.remove(words, 1)
-  local well, answer = pcall(function()
+  local is_ok, answer = pcall(function()
     return "= " .. table.concat(integers(verbs[verb](unpack(words)), {}), " ")
   end)
-  if not well then
-    -- It never connects again by itself.
+  if not is_ok then
+    -- The library does not reconnect by itself.
     if tostring(answer):find("closed") then client = redis.connect("127.0.0.1", port) end
     answer = "! " .. tostring(answer):gsub("%s+", " ")
   end

@@ -1,4 +1,4 @@
-// ioredis, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+// ioredis, as docs/clients.md shows it; tests/support/libraries.py describes the questions.
 
 import { mode, port, serve } from "./serve.js";
 
@@ -25,7 +25,7 @@ function connect() {
   return cluster;
 }
 
-function connectSure() {
+function connectWithoutResends() {
   // [never twice]
   const cluster = new Cluster([{ host: "127.0.0.1", port }], {
     redisOptions: { autoResendUnfulfilledCommands: false, maxRetriesPerRequest: 0 },
@@ -46,7 +46,7 @@ if (mode === "server") {
     first: () => [allowed, limit, remaining, waitMs, resetMs],
     call: (...words) => redis.call(...words),
   });
-} else if (mode === "server-sure") {
+} else if (mode === "server-no-resends") {
   const redis = new Redis({ port, autoResendUnfulfilledCommands: false, maxRetriesPerRequest: 0 });
   redis.on("error", () => {});
   await serve({ call: (...words) => redis.call(...words) });
@@ -66,7 +66,7 @@ if (mode === "server") {
     },
   });
 } else {
-  const cluster = mode === "cluster" ? connect() : connectSure();
+  const cluster = mode === "cluster" ? connect() : connectWithoutResends();
   cluster.on("error", () => {});
   await serve({
     plain: (...words) => cluster.call(...words),
@@ -100,7 +100,7 @@ if (mode === "server") {
   });
 }
 
-// Each is an error or nothing, and a reply.
+// Returns the error or the reply of each call, from the pairs of both that the library returns.
 function results(pairs) {
   return pairs.map(([error, reply]) => error ?? reply);
 }

@@ -1,4 +1,4 @@
-// node-redis, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+// node-redis, as docs/clients.md shows it; tests/support/libraries.py describes the questions.
 
 import { mode, port, serve } from "./serve.js";
 

@@ -1,4 +1,4 @@
-# Redis::Fast, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+# Redis::Fast, as docs/clients.md shows it; tests/support/libraries.py describes the questions.
 
 use strict;
 use warnings;
@@ -25,7 +25,7 @@ if ($mode eq 'server') {
         first => sub { ($allowed, $limit, $remaining, $wait_ms, $reset_ms) },
         call => sub { my ($name, @words) = @_; $redis->$name(@words) },
     );
-} elsif ($mode eq 'server-sure') {
+} elsif ($mode eq 'server-no-resends') {
     # [never twice]
     my $redis = Redis::Fast->new(server => "127.0.0.1:$port");
     # [end]
@@ -39,7 +39,7 @@ if ($mode eq 'server') {
         },
     );
 } else {
-    if ($mode eq 'cluster-sure') {
+    if ($mode eq 'cluster-no-resends') {
         $redis = Redis::Fast->new(server => "127.0.0.1:$port");
     }
     my ($fixed, $mtake) = ('RL.FIXED', 'RL.MTAKE');
@@ -48,7 +48,7 @@ if ($mode eq 'server') {
             my ($key) = @_;
             my @reply = eval { $redis->$fixed($key, 100, '1m') };
             my $error = $@ or return @reply;
-            $redis = Redis::Fast->new(server => "127.0.0.1:$port") if $mode eq 'cluster-sure';
+            $redis = Redis::Fast->new(server => "127.0.0.1:$port") if $mode eq 'cluster-no-resends';
             die $error;
         },
         several => sub {

@@ -1,4 +1,4 @@
-# Redis of CPAN, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+# Redis of CPAN, as docs/clients.md shows it; tests/support/libraries.py describes the questions.
 
 use strict;
 use warnings;

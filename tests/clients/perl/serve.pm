@@ -1,4 +1,4 @@
-# What the programs in this folder share: a verb and its words a line in, an answer a line out.
+# Shared loop of the programs in this folder: reads a question from each line, and prints its answer.
 package serve;
 
 use strict;

@@ -1,13 +1,13 @@
 <?php
-// phpredis, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+// phpredis, as docs/clients.md shows it; tests/support/libraries.py describes the questions.
 
 require __DIR__ . '/serve.php';
 
 $mode = $argv[1];
 $port = (int) $argv[2];
 
-/** rawCommand tells of an error by false. */
-function replied($client, $reply)
+/** Throws the error of a call, for which rawCommand returned false. */
+function replyOrError($client, $reply)
 {
     if ($reply === false) {
         throw new Exception($client->getLastError() ?? 'no reply');
@@ -24,12 +24,12 @@ if ($mode === 'server') {
     // [end]
     serve([
         'first' => fn () => [$allowed, $limit, $remaining, $waitMs, $resetMs],
-        'call' => fn (...$words) => replied($redis, $redis->rawCommand(...$words)),
+        'call' => fn (...$words) => replyOrError($redis, $redis->rawCommand(...$words)),
     ]);
 } elseif ($mode === 'replicas') {
     $cluster = new RedisCluster(null, ["127.0.0.1:$port"]);
     $cluster->setOption(RedisCluster::OPT_SLAVE_FAILOVER, RedisCluster::FAILOVER_DISTRIBUTE_SLAVES);
-    serve(['peek' => fn ($key) => replied($cluster, $cluster->rawCommand($key, 'RL.PEEK', $key, 'FIXED', 100, '1m'))]);
+    serve(['peek' => fn ($key) => replyOrError($cluster, $cluster->rawCommand($key, 'RL.PEEK', $key, 'FIXED', 100, '1m'))]);
 } else {
     // [cluster]
     $cluster = new RedisCluster(null, ["127.0.0.1:$port"], 2, 2);
@@ -38,14 +38,14 @@ if ($mode === 'server') {
         // [cluster]
         $reply = $cluster->rawCommand($key, 'RL.FIXED', $key, 100, '1m');
         // [end]
-        return replied($cluster, $reply);
+        return replyOrError($cluster, $reply);
     };
     $several = function ($tag) use ($cluster) {
         // [cluster]
         $keys = ["{{$tag}}:minute", "{{$tag}}:day"];
         $reply = $cluster->rawCommand($keys[0], 'RL.MTAKE', 2, ...$keys, ...['FIXED', 100, '1m', 'FIXED', 5000, '1d']);
         // [end]
-        return replied($cluster, $reply);
+        return replyOrError($cluster, $reply);
     };
     serve(['one' => $one, 'several' => $several]);
 }

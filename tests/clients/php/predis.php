@@ -1,5 +1,5 @@
 <?php
-// predis, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+// predis, as docs/clients.md shows it; tests/support/libraries.py describes the questions.
 
 require __DIR__ . '/serve.php';
 require 'Predis/Autoloader.php';
@@ -8,8 +8,8 @@ Predis\Autoloader::register();
 $mode = $argv[1];
 $port = (int) $argv[2];
 
-/** The reply of a raw command is an object if it is an error. */
-function replied($reply)
+/** Throws an error reply, which executeRaw returns as an object. */
+function replyOrError($reply)
 {
     if ($reply instanceof Predis\Response\ErrorInterface) {
         throw new Exception($reply->getMessage());
@@ -24,7 +24,7 @@ if ($mode === 'server') {
     // [end]
     serve([
         'first' => fn () => [$allowed, $limit, $remaining, $waitMs, $resetMs],
-        'call' => fn (...$words) => replied($redis->executeRaw($words)),
+        'call' => fn (...$words) => replyOrError($redis->executeRaw($words)),
     ]);
 } else {
     // [cluster]
@@ -40,7 +40,7 @@ if ($mode === 'server') {
     $strategy->setCommandHandler('RL.MTAKE', fn ($command) => $command->getArgument(1));
     // [end]
     $one = function ($key) use ($cluster) {
-        return replied($cluster->executeRaw(['RL.FIXED', $key, 100, '1m']));
+        return replyOrError($cluster->executeRaw(['RL.FIXED', $key, 100, '1m']));
     };
     $several = function ($tag) use ($cluster) {
         // [cluster]
@@ -48,7 +48,7 @@ if ($mode === 'server') {
         $words = [2, ...$keys, 'FIXED', 100, '1m', 'FIXED', 5000, '1d'];
         $reply = $cluster->executeRaw(['RL.MTAKE', ...$words]);
         // [end]
-        return replied($reply);
+        return replyOrError($reply);
     };
     $pipeline = function (...$keys) use ($cluster) {
         // [cluster]
@@ -58,10 +58,10 @@ if ($mode === 'server') {
             }
         });
         // [end]
-        return array_map('replied', $replies);
+        return array_map('replyOrError', $replies);
     };
     serve([
-        'plain' => fn (...$words) => replied($plain->executeRaw($words)),
+        'plain' => fn (...$words) => replyOrError($plain->executeRaw($words)),
         'one' => $one,
         'several' => $several,
         'pipeline' => $pipeline,

@@ -1,11 +1,11 @@
 <?php
-// What the programs in this folder share: a verb and its words a line in, an answer a line out.
+// Shared loop of the programs in this folder: reads a question from each line, and prints its answer.
 
 function integers($reply): array
 {
     if (!is_array($reply)) {
         if (!is_int($reply)) {
-            throw new Exception('no integer: ' . json_encode($reply));
+            throw new Exception('not an integer: ' . json_encode($reply));
         }
         return [$reply];
     }

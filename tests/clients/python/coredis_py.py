@@ -1,4 +1,4 @@
-"""coredis, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked."""
+"""coredis, as docs/clients.md shows it; tests/support/libraries.py describes the questions."""
 
 import asyncio
 import sys
@@ -104,7 +104,7 @@ async def replicas() -> None:
 
 if mode == "server":
     asyncio.run(server())
-elif mode == "server-sure":
+elif mode == "server-no-resends":
     asyncio.run(server_never_twice())
 elif mode == "replicas":
     asyncio.run(replicas())

@@ -1,4 +1,4 @@
-"""redis-py, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked."""
+"""redis-py, as docs/clients.md shows it; tests/support/libraries.py describes the questions."""
 
 import sys
 
@@ -20,7 +20,7 @@ if mode == "server":
         "call": redis.execute_command,
     })  # fmt: skip
 
-elif mode == "server-sure":
+elif mode == "server-no-resends":
     from redis import Redis
 
     # isort: split
@@ -32,14 +32,14 @@ elif mode == "server-sure":
     # [end]
     serve({"call": redis.execute_command})
 
-elif mode in ("cluster", "cluster-sure"):
+elif mode in ("cluster", "cluster-no-resends"):
     # [cluster]
     from redis import RedisCluster
 
     cluster = RedisCluster(host="127.0.0.1", port=port)
     # [end]
 
-    if mode == "cluster-sure":
+    if mode == "cluster-no-resends":
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 

@@ -1,4 +1,6 @@
-"""Shared loop of these programs: reads a verb and its arguments per line, and prints an answer."""
+"""Shared loop of the programs in this folder: reads a question from each line, and prints its
+answer.
+"""
 
 import asyncio
 import sys

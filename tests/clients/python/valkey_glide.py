@@ -1,5 +1,5 @@
-"""valkey-glide for Python, as docs/clients.md shows it; tests/support/libraries.py tells what it is
-asked.
+"""valkey-glide for Python, as docs/clients.md shows it; tests/support/libraries.py describes the
+questions.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""valkey-py, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked."""
+"""valkey-py, as docs/clients.md shows it; tests/support/libraries.py describes the questions."""
 
 import sys
 
@@ -20,14 +20,14 @@ if mode == "server":
         "call": valkey.execute_command,
     })  # fmt: skip
 
-elif mode in ("cluster", "cluster-sure"):
+elif mode in ("cluster", "cluster-no-resends"):
     # [cluster]
     from valkey import ValkeyCluster
 
     cluster = ValkeyCluster(host="127.0.0.1", port=port)
     # [end]
 
-    if mode == "cluster-sure":
+    if mode == "cluster-no-resends":
         # [never twice]
         cluster = ValkeyCluster(host="127.0.0.1", port=port, cluster_error_retry_attempts=0)
         # [end]

@@ -1,4 +1,4 @@
-# redis-rb, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+# redis-rb, as docs/clients.md shows it; tests/support/libraries.py describes the questions.
 
 require "redis"
 
@@ -26,7 +26,7 @@ when "server"
     "first" => -> { [allowed, limit, remaining, wait_ms, reset_ms] },
     "call" => ->(*words) { redis.call(*words) },
   })
-when "server-sure"
+when "server-no-resends"
   # [never twice]
   redis = Redis.new(port: port, reconnect_attempts: 0)
   # [end]
@@ -43,7 +43,7 @@ else
   # [cluster]
   cluster = Redis.new(cluster: ["redis://127.0.0.1:#{port}"])
   # [end]
-  if mode == "cluster-sure"
+  if mode == "cluster-no-resends"
     cluster = Redis.new(cluster: ["redis://127.0.0.1:#{port}"], reconnect_attempts: 0)
   end
   one = lambda do |key|

@@ -1,4 +1,4 @@
-//! fred, as docs/clients.md shows it; `tests/support/libraries.py` tells what it is asked.
+//! fred, as docs/clients.md shows it; `tests/support/libraries.py` describes the questions.
 
 use std::io::stdin;
 
@@ -19,12 +19,12 @@ async fn main() -> Result<(), Error> {
     let port = args.next().unwrap_or_default();
     match mode.as_str() {
         "server" => return one_server(&port).await,
-        "server-sure" => return call_all(&never_twice(&format!("redis://127.0.0.1:{port}")).await?).await,
+        "server-no-resends" => return call_all(&never_twice(&format!("redis://127.0.0.1:{port}")).await?).await,
         _ => {}
     }
     let cluster = match mode.as_str() {
-        "cluster-sure" => never_twice(&format!("redis-cluster://127.0.0.1:{port}")).await?,
-        _ => as_it_comes(&port).await?,
+        "cluster-no-resends" => never_twice(&format!("redis-cluster://127.0.0.1:{port}")).await?,
+        _ => with_defaults(&port).await?,
     };
     for line in stdin().lines() {
         let words: Vec<String> = line?.split(' ').map(String::from).collect();
@@ -70,7 +70,7 @@ async fn call_all(redis: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-async fn as_it_comes(port: &str) -> Result<Client, Error> {
+async fn with_defaults(port: &str) -> Result<Client, Error> {
     // [cluster]
     let config = Config::from_url(&format!("redis-cluster://127.0.0.1:{port}"))?;
     let cluster = Builder::from_config(config).set_policy(ReconnectPolicy::new_constant(0, 100)).build()?;

@@ -1,4 +1,4 @@
-//! redis-rs, as docs/clients.md shows it; `tests/support/libraries.py` tells what it is asked.
+//! redis-rs, as docs/clients.md shows it; `tests/support/libraries.py` describes the questions.
 
 use redis::cluster_async::ClusterConnection;
 use redis::{RedisResult, Value};
@@ -33,8 +33,8 @@ async fn main() -> RedisResult<()> {
     }
     let mut cluster = match mode.as_str() {
         "replicas" => with_replicas(&url).await?,
-        "cluster-sure" => never_twice(&url).await?,
-        _ => as_it_comes(&url).await?,
+        "cluster-no-resends" => never_twice(&url).await?,
+        _ => with_defaults(&url).await?,
     };
     for line in stdin().lines() {
         let words: Vec<String> = line?.split(' ').map(String::from).collect();
@@ -68,15 +68,15 @@ async fn one_server(url: &str) -> RedisResult<()> {
     Ok(())
 }
 
-#[expect(unused_mut, reason = "who reads it in the document goes on with it")]
-async fn as_it_comes(url: &str) -> RedisResult<ClusterConnection> {
+#[expect(unused_mut, reason = "the reader of the document goes on with the connection")]
+async fn with_defaults(url: &str) -> RedisResult<ClusterConnection> {
     // [cluster]
     let mut cluster = ClusterClient::new([url])?.get_async_connection().await?;
     // [end]
     Ok(cluster)
 }
 
-#[expect(unused_mut, reason = "who reads it in the document goes on with it")]
+#[expect(unused_mut, reason = "the reader of the document goes on with the connection")]
 async fn never_twice(url: &str) -> RedisResult<ClusterConnection> {
     // [never twice]
     let client = ClusterClient::builder([url]).retries(0).build()?;
@@ -85,7 +85,7 @@ async fn never_twice(url: &str) -> RedisResult<ClusterConnection> {
     Ok(cluster)
 }
 
-#[expect(unused_mut, reason = "who reads it in the document goes on with it")]
+#[expect(unused_mut, reason = "the reader of the document goes on with the connection")]
 async fn with_replicas(url: &str) -> RedisResult<ClusterConnection> {
     // [replicas]
     let client = ClusterClient::builder([url]).read_routing_strategy(RandomReplicaStrategy).build()?;

@@ -1,4 +1,4 @@
-//! valkey-glide, as docs/clients.md shows it; `tests/support/libraries.py` tells what it is asked.
+//! valkey-glide for Rust, as docs/clients.md shows it; `tests/support/libraries.py` describes the questions.
 
 use glide::{PipelineExt, ValkeyResult, ValkeyValue, pipe};
 use std::io::stdin;
@@ -21,7 +21,7 @@ async fn main() -> ValkeyResult<()> {
     }
     let cluster = match mode.as_str() {
         "replicas" => with_replicas(port).await?,
-        _ => as_it_comes(port).await?,
+        _ => with_defaults(port).await?,
     };
     for line in stdin().lines() {
         let line = line.unwrap_or_default();
@@ -58,7 +58,7 @@ async fn one_server(port: u16) -> ValkeyResult<()> {
     Ok(())
 }
 
-async fn as_it_comes(port: u16) -> ValkeyResult<GlideClusterClient> {
+async fn with_defaults(port: u16) -> ValkeyResult<GlideClusterClient> {
     // [cluster]
     let config = GlideClusterClientConfiguration::with_address("127.0.0.1", port);
     let cluster = GlideClusterClient::connect(config).await?;
