@@ -30,10 +30,10 @@ from support.server import Server  # noqa: E402
 from redis_ratelimit import TokenBucket, aio  # noqa: E402
 
 PROCESSES = 8
-# Seconds until batches have their size.
-WARM = 2.0
+# Seconds until batches have their final size.
+WARM_UP_SECONDS = 2.0
 # Seconds between two groups of takes.
-TICK = 0.005
+PAUSE_SECONDS = 0.005
 
 
 class Row(NamedTuple):
@@ -58,44 +58,46 @@ ROWS = [
 
 
 class Counts(NamedTuple):
-    """Takes of one process: allowed from the start, and of those after the warm-up."""
+    """Takes of one process."""
 
+    # Allowed takes from the start.
     allowed: int
+    # All takes and allowed takes after the warm-up.
     takes: int
     granted: int
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("--seconds", type=float, default=6.0)
-    options = arguments.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=6.0)
+    arguments = parser.parse_args()
     binary = binaries.chosen()
     lines = []
     with Server(binary) as server:
         for row in ROWS:
-            lines.append(measured(server, row, options.seconds))
+            lines.append(measure(server, row, arguments.seconds))
             print(lines[-1], flush=True)
-    (HERE / "units.md").write_text(document(lines, binary.name, options.seconds))
+    (HERE / "units.md").write_text(document(lines, binary.name, arguments.seconds))
 
 
-def measured(server: Server, row: Row, seconds: float) -> str:
+def measure(server: Server, row: Row, seconds: float) -> str:
     admin = server.client(decode_responses=True)
     admin.flushall()
     context = multiprocessing.get_context("spawn")
-    warm = context.Barrier(PROCESSES + 1)
-    with context.Pool(PROCESSES, _share, (warm,)) as pool:
-        running = pool.starmap_async(take, [(server.port, row, seconds)] * PROCESSES)
-        warm.wait()  # all are connected
-        began = server_time(admin)
-        warm.wait()  # all are warm
+    barrier = context.Barrier(PROCESSES + 1)
+    with context.Pool(PROCESSES, _store_barrier, (barrier,)) as pool:
+        running = pool.starmap_async(run_process, [(server.port, row, seconds)] * PROCESSES)
+        barrier.wait()  # all processes are connected
+        started_at = server_time(admin)
+        barrier.wait()  # all processes have warmed up
         admin.config_resetstat()
         counts = running.get()
-        ended = server_time(admin)
+        ended_at = server_time(admin)
     calls = int(admin.info("commandstats")["cmdstat_rl.take"]["calls"])
     allowed, takes, granted = map(sum, zip(*counts, strict=True))
-    # A bucket admits at most its capacity and what it was refilled with.
-    most = row.limit * (1 + ended - began)
-    assert allowed <= most, f"{allowed} of {most}"
+    # A bucket admits at most its capacity and its refill.
+    max_units = row.limit * (1 + ended_at - started_at)
+    assert allowed <= max_units, f"{allowed} of {max_units}"
     simulated = fleet.run(
         fleet.Fleet(PROCESSES, row.limit, row.limit * row.demand, tells_peers=bool(row.peers))
     )
@@ -103,7 +105,7 @@ def measured(server: Server, row: Row, seconds: float) -> str:
         f"| {row.limit:,} | {row.demand:g} | {row.peers or ''} | {takes:,} "
         f"| {1000 * calls / takes:,.1f} | {1000 * calls / granted:,.1f} "
         f"| {simulated.calls_per_thousand_granted:,.1f} | {granted / takes:.1%} "
-        f"| {f'{allowed / most:.3f}' if row.demand > 1 else ''} |"
+        f"| {f'{allowed / max_units:.3f}' if row.demand > 1 else ''} |"
     )
 
 
@@ -112,15 +114,15 @@ def server_time(admin: redis.Redis) -> float:
     return float(seconds + microseconds / 1e6)
 
 
-def _share(warm: Barrier) -> None:
-    globals()["_warm"] = warm
+def _store_barrier(barrier: Barrier) -> None:
+    globals()["_barrier"] = barrier
 
 
-def take(port: int, row: Row, seconds: float) -> Counts:
-    return asyncio.run(_take(port, row, seconds, globals()["_warm"]))
+def run_process(port: int, row: Row, seconds: float) -> Counts:
+    return asyncio.run(_take_units(port, row, seconds, globals()["_barrier"]))
 
 
-async def _take(port: int, row: Row, seconds: float, warm: Barrier) -> Counts:
+async def _take_units(port: int, row: Row, seconds: float, barrier: Barrier) -> Counts:
     """Takes units as one process."""
     rate = row.limit * row.demand / PROCESSES
     bucket = TokenBucket(row.limit, row.limit)
@@ -128,9 +130,9 @@ async def _take(port: int, row: Row, seconds: float, warm: Barrier) -> Counts:
     async with aio.Limiter.from_url(url, timeout=10, on_outage="closed") as limiter:
         await limiter.check()
         async with limiter.units("hot", bucket, peers=row.peers) as units:
-            warm.wait()
-            before = await _take_for(units, rate, WARM)
-            warm.wait()
+            barrier.wait()
+            before = await _take_for(units, rate, WARM_UP_SECONDS)
+            barrier.wait()
             after = await _take_for(units, rate, seconds)
     return Counts(before[1] + after[1], *after)
 
@@ -138,13 +140,13 @@ async def _take(port: int, row: Row, seconds: float, warm: Barrier) -> Counts:
 async def _take_for(units: Any, rate: float, seconds: float) -> tuple[int, int]:
     """Takes units at this rate. Returns the number of takes, and of those that were allowed."""
     takes = allowed = 0
-    began = time.monotonic()
-    while (passed := time.monotonic() - began) < seconds:
-        due = int(passed * rate) - takes
-        decisions = await asyncio.gather(*(units.take() for _ in range(due)))
-        takes += due
+    started_at = time.monotonic()
+    while (elapsed := time.monotonic() - started_at) < seconds:
+        due_takes = int(elapsed * rate) - takes
+        decisions = await asyncio.gather(*(units.take() for _ in range(due_takes)))
+        takes += due_takes
         allowed += sum(map(bool, decisions))
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(PAUSE_SECONDS)
     return takes, allowed
 
 
@@ -154,19 +156,20 @@ def document(lines: list[str], server: str, seconds: float) -> str:
 # Units of a hot key
 
 Written by `make bench`. {PROCESSES} processes take units of one token bucket for {seconds:g} \
-seconds, after {WARM:g} seconds of warm-up; the server, {server}, is on the same machine: \
-{os.cpu_count()} processors, {platform.system()}, Python {platform.python_version()}. The bucket \
-holds as much as it is refilled with in a second. [docs/units.md](../../../docs/units.md) has the \
-algorithm, the bound, and the same for 100 and 1,000 processes by simulation.
+seconds, after {WARM_UP_SECONDS:g} seconds of warm-up; the server, {server}, is on the same \
+machine: {os.cpu_count()} processors, {platform.system()}, Python {platform.python_version()}. \
+The bucket holds as much as it is refilled with in a second. \
+[docs/units.md](../../../docs/units.md) has the algorithm, the bound, and the same for 100 and \
+1,000 processes by simulation.
 
 | limit a second | demand of it | peers | decisions | calls a thousand | a thousand granted \
 | simulated | granted | admitted of the limit |
 |--:|--:|--:|--:|--:|--:|--:|--:|--:|
 {rows}
 
-A process takes all that is due every {TICK * 1000:g} ms, so its demand comes in groups, and that \
-of the simulation singly. Calls are requests and settlements. The last column counts from the \
-start, up to the end of the slowest process. No row exceeds what the bucket allows.
+A process takes all that is due every {PAUSE_SECONDS * 1000:g} ms, so its demand comes in groups, \
+and that of the simulation singly. Calls are requests and settlements. The last column counts from \
+the start, up to the end of the slowest process. No row exceeds what the bucket allows.
 """
 
 

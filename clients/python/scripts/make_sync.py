@@ -43,7 +43,7 @@ TEXTS = {
     "an `async with` block": "a `with` block",
 }
 
-HEAD = "# Made of {} by scripts/make_sync.py: edit that file, and run `make sync`.\n\n"
+HEAD = "# Generated from {} by scripts/make_sync.py: edit that file, and run `make sync`.\n\n"
 
 
 def sync_code(name: str) -> str:

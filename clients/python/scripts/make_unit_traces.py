@@ -1,4 +1,4 @@
-"""Writes clients/units.json: choices of batches of units, which all packages make.
+"""Writes clients/units.json: decisions on batches of units, which are the same in all packages.
 
 python scripts/make_unit_traces.py
 """
@@ -13,11 +13,11 @@ TABLE = Path(__file__).parents[2] / "units.json"
 ABOUT = {
     "options": "keep, batch and peers",
     "steps": "each is a time in seconds, a call of the batching, its arguments, and its result",
-    "take": "cost: demand, spend and denies; the result is spent, denied with the wait, or asked",
+    "take": "the cost of a take: spent or asked, with the units in hand, or denied, with the wait",
     "spend": "the cost of a take that waited: the units in hand",
-    "due": "the result of is_due",
-    "wanted": "waiting units: the units to request",
-    "received": "a reply, wanted, sent_at and random: the units in hand",
+    "due": "true if the next batch is requested although there are units in hand",
+    "wanted": "the cost of the waiting take: the units to request",
+    "received": "a reply, requested units, time of the request, random number: the units in hand",
     "failed": "a request without a reply",
     "expired": "the settled grants: id and spent units",
 }
@@ -35,9 +35,11 @@ CASES = [
 STEPS = 160
 
 
-def trace(options: dict[str, float], numbers: tuple[float, ...], seed: int) -> list[list[object]]:
-    limit, recovery, rate, trip = numbers
-    chance = random.Random(seed)
+def simulate_steps(
+    options: dict[str, float], numbers: tuple[float, ...], seed: int
+) -> list[list[object]]:
+    limit, recovery, rate, round_trip = numbers
+    rng = random.Random(seed)
     keep, batch, peers = (options.get(name) for name in ("keep", "batch", "peers"))
     batching = Batching(
         1.0 if keep is None else keep,
@@ -47,13 +49,13 @@ def trace(options: dict[str, float], numbers: tuple[float, ...], seed: int) -> l
     now, used, used_at = 100.0, 0.0, 100.0
     steps: list[list[object]] = []
 
-    def step(name: str, *terms: object) -> None:
-        steps.append([now, name, *terms])
+    def step(name: str, *arguments: object) -> None:
+        steps.append([now, name, *arguments])
 
     while len(steps) < STEPS:
-        pause = chance.random() < 0.02
-        now = round(now + (1.3 if pause else chance.expovariate(rate)), 6)
-        cost = chance.choice([1, 1, 1, 1, 1, 1, 2, 3])
+        pause = rng.random() < 0.02
+        now = round(now + (1.3 if pause else rng.expovariate(rate)), 6)
+        cost = rng.choice([1, 1, 1, 1, 1, 1, 2, 3])
         batching.record_demand(cost, now)
         waiting = 0
         if batching.spend(cost, now):
@@ -65,20 +67,20 @@ def trace(options: dict[str, float], numbers: tuple[float, ...], seed: int) -> l
             waiting = cost
             step("take", cost, "asked", batching.in_hand(now))
         if batching.has_expired:
-            step("expired", [[str(one.id), one.spent] for one in batching.take_expired()])
-        due = batching.is_due(now)
-        step("due", due)
-        if not waiting and not due:
+            step("expired", [[str(grant.id), grant.spent] for grant in batching.take_expired()])
+        is_due = batching.is_due(now)
+        step("due", is_due)
+        if not waiting and not is_due:
             continue
-        wanted = batching.plan_request(waiting, now)
-        step("wanted", waiting, wanted)
-        sent_at, now = now, round(now + trip * chance.uniform(0.8, 1.5), 6)
-        if chance.random() < 0.05:
+        requested = batching.plan_request(waiting, now)
+        step("wanted", waiting, requested)
+        sent_at, now = now, round(now + round_trip * rng.uniform(0.8, 1.5), 6)
+        if rng.random() < 0.05:
             batching.record_failure(now)
             step("failed")
             continue
         used, used_at = max(used - (now - used_at) * recovery, 0.0), now
-        granted = min(int(limit - used), wanted)
+        granted = min(int(limit - used), requested)
         used += granted
         wait = 0.0 if granted else round((1 - (limit - used)) / recovery, 3)
         reply = Reply(
@@ -89,29 +91,30 @@ def trace(options: dict[str, float], numbers: tuple[float, ...], seed: int) -> l
             wait,
             round(used / recovery, 3),
         )
-        jitter = round(chance.random(), 3)
-        batching.record_reply(reply, wanted, sent_at, now, jitter)
-        terms = (reply.id, granted, reply.limit, reply.remaining, wait, reply.reset)
-        step("received", *terms, wanted, sent_at, jitter, batching.in_hand(now))
+        jitter = round(rng.random(), 3)
+        batching.record_reply(reply, requested, sent_at, now, jitter)
+        arguments = (reply.id, granted, reply.limit, reply.remaining, wait, reply.reset)
+        step("received", *arguments, requested, sent_at, jitter, batching.in_hand(now))
         if waiting and batching.spend(waiting, now):
             step("spend", waiting, batching.in_hand(now))
     return steps
 
 
-def text() -> str:
-    """Returns the table, a step a line."""
+def table_text() -> str:
+    """Returns the table, with one step per line."""
     cases = []
     for seed, (name, options, *numbers) in enumerate(CASES):
         steps = ",\n   ".join(
-            json.dumps(step, separators=(",", ":")) for step in trace(options, tuple(numbers), seed)
+            json.dumps(step, separators=(",", ":"))
+            for step in simulate_steps(options, tuple(numbers), seed)
         )
         cases.append(
             f'  {{"name": {json.dumps(name)}, "options": {json.dumps(options)}, "steps": [\n'
             f"   {steps}\n  ]}}"
         )
-    listed = ",\n".join(cases)
-    return f'{{\n "about": {json.dumps(ABOUT)},\n "cases": [\n{listed}\n ]\n}}\n'
+    cases_text = ",\n".join(cases)
+    return f'{{\n "about": {json.dumps(ABOUT)},\n "cases": [\n{cases_text}\n ]\n}}\n'
 
 
 if __name__ == "__main__":
-    TABLE.write_text(text())
+    TABLE.write_text(table_text())

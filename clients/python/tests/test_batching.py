@@ -56,4 +56,4 @@ def test_table_is_up_to_date() -> None:
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert json.loads(script.text()) == TABLE
+    assert json.loads(script.table_text()) == TABLE

@@ -1,4 +1,4 @@
-# Made of aio_bound.py by scripts/make_sync.py: edit that file, and run `make sync`.
+# Generated from aio_bound.py by scripts/make_sync.py: edit that file, and run `make sync`.
 
 """Limits under a name: `limiter.limit("api", Fixed(100, "1m"))`."""
 

@@ -1,4 +1,4 @@
-# Made of aio.py by scripts/make_sync.py: edit that file, and run `make sync`.
+# Generated from aio.py by scripts/make_sync.py: edit that file, and run `make sync`.
 
 """The limiter, for programs with threads or none. `redis_ratelimit.aio` has the one for asyncio."""
 

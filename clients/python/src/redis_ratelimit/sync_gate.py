@@ -1,4 +1,4 @@
-# Made of aio_gate.py by scripts/make_sync.py: edit that file, and run `make sync`.
+# Generated from aio_gate.py by scripts/make_sync.py: edit that file, and run `make sync`.
 
 """Limits of requests, for threads."""
 
