@@ -132,10 +132,10 @@ def test_decision_settles_its_charge(url: str) -> None:
 def test_denied_call_with_wait_passes_later(limiter: Any, clock: Any) -> None:
     clock.run()
     bucket = TokenBucket(1, 1, "200ms")
-    began = time.monotonic()
+    started_at = time.monotonic()
     assert limiter.take("key", bucket)
     assert limiter.take("key", bucket, wait=20)
-    assert time.monotonic() - began > 0.19
+    assert time.monotonic() - started_at > 0.19
     # A wait that is endless, or longer than allowed, does not begin: the test would time out.
     bucket = TokenBucket(1, 1, "1h")
     assert limiter.take("slow", bucket)

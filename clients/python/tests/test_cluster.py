@@ -260,10 +260,10 @@ def test_blocking_call_waits_at_the_node_of_the_key(
 ) -> None:
     owner = acquire_as_another_holder(cluster)
     reset_stats(cluster)
-    done = start_waiting(owner)
+    future = start_waiting(owner)
     with owner.client() as admin:
         admin.execute_command("RL.RELEASE", "pool", "another")
-    assert done.result(10) == "done"
+    assert future.result(10) == "done"
     calls, errors = calls_and_redirects(cluster)
     assert module_calls(calls) == {"rl.acquire": 1, "rl.release": 2}
     assert not errors
@@ -274,22 +274,22 @@ def test_blocking_call_follows_a_moving_key(
 ) -> None:
     owner = acquire_as_another_holder(cluster)
     target = next(server for server in cluster.primaries() if server is not owner)
-    done = start_waiting(owner)
+    future = start_waiting(owner)
     with SlotMove(cluster, "pool", target) as move:
         move.move_keys("pool")
     poll.until(lambda: blocked_clients(target) == 1, "the call waits at this node", timeout=30)
     with target.client() as admin:
         admin.execute_command("RL.RELEASE", "pool", "another")
-    assert done.result(10) == "done"
+    assert future.result(10) == "done"
 
 
 def test_blocking_call_follows_a_failover(
     cluster: Cluster, start_waiting: Callable[[Server], "Future[str]"]
 ) -> None:
     owner = acquire_as_another_holder(cluster)
-    done = start_waiting(owner)
+    future = start_waiting(owner)
     successor = cluster.fail_over(owner)
     poll.until(lambda: blocked_clients(successor) == 1, "the call waits at this node", timeout=30)
     with successor.client() as admin:
         admin.execute_command("RL.RELEASE", "pool", "another")
-    assert done.result(10) == "done"
+    assert future.result(10) == "done"

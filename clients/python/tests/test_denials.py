@@ -309,8 +309,8 @@ def test_lost_tracking_connection_is_reopened(
     poll.until(lambda: other.reset("key") or True, "the key is reset", timeout=20)
     poll.until(lambda: limiter.take("key", LIMIT).allowed, "the call passes", timeout=20)
     # After a pause it tracks again.
-    began = time.monotonic()
-    poll.until(lambda: time.monotonic() > began + 1.1, "the pause is over", timeout=20)
+    started_at = time.monotonic()
+    poll.until(lambda: time.monotonic() > started_at + 1.1, "the pause is over", timeout=20)
     exhaust(limiter)
     wait_until_tracked(limiter, now)
 

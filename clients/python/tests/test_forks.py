@@ -144,7 +144,7 @@ def in_two_loops(url: str, admin: redis.Redis) -> None:
     pool = Concurrency(1, "1h")
     units = limiter.units("hot", Fixed(1000, "1h"))
 
-    async def first() -> None:
+    async def use_in_first_loop() -> None:
         while decision := await limiter.take("key", LIMIT):
             assert decision.source == "server"
         await limiter.take("key", LIMIT)
@@ -158,7 +158,7 @@ def in_two_loops(url: str, admin: redis.Redis) -> None:
             await asyncio.sleep(0.01)
         assert (await limiter.take("key", LIMIT)).remembered
 
-    async def second() -> None:
+    async def use_in_second_loop() -> None:
         # The first loop's tracking does not report changes to this loop.
         assert (await limiter.take("key", LIMIT)).source == "server"
         async with limiter.lease("pool", pool, wait=10):
@@ -166,9 +166,9 @@ def in_two_loops(url: str, admin: redis.Redis) -> None:
         assert all(await asyncio.gather(*(units.take() for _ in range(9))))
         await limiter.close()
 
-    asyncio.run(first())
+    asyncio.run(use_in_first_loop())
     admin.delete("key")
-    asyncio.run(second())
+    asyncio.run(use_in_second_loop())
 
 
 @unclosed

@@ -162,11 +162,11 @@ def test_limit_is_a_function_of_the_request(send: Send, adapter: str, url: str) 
     limit = function_of_request(adapter, limits_of_plan)
     key = function_of_request(adapter, lambda caller: caller)
 
-    def passed(caller: str) -> int:
+    def allowed_count(caller: str) -> int:
         answers = [send(url, limit, "192.0.2.1", caller, key=key, name="api") for _ in range(5)]
         return sum(one.status == 200 for one in answers)
 
-    assert [passed(caller) for caller in ("free", "pro", "own", "staff")] == [1, 3, 2, 5]
+    assert [allowed_count(caller) for caller in ("free", "pro", "own", "staff")] == [1, 3, 2, 5]
     with pytest.raises(TypeError, match="needs a name"):
         send(url, limit, "192.0.2.1", "free", key=key)
 

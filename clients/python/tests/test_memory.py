@@ -112,9 +112,9 @@ def test_bound_limits_decide(local: Any, clock: ManualClock) -> None:
 def test_wait_advances_the_manual_clock(local: Any, clock: ManualClock) -> None:
     limit = TokenBucket(1, 1, "1h")
     assert local.take("k", limit)
-    began = clock()
+    started_at = clock()
     assert local.take("k", limit, wait=7200)
-    assert clock() - began == pytest.approx(3600, abs=0.01)
+    assert clock() - started_at == pytest.approx(3600, abs=0.01)
     assert not local.take("k", limit, wait=60)
 
 

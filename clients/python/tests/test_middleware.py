@@ -63,7 +63,7 @@ def fastapi_application(url: str, options: dict[str, Any], middleware: dict[str,
         return {"item": 1}
 
     @app.get("/own")
-    async def own(response: fastapi.Response) -> None:
+    async def items_with_own_fields(response: fastapi.Response) -> None:
         response.headers["X-RateLimit-Limit"] = "7"
         response.headers["RateLimit"] = '"own";r=7'
 
@@ -86,7 +86,7 @@ def flask_application(url: str, options: dict[str, Any], middleware: dict[str, A
         return {"item": 1}
 
     @app.get("/own")
-    def own() -> Any:
+    def items_with_own_fields() -> Any:
         return {}, 200, {"X-RateLimit-Limit": "7", "RateLimit": '"own";r=7'}
 
     def key(environ: wsgi.Environ) -> str | None:

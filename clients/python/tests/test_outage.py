@@ -194,9 +194,9 @@ def test_outage_logs_its_begin_and_end_once(
     for _ in range(50):
         limiter.take("key", LIMIT)
         limiter_clock.seconds += 0.3
-    begins, ends = [record.message for record in caplog.records]
-    assert begins.startswith("Redis is away: ")
-    assert ends == "Redis is back"
+    begin_message, end_message = [record.message for record in caplog.records]
+    assert begin_message.startswith("Redis is away: ")
+    assert end_message == "Redis is back"
 
 
 def test_server_state_is_an_outage(

@@ -31,14 +31,14 @@ def test_languages_of_blocks_are_known() -> None:
 
 @pytest.mark.parametrize(("program", "following"), PROGRAMS)
 def test_program_prints_the_shown_output(program: Block, following: list[Block], url: str) -> None:
-    shown = "".join(block.text for block in following if block.language == "text")
+    documented_output = "".join(block.text for block in following if block.language == "text")
     names: dict[str, object] = {"__name__": "example"}
     text = program.text.replace("//localhost:6379", url.removeprefix("redis:"))
     assert text != program.text or "Limiter.local(" in text
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(text, "README.md", "exec"), names)
-    assert printed.getvalue() == shown
+    assert printed.getvalue() == documented_output
     if (app := names.get("app")) is not None:
         serves = werkzeug_serves if hasattr(app, "wsgi_app") else uvicorn_serves
         with serves(app) as served:
@@ -92,7 +92,7 @@ def test_package_installs_from_its_folder(tmp_path: Path, url: str) -> None:
     program = next(block.text for block in BLOCKS if block.language == "python")
     program = program.replace("redis://localhost:6379", url)
     environment = {name: word for name, word in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    result = subprocess.run(
         [python, "-c", program],
         check=True,
         capture_output=True,
@@ -100,7 +100,7 @@ def test_package_installs_from_its_folder(tmp_path: Path, url: str) -> None:
         env=environment,
         cwd=tmp_path,
     )
-    assert done.stdout == "True 2\nlater\n"
+    assert result.stdout == "True 2\nlater\n"
     print_path = [python, "-c", "import redis_ratelimit; print(redis_ratelimit.__file__)"]
     package_file = subprocess.run(
         print_path, check=True, capture_output=True, text=True, env=environment, cwd=tmp_path

@@ -66,15 +66,15 @@ def test_threads_get_exactly_the_limit(name: str, uri: str) -> None:
     strategy = limits.strategies.STRATEGIES[name](storage)
     limit = limits.parse("100/hour")
     with ThreadPoolExecutor(8) as threads:
-        passed = list(threads.map(lambda _: strategy.hit(limit, "all"), range(400)))
+        hits = list(threads.map(lambda _: strategy.hit(limit, "all"), range(400)))
     storage.storage.close()
-    assert sum(passed) == 100
+    assert sum(hits) == 100
 
 
 def test_tasks_get_exactly_the_limit(uri: str) -> None:
     limit = limits.parse("100/hour")
 
-    async def passed(name: str) -> int:
+    async def allowed_count(name: str) -> int:
         storage = storage_from_string(f"async+{uri}", **LONG_TIMEOUTS)
         assert isinstance(storage, AsyncRateLimitStorage)
         strategy = limits.aio.strategies.STRATEGIES[name](storage)
@@ -82,7 +82,7 @@ def test_tasks_get_exactly_the_limit(uri: str) -> None:
         await storage.storage.aclose()
         return sum(passed_hits)
 
-    assert [asyncio.run(passed(name)) for name in STRATEGIES] == [100, 100, 100]
+    assert [asyncio.run(allowed_count(name)) for name in STRATEGIES] == [100, 100, 100]
 
 
 # Passing of time

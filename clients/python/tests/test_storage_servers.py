@@ -206,5 +206,5 @@ def test_schemes_are_documented() -> None:
     for scheme in redis_ratelimit.storage.SCHEMES:
         assert f"{scheme}://" in str(redis_ratelimit.storage.__doc__)
         for prefix in ("", "async+"):
-            found = limits.storage.SCHEMES[prefix + scheme]
-            assert issubclass(found, (RateLimitStorage, AsyncRateLimitStorage))
+            storage_class = limits.storage.SCHEMES[prefix + scheme]
+            assert issubclass(storage_class, (RateLimitStorage, AsyncRateLimitStorage))

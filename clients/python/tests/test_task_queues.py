@@ -60,9 +60,9 @@ def test_eager_celery_task_waits(limiter: Limiter, clock: Clock) -> None:
     def mail() -> int:
         return 7
 
-    began = time.monotonic()
+    started_at = time.monotonic()
     assert [mail.delay().get() for _ in range(2)] == [7, 7]
-    assert time.monotonic() - began > 0.05
+    assert time.monotonic() - started_at > 0.05
 
 
 def send(to: str) -> str:

@@ -71,10 +71,10 @@ def count_spent(
         for parent_end in wait(open_ends):
             assert isinstance(parent_end, Connection)
             try:
-                ended = parent_end.recv_bytes() == b"."
+                has_ended = parent_end.recv_bytes() == b"."
             except EOFError:  # the process was killed
-                ended = True
-            if ended:
+                has_ended = True
+            if has_ended:
                 open_ends.remove(parent_end)
             else:
                 spent += 1
@@ -100,20 +100,20 @@ def test_killed_processes_spend_no_more_than_the_limit(url: str, admin: redis.Re
             parent_end.send_bytes(b".")
         spent += count_spent(others)
         lost = used(admin, LIMIT) - spent
-    # Lost are the units of the killed processes: at most the batch in hand and the next.
+    # The units of the killed processes are lost: at most the batch in hand and the next.
     assert 0 <= lost <= len(killed) * 2 * LIMIT.quota / (4 * PROCESSES)
 
 
 def test_processes_that_compete_spend_exactly_the_limit(url: str, admin: redis.Redis) -> None:
-    small = Fixed(500, "1d")
-    with spending_processes(url, small) as started:
+    limit = Fixed(500, "1d")
+    with spending_processes(url, limit) as started:
         spent = count_spent(started, lambda number: number >= 480)
         assert spent <= 500
         for _, parent_end in started:
             parent_end.send_bytes(b".")
         spent += count_spent(started)
         assert spent <= 500
-        assert used(admin, small) == spent
+        assert used(admin, limit) == spent
 
 
 def test_refilled_limit_is_spent_and_never_exceeded(url: str, clock: Clock) -> None:

@@ -87,9 +87,9 @@ def hold_lease(limiter: Any, **options: Any) -> Callable[[], str]:
 def test_one_call_waits_for_the_lease(
     limiter: Any, full_pool: redis.Redis, acquire_calls: AcquireCalls, background: Background
 ) -> None:
-    done = background(hold_lease(limiter))
+    future = background(hold_lease(limiter))
     full_pool.execute_command("RL.RELEASE", "pool", "another")
-    assert done.result(10) == "done"
+    assert future.result(10) == "done"
     assert acquire_calls() == 1
     assert holders(full_pool) == set()
 
@@ -101,13 +101,13 @@ def test_waiter_is_denied_after_its_timeout(
     background: Background,
     clock: Clock,
 ) -> None:
-    done = background(hold_lease(limiter, wait=5))
+    future = background(hold_lease(limiter, wait=5))
     clock.advance("4.9s")
-    assert not done.done()
+    assert not future.done()
     assert blocked_clients(full_pool) == 1
     clock.advance("0.2s")
     with pytest.raises(DeniedError) as denied:
-        done.result(10)
+        future.result(10)
     assert denied.value.decision.wait == pytest.approx(24.9, abs=0.1)
     assert acquire_calls() == 1
 
@@ -130,12 +130,12 @@ def test_cost_above_the_limit_does_not_wait(limiter: Any) -> None:
 def test_wait_may_exceed_the_timeout_of_a_call(
     make: Make, full_pool: redis.Redis, acquire_calls: AcquireCalls, background: Background
 ) -> None:
-    done = background(hold_lease(make(timeout=0.05)))
+    future = background(hold_lease(make(timeout=0.05)))
     # Longer than the timeout of a call, however busy the machine is.
     time.sleep(0.2)
-    assert not done.done()
+    assert not future.done()
     full_pool.execute_command("RL.RELEASE", "pool", "another")
-    assert done.result(10) == "done"
+    assert future.result(10) == "done"
     assert acquire_calls() == 1
 
 
@@ -143,20 +143,20 @@ def test_silent_server_is_an_outage_after_the_wait(
     make: Make, server: Server, full_pool: redis.Redis, background: Background
 ) -> None:
     assert holders(full_pool) == {"another"}
-    began = time.monotonic()
-    done = background(hold_lease(make(timeout=0.1, resends=0), wait=0.5))
+    started_at = time.monotonic()
+    future = background(hold_lease(make(timeout=0.1, resends=0), wait=0.5))
     with server.suspended(), pytest.raises(UnavailableError):
-        done.result(30)
-    assert time.monotonic() - began >= 0.5
+        future.result(30)
+    assert time.monotonic() - started_at >= 0.5
 
 
 def test_waiter_reconnects_after_a_lost_connection(
     limiter: Any, full_pool: redis.Redis, acquire_calls: AcquireCalls, background: Background
 ) -> None:
-    done = background(hold_lease(limiter))
+    future = background(hold_lease(limiter))
     lose_and_wait_again(full_pool, acquire_calls, 2)
     full_pool.execute_command("RL.RELEASE", "pool", "another")
-    assert done.result(10) == "done"
+    assert future.result(10) == "done"
 
 
 def lose_and_wait_again(admin: redis.Redis, acquire_calls: AcquireCalls, times: int) -> None:
@@ -169,23 +169,23 @@ def lose_and_wait_again(admin: redis.Redis, acquire_calls: AcquireCalls, times: 
 def test_waiter_gives_up_after_repeated_connection_losses(
     make: Make, full_pool: redis.Redis, acquire_calls: AcquireCalls, background: Background
 ) -> None:
-    done = background(hold_lease(make(clock=lambda: 1000.0)))
+    future = background(hold_lease(make(clock=lambda: 1000.0)))
     lose_and_wait_again(full_pool, acquire_calls, 2)
     full_pool.execute_command("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes")
     with pytest.raises(UnavailableError):
-        done.result(10)
+        future.result(10)
 
 
 def test_resends_of_a_waiter_renew_after_a_long_wait(
     make: Make, full_pool: redis.Redis, acquire_calls: AcquireCalls, background: Background
 ) -> None:
     now = 1000.0
-    done = background(hold_lease(make(clock=lambda: now)))
+    future = background(hold_lease(make(clock=lambda: now)))
     for times in range(2, 6):
         now += 2.0
         lose_and_wait_again(full_pool, acquire_calls, times)
     full_pool.execute_command("RL.RELEASE", "pool", "another")
-    assert done.result(10) == "done"
+    assert future.result(10) == "done"
 
 
 def test_waiter_continues_with_the_remaining_time(
@@ -196,7 +196,7 @@ def test_waiter_continues_with_the_remaining_time(
     clock: Clock,
 ) -> None:
     now = 1000.0
-    done = background(hold_lease(make(clock=lambda: now), wait=10))
+    future = background(hold_lease(make(clock=lambda: now), wait=10))
     now += 7.0
     clock.advance("7s")
     lose_and_wait_again(full_pool, acquire_calls, 2)
@@ -204,17 +204,17 @@ def test_waiter_continues_with_the_remaining_time(
     assert blocked_clients(full_pool) == 1
     clock.advance("0.2s")
     with pytest.raises(DeniedError):
-        done.result(10)
+        future.result(10)
 
 
 def test_demoted_primary_is_an_outage(
     limiter: Any, full_pool: redis.Redis, acquire_calls: AcquireCalls, background: Background
 ) -> None:
-    done = background(hold_lease(limiter))
+    future = background(hold_lease(limiter))
     full_pool.execute_command("REPLICAOF", "127.0.0.1", 1)
     try:
         with pytest.raises(UnavailableError, match=r"read only|READONLY|write against"):
-            done.result(10)
+            future.result(10)
     finally:
         full_pool.execute_command("REPLICAOF", "NO", "ONE")
     # The unblocked call is resent once: a replica rejects it before it reaches the module.
@@ -224,13 +224,13 @@ def test_demoted_primary_is_an_outage(
 def test_client_unblock_denies_the_waiter(
     limiter: Any, full_pool: redis.Redis, acquire_calls: AcquireCalls, background: Background
 ) -> None:
-    done = background(hold_lease(limiter))
+    future = background(hold_lease(limiter))
     (number,) = [
         client["id"] for client in full_pool.client_list() if client["cmd"].startswith("rl.acquire")
     ]
     full_pool.execute_command("CLIENT", "UNBLOCK", number)
     with pytest.raises(DeniedError):
-        done.result(10)
+        future.result(10)
     assert acquire_calls() == 1
 
 
@@ -239,10 +239,10 @@ def test_lease_granted_after_half_its_ttl_is_renewed_first(
 ) -> None:
     """The time of the grant is unknown: the process may have been suspended after the grant."""
     now = 1000.0
-    done = background(hold_lease(make(clock=lambda: now)))
+    future = background(hold_lease(make(clock=lambda: now)))
     now += 15.0
     full_pool.execute_command("RL.RELEASE", "pool", "another")
-    assert done.result(10) == "done"
+    assert future.result(10) == "done"
     assert acquire_calls() == 2
 
 
@@ -250,16 +250,16 @@ def test_waiters_use_no_pooled_connection(kind: str, url: str, full_pool: redis.
     count = 60  # more than the 50 connections of other calls
     if kind == "sync":
 
-        def one(number: int) -> None:
+        def hold(number: int) -> None:
             with limiter.lease("pool", LEASE, f"{number}", wait=None):
                 pass
 
         with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
-            done = [pool.submit(one, number) for number in range(count)]
+            futures = [pool.submit(hold, number) for number in range(count)]
             poll.until(lambda: blocked_clients(full_pool) == count, "all wait", timeout=30)
             assert limiter.take("key", Fixed(1, 60)).source == "server"
             full_pool.execute_command("RL.RELEASE", "pool", "another")
-            for future in done:
+            for future in futures:
                 future.result(30)
         return
 
@@ -288,13 +288,13 @@ def test_waiters_are_granted_in_order(
     count = 8
     if kind == "sync":
 
-        def one(number: int) -> None:
+        def hold(number: int) -> None:
             with limiter.lease("pool", LEASE, f"{number}", wait=None):
                 order.append(number)
 
         with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
             for number in range(count):
-                pool.submit(one, number)
+                pool.submit(hold, number)
                 poll.until(
                     lambda number=number: blocked_clients(full_pool) == number + 1, "the call waits"
                 )
@@ -346,9 +346,9 @@ def test_interrupted_waiter_holds_no_lease(
                 hold_lease(limiter)()
             poll.until(lambda: blocked_clients(full_pool) == 0, "the call has left the queue")
             # No late reply for the previous call is left on a connection.
-            done = background(hold_lease(limiter))
+            future = background(hold_lease(limiter))
             full_pool.execute_command("RL.RELEASE", "pool", "another")
-            assert done.result(10) == "done"
+            assert future.result(10) == "done"
     finally:
         signal.signal(signal.SIGUSR1, before)
         thread.join()
@@ -406,7 +406,7 @@ def test_clients_of_both_libraries_wait(
     background: Background,
 ) -> None:
     for make in limiters_of(kind, f"{scheme}://127.0.0.1:{server.port}"):
-        done = background(hold_lease(make()))
+        future = background(hold_lease(make()))
         full_pool.execute_command("RL.RELEASE", "pool", "another")
-        assert done.result(10) == "done"
+        assert future.result(10) == "done"
     assert acquire_calls() == 1

@@ -120,13 +120,13 @@ class Handler(BaseHTTPRequestHandler):
         }
 
     def _stream_response(self, body: dict[str, Any]) -> None:
-        done = self._response(body)
-        begun = done | {"status": "in_progress", "output": [], "usage": None}
+        completed = self._response(body)
+        started = completed | {"status": "in_progress", "output": [], "usage": None}
         item = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
         events = [
-            {"type": "response.created", "response": begun},
+            {"type": "response.created", "response": started},
             *({"type": "response.output_text.delta", "delta": word, **item} for word in WORDS),
-            {"type": "response.completed", "response": done},
+            {"type": "response.completed", "response": completed},
         ]
         for number, event in enumerate(events):
             data = json.dumps({"sequence_number": number, **event}).encode()

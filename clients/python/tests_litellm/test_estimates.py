@@ -74,18 +74,18 @@ def test_default_instance_reads_the_environment() -> None:
         "print(limits._limiter._transport.address)\n"
         "assert not hasattr(adapter, 'other')"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"RATELIMIT_URL": "redis://h:1234", "LITELLM_LOCAL_MODEL_COST_MAP": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "h:1234\n", done.stderr
+    assert result.stdout == "h:1234\n", result.stderr
 
 
 def test_call_types_are_known_to_litellm() -> None:
     from litellm.types.utils import CallTypes  # noqa: PLC0415  only looked at here
 
-    known = {kind.value for kind in CallTypes} | {"embeddings", "aembeddings"}
-    assert CALL_TYPES - known <= {"aanthropic_messages"}
+    call_types = {kind.value for kind in CallTypes} | {"embeddings", "aembeddings"}
+    assert CALL_TYPES - call_types <= {"aanthropic_messages"}

@@ -143,10 +143,10 @@ impl Batching {
         self.unspent -= uncovered;
         while uncovered > 0 {
             let Some(oldest) = self.grants.front_mut() else { break };
-            let taken = oldest.unspent.min(uncovered);
-            oldest.unspent -= taken;
-            oldest.spent += taken;
-            uncovered -= taken;
+            let spent_units = oldest.unspent.min(uncovered);
+            oldest.unspent -= spent_units;
+            oldest.spent += spent_units;
+            uncovered -= spent_units;
             if oldest.unspent == 0 {
                 self.grants.pop_front();
             }
@@ -183,7 +183,7 @@ impl Batching {
     }
 
     /// Records the reply to a request. `random` is a number from 0 to 1.
-    pub(crate) fn record_reply(&mut self, reply: Reply, wanted: u64, sent_at: f64, now: f64, random: f64) {
+    pub(crate) fn record_reply(&mut self, reply: Reply, requested: u64, sent_at: f64, now: f64, random: f64) {
         let Reply { id, granted, limit, remaining, wait, reset } = reply;
         let round_trip = now - sent_at;
         self.round_trip =
@@ -197,7 +197,7 @@ impl Batching {
             self.grants.push_back(Grant { id, unspent: granted, spent: 0, expires_at: sent_at + self.keep });
             self.unspent += granted;
         }
-        if granted >= wanted {
+        if granted >= requested {
             (self.empty_grants, self.paused_until) = (0, 0.0);
             return;
         }

@@ -86,8 +86,8 @@ impl Decision {
     pub(crate) fn with_governing_limit(self, costs: &[f64]) -> Self {
         let rank = |(decision, cost): &(&Self, &f64)| -> f64 {
             if self.allowed {
-                let left = i32::try_from(decision.remaining.unwrap_or(0)).unwrap_or(i32::MAX);
-                f64::from(left) / if **cost > 0.0 { **cost } else { 1.0 }
+                let remaining = i32::try_from(decision.remaining.unwrap_or(0)).unwrap_or(i32::MAX);
+                f64::from(remaining) / if **cost > 0.0 { **cost } else { 1.0 }
             } else {
                 decision.wait.map_or(f64::NEG_INFINITY, |wait| -wait.as_secs_f64())
             }

@@ -162,18 +162,22 @@ enum StartedTake {
 impl State {
     /// Decides a take without a call, if possible.
     fn decide(&mut self, cost: u32, now: f64) -> Option<Decision> {
-        let last = self.last_decision.as_ref()?;
+        let last_decision = self.last_decision.as_ref()?;
         let decision = |allowed, remaining, wait| Decision {
             allowed,
             remaining: Some(remaining),
             wait,
             granted: None,
             id: None,
-            ..last.clone()
+            ..last_decision.clone()
         };
         if self.batching.spend(cost, now) {
             let in_hand = i64::try_from(self.batching.in_hand(now)).unwrap_or(i64::MAX);
-            return Some(decision(true, last.remaining.unwrap_or(0).saturating_add(in_hand), Some(Duration::ZERO)));
+            return Some(decision(
+                true,
+                last_decision.remaining.unwrap_or(0).saturating_add(in_hand),
+                Some(Duration::ZERO),
+            ));
         }
         if !self.batching.denies(cost, now) {
             return None;
@@ -185,7 +189,7 @@ impl State {
 
     /// Records the reply to a request, and answers the waiting takes, first come, first served. Takes that came after
     /// the request was sent may have to wait for the next request.
-    fn record_reply(&mut self, decision: Decision, id: String, wanted: u64, sent_at: f64, now: f64) {
+    fn record_reply(&mut self, decision: Decision, id: String, requested: u64, sent_at: f64, now: f64) {
         let whole = |number: Option<i64>| u64::try_from(number.unwrap_or(0)).unwrap_or(0);
         let reply = Reply {
             id,
@@ -197,7 +201,7 @@ impl State {
             reset: decision.reset.unwrap_or_default().as_secs_f64(),
         };
         self.last_decision = Some(decision);
-        self.batching.record_reply(reply, wanted, sent_at, now, random());
+        self.batching.record_reply(reply, requested, sent_at, now, random());
         while let Some(waiter) = self.waiters.pop_front() {
             // The units of a cancelled take are for the other takes.
             if waiter.answer.is_closed() {
@@ -227,18 +231,18 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
         loop {
             let force_check = self.sender.refuse_forced(&self.charge).await;
             let sent_at = self.now();
-            let wanted = {
+            let requested = {
                 let mut state = self.state();
                 let waiting = state.waiters.iter().map(|waiter| u64::from(waiter.cost)).sum();
                 u32::try_from(state.batching.plan_request(waiting, sent_at)).unwrap_or(u32::MAX)
             };
             let id = Id::new(self.keep.saturating_add(SETTLE_MARGIN).into());
-            let words = self.charge.take_words(&Take::units(wanted).up_to(), Some(&id));
+            let words = self.charge.take_words(&Take::units(requested).up_to(), Some(&id));
             let reply = match force_check {
                 Ok(()) => self.sender.send_for_decision(&words, true, None).await,
                 Err(why) => Err(why),
             };
-            if let Some(grants) = self.record_result(reply, id.name, wanted, sent_at) {
+            if let Some(grants) = self.record_result(reply, id.name, requested, sent_at) {
                 // Units that cannot be given back recover by themselves.
                 let _ = self.give_back(grants).await;
                 return;
@@ -252,13 +256,13 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared<C> {
         self: &Arc<Self>,
         reply: Result<Decision, CallFailure>,
         id: String,
-        wanted: u32,
+        requested: u32,
         sent_at: f64,
     ) -> Option<Vec<Grant>> {
         let now = self.now();
         let mut state = self.state();
         match reply {
-            Ok(decision) => state.record_reply(decision, id, wanted.into(), sent_at, now),
+            Ok(decision) => state.record_reply(decision, id, requested.into(), sent_at, now),
             Err(why) => {
                 state.batching.record_failure(now);
                 for waiter in state.waiters.drain(..) {

@@ -15,10 +15,10 @@ async fn calls_go_to_the_right_node() {
     for key in 0..60 {
         let user = format!("user:{key}");
         let api = limiter.limit("api", [Limit::fixed(100, "1h")]).unwrap();
-        let taken = api.take_with(&user, &Take::units(5)).await.unwrap();
-        assert_eq!((taken.source, taken.remaining), (Source::Server, Some(95)));
+        let decision = api.take_with(&user, &Take::units(5)).await.unwrap();
+        assert_eq!((decision.source, decision.remaining), (Source::Server, Some(95)));
         assert_eq!(api.peek(&user).await.unwrap().remaining, Some(95));
-        assert_eq!(api.settle(&user, &taken.id.unwrap(), 1).await.unwrap().remaining, Some(99));
+        assert_eq!(api.settle(&user, &decision.id.unwrap(), 1).await.unwrap().remaining, Some(99));
         let (own, all) = (format!("{{{user}}}:own"), format!("{{{user}}}:all"));
         let limits_by_key = [(own.as_str(), Limit::fixed(1, "1h")), (all.as_str(), Limit::fixed(9, "1h"))];
         assert!(limiter.take_all(&limits_by_key, &Take::default()).await.unwrap().allowed);

@@ -59,27 +59,27 @@ async fn waiters_get_the_lease_in_order() {
     let server = Server::start();
     let limiter = server.limiter(long_timeout()).await.beside(server.client());
     let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
-    let held = pool.lease("exports").await.unwrap();
+    let lease = pool.lease("exports").await.unwrap();
     let hour = Duration::from_secs(3600);
     let spawn_waiter = || {
         let pool = pool.clone();
         tokio::spawn(async move { pool.lease_within("exports", hour).await.unwrap() })
     };
-    let first = spawn_waiter();
+    let first_waiter = spawn_waiter();
     until(async || server.blocked_clients().await == 1).await;
-    let second = spawn_waiter();
+    let second_waiter = spawn_waiter();
     until(async || server.blocked_clients().await == 2).await;
     // A caller that no longer waits has no place in the queue.
-    first.abort();
+    first_waiter.abort();
     until(async || server.blocked_clients().await == 1).await;
-    held.release().await.unwrap();
-    let held = second.await.unwrap();
+    lease.release().await.unwrap();
+    let next_lease = second_waiter.await.unwrap();
     let short = pool.lease_within("exports", Duration::from_millis(50)).await;
     assert!(matches!(short, Err(Error::Denied(_))));
     // Without a client of its own the limiter retries.
     let retrying = server.limiter(long_timeout()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
-    let third = tokio::spawn(async move { retrying.lease_within("exports", hour).await.unwrap() });
+    let third_waiter = tokio::spawn(async move { retrying.lease_within("exports", hour).await.unwrap() });
     until(async || server.calls("rl.acquire").await > 6).await;
-    held.release().await.unwrap();
-    assert!(!third.await.unwrap().is_lost());
+    next_lease.release().await.unwrap();
+    assert!(!third_waiter.await.unwrap().is_lost());
 }

@@ -385,8 +385,8 @@ async fn key_of_a_call_is_the_item_of_a_sketch() {
         let limit = [limit];
         for address in ["203.0.113.7", "203.0.113.8"] {
             for remaining in [2, 1, 0] {
-                let taken = limiter.take(address, &limit, &Take::default()).await.unwrap();
-                assert_eq!((taken.allowed, taken.remaining, taken.id), (true, Some(remaining), None));
+                let decision = limiter.take(address, &limit, &Take::default()).await.unwrap();
+                assert_eq!((decision.allowed, decision.remaining, decision.id), (true, Some(remaining), None));
             }
             for is_remembered in [false, true] {
                 let denied = limiter.take(address, &limit, &Take::default()).await.unwrap();
@@ -454,8 +454,8 @@ async fn malformed_calls_are_errors_not_outages() {
     let server = Server::start();
     let limiter = server.limiter(Options { failures: 1, pause: Duration::from_secs(3600), ..long_timeout() }).await;
     for cost in [-1.0, f64::NAN, 1e13] {
-        let taken = limiter.take("key", &[Limit::fixed(3, "1h")], &Take::units(cost)).await;
-        assert!(matches!(taken, Err(Error::Call(why)) if why.contains("cost")));
+        let result = limiter.take("key", &[Limit::fixed(3, "1h")], &Take::units(cost)).await;
+        assert!(matches!(result, Err(Error::Call(why)) if why.contains("cost")));
     }
     assert!(matches!(limiter.take("key", &[], &Take::default()).await, Err(Error::Call(_))));
     let nonsense = limiter.take("key", &[Limit::fixed(3, "soon")], &Take::default()).await;

@@ -35,8 +35,10 @@ class DelayingProxy:
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
-                for ends in ((client, server), (server, client)):
-                    threading.Thread(target=self._forward, args=ends, daemon=True).start()
+                for source_and_target in ((client, server), (server, client)):
+                    threading.Thread(
+                        target=self._forward, args=source_and_target, daemon=True
+                    ).start()
 
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):

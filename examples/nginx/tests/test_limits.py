@@ -37,9 +37,9 @@ def test_response_shows_the_limit_that_governs(
 ) -> None:
     set_policy(redis, "plan:pro", "FIXED 2 1m FIXED 1000 1d")
     gateway = gateways(server)
-    passed = gateway.get()
-    assert (passed.status_code, passed.text) == (200, "hello alice\n")
-    assert fields(passed) == {
+    allowed = gateway.get()
+    assert (allowed.status_code, allowed.text) == (200, "hello alice\n")
+    assert fields(allowed) == {
         "x-ratelimit-limit": "2",
         "x-ratelimit-remaining": "1",
         "x-ratelimit-reset": "60",

@@ -34,8 +34,8 @@ def test_requests_pass_and_logins_are_denied_in_an_outage(
     gateway = gateways(server)
     server.stop()
     for _ in range(3):
-        passed = gateway.get()
-        assert (passed.status_code, fields(passed)) == (200, {})
+        allowed = gateway.get()
+        assert (allowed.status_code, fields(allowed)) == (200, {})
     denied = gateway.get("/login")
     assert (denied.status_code, fields(denied)) == (503, {"retry-after": "1"})
     assert gateway.outcomes(4) == {"open": 3, "closed": 1}
@@ -120,8 +120,8 @@ def test_missing_policy_is_logged_and_affects_no_other_limit(
     set_policy(redis, "plan:free", "FIXED 1 1m")
     gateway = gateways(server, ONE_WORKER)
     for _ in range(10):
-        passed = gateway.get("/", ALICE)
-        assert (passed.status_code, fields(passed)) == (200, {})
+        allowed = gateway.get("/", ALICE)
+        assert (allowed.status_code, fields(allowed)) == (200, {})
     assert gateway.get("/login").status_code == 503
     text = "Redis refuses RL.LIMIT: NOPOLICY no policy 'customer:alice' or 'plan:pro'"
     assert gateway.count_logged(text) >= 1

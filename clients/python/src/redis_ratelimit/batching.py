@@ -60,8 +60,8 @@ class Reply:
 class Batching:
     """Units in hand, and the choice of requests for more. Times are seconds of any clock.
 
-    A take calls `demand` once, and then is allowed by `spend`, denied by `denies`, or waits for a
-    request of `wanted` units, whose reply goes to `received`.
+    A take calls `record_demand` once. Then it is allowed by `spend`, denied by `denies`, or waits
+    for a request of `plan_request` units, whose reply goes to `record_reply`.
     """
 
     def __init__(self, keep: float, batch: int | None = None, peers: int | None = None) -> None:
@@ -116,10 +116,10 @@ class Batching:
         grants = self._grants
         while cost:
             oldest = grants[0]
-            taken = min(oldest.unspent, cost)
-            oldest.unspent -= taken
-            oldest.spent += taken
-            cost -= taken
+            spent_units = min(oldest.unspent, cost)
+            oldest.unspent -= spent_units
+            oldest.spent += spent_units
+            cost -= spent_units
             if oldest.unspent == 0:
                 grants.popleft()
         return True
@@ -150,7 +150,7 @@ class Batching:
         return self._size
 
     def record_reply(
-        self, reply: Reply, wanted: int, sent_at: float, now: float, random: float
+        self, reply: Reply, requested: int, sent_at: float, now: float, random: float
     ) -> None:
         """Records the reply to a request. `random` is a number from 0 to 1."""
         weight = SMOOTHING if self._round_trip else 1
@@ -165,7 +165,7 @@ class Batching:
             # The units were charged after `sent_at`, so they expire early rather than late.
             self._grants.append(Grant(reply.id, reply.granted, 0, sent_at + self._keep))
             self._unspent += reply.granted
-        if reply.granted >= wanted:
+        if reply.granted >= requested:
             self._empty_grants, self._paused_until = 0, 0.0
             return
         pause = min(self._keep, reply.reset) * PAUSE * 2 ** min(self._empty_grants, DOUBLINGS)

@@ -169,7 +169,7 @@ class Connections:
         with the threads that connect, was not scheduled.
         """
         with self._changed:
-            began = time.monotonic()
+            started_at = time.monotonic()
             self._waiting += 1
             try:
                 step, waited = self._timeout / WAIT_STEPS, 0.0
@@ -181,7 +181,7 @@ class Connections:
                         self._used += 1
                         return connection
                     # An attempt that began earlier says nothing about the server now.
-                    if self._error is not None and self._error_began >= began:
+                    if self._error is not None and self._error_began >= started_at:
                         raise self._error
                     if self._connecting < self._waiting and (
                         self._connecting + self._used < self._max_connections
@@ -204,7 +204,7 @@ class Connections:
 
     def _connect(self) -> None:
         connection = None
-        began, era = time.monotonic(), self._era
+        started_at, era = time.monotonic(), self._era
         try:
             client_connection = self._make()
             client_connection.connect()
@@ -213,8 +213,8 @@ class Connections:
             if type(error).__name__ == "TimeoutError":
                 error = TimeoutError(still_connecting(self._make))
             with self._changed:
-                if began >= self._error_began:
-                    self._error, self._error_began = error, began
+                if started_at >= self._error_began:
+                    self._error, self._error_began = error, started_at
         finally:
             with self._changed:
                 self._connecting -= 1

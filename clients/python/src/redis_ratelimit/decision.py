@@ -75,10 +75,10 @@ class Decision:
 
     def but(self, **changes: Any) -> Decision:
         """Returns a copy with these changes; faster than `dataclasses.replace`."""
-        made = object.__new__(Decision)
-        made.__dict__.update(self.__dict__)
-        made.__dict__.update(changes)
-        return made
+        decision = object.__new__(Decision)
+        decision.__dict__.update(self.__dict__)
+        decision.__dict__.update(changes)
+        return decision
 
     def require(self) -> Decision:
         """Returns the decision itself, or raises DeniedError if the call is denied."""

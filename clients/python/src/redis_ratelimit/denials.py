@@ -149,8 +149,8 @@ class Denials:
         self._by_key = live
         if len(live) < MAX_KEYS:
             return True
-        ends = min(max(one.until for one in denials) for denials in live.values())
-        self._full_until = max(ends, now + SEARCH_INTERVAL)
+        first_end = min(max(one.until for one in denials) for denials in live.values())
+        self._full_until = max(first_end, now + SEARCH_INTERVAL)
         return False
 
     def _replace(self, denial: Denial, replacement: Denial) -> Denial | None:

@@ -28,8 +28,8 @@ class Lazy(Generic[T]):
 
     def __get__(self, instance: object, owner: type) -> T:
         # Later lookups find the instance attribute. Another thread may have created it meanwhile.
-        made: T = instance.__dict__.setdefault(self._name, self._make())
-        return made
+        value: T = instance.__dict__.setdefault(self._name, self._make())
+        return value
 
 
 # The names are looked up when a lock is created, as gevent replaces them.

@@ -90,9 +90,9 @@ class _BaseLease:
             raise DeniedError(decision)
         self.token = decision.token
         self._extend(sent_at)
-        passed = self._clock() - sent_at
-        self._first_pause = max(0.0, self._pause(renewed=True) - passed)
-        return passed < self._ttl / 2
+        elapsed = self._clock() - sent_at
+        self._first_pause = max(0.0, self._pause(renewed=True) - elapsed)
+        return elapsed < self._ttl / 2
 
     def _deadline(self) -> float | None:
         """Returns the deadline for acquiring the lease, or None if the call does not wait."""

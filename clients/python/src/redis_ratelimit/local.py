@@ -106,19 +106,19 @@ class Local:
                 self._evict(self._ids)
             for charge in charges:
                 self._add(charge, _millionths(charge.cost, ceil))
-            after = [self._decision(charge._replace(cost=0)) for charge in charges]
+            decisions_after = [self._decision(charge._replace(cost=0)) for charge in charges]
             # The wait of a forced charge lasts until usage is within the limit again.
             return [
                 replace(remaining, allowed=one.allowed, granted=one.granted)
-                for one, remaining in zip(decisions, after, strict=True)
+                for one, remaining in zip(decisions, decisions_after, strict=True)
             ]
 
     def give_back(self, charges: Sequence[Charge]) -> list[Decision]:
         with self._lock:
             for charge in charges:
                 self._add(charge, -_millionths(charge.cost, floor))
-            after = [self._decision(charge._replace(cost=0)) for charge in charges]
-            return [replace(one, allowed=True, wait_ms=0) for one in after]
+            decisions_after = [self._decision(charge._replace(cost=0)) for charge in charges]
+            return [replace(one, allowed=True, wait_ms=0) for one in decisions_after]
 
     def settle(self, id: Key, cost: float) -> list[Decision] | None:
         """Corrects a charge to `cost`, except for limits with a cost of their own. Returns None if

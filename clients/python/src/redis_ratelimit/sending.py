@@ -86,7 +86,7 @@ class Sending:
         """
         node = self._nodes[node_name]
         breaker = node.breaker
-        began = self._clock()
+        started_at = self._clock()
         resends = self._resends
         attempt = call
         full_error: FullError | None = None
@@ -124,7 +124,7 @@ class Sending:
                 if call.deadline is not None and self._clock() - sent_at >= breaker.pause:
                     resends = self._resends
                     breaker.succeeded()
-                if resends == 0 or self._clock() - began >= attempt.resendable_for:
+                if resends == 0 or self._clock() - started_at >= attempt.resendable_for:
                     breaker.failed(sent_at)
                     message = f"{node_name or address}: {_describe(error)}"
                     node.away.failed(message)

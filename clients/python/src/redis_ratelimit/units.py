@@ -106,10 +106,10 @@ class _BaseUnits:
         return self._decide(cost, now)
 
     def _decide(self, cost: int, now: float) -> Decision | None:
-        batching, last = self._batching, self._last_decision
+        batching, last_decision = self._batching, self._last_decision
         if batching.spend(cost, now):
-            remaining = (last.remaining or 0) + batching.in_hand(now)
-            return last.but(allowed=True, remaining=remaining, wait_ms=0)
+            remaining = (last_decision.remaining or 0) + batching.in_hand(now)
+            return last_decision.but(allowed=True, remaining=remaining, wait_ms=0)
         if batching.denies(cost, now):
             return self._deny(cost, now)
         return None
@@ -129,18 +129,18 @@ class _BaseUnits:
     def _next_request(self) -> tuple[Call[Decision], int, float]:
         """Returns a request for units, the number of units, and the time of the request."""
         now = self._clock()
-        wanted = self._batching.plan_request(sum(waiter.cost for waiter in self._waiting), now)
+        requested = self._batching.plan_request(sum(waiter.cost for waiter in self._waiting), now)
         call = self._calls.take(
             self.key,
             self._limits,
-            cost=wanted,
+            cost=requested,
             upto=True,
             once=True,
             ttl=self._keep + SETTLE_GRACE,
         )
         # During an outage each request is decided by itself, not a batch. Without an idempotency
         # key, units could not be given back.
-        return replace(call, fallback=None, without_id=None), wanted, now
+        return replace(call, fallback=None, without_id=None), requested, now
 
     def _policy_check(self) -> Call[Decision] | None:
         """Returns the call that asks if a policy has FORCE, or None if that is known."""
@@ -154,14 +154,14 @@ class _BaseUnits:
             raise CallError(waits.FORCED_POLICY)
         self._unforced_until = self._clock() + UNTRACKED_SECONDS
 
-    def _record_reply(self, decision: Decision, wanted: int, sent_at: float) -> None:
+    def _record_reply(self, decision: Decision, requested: int, sent_at: float) -> None:
         """Records the reply to a request, and answers the waiting takes, first come, first served.
         Takes that began after the request may have to wait for the next reply.
         """
         assert decision.id is not None  # `_next_request` sets `once`
         self._is_requesting = False
         self._last_decision = replace(decision, granted=None, id=None, limits=tuple(self._limits))
-        # A denied call grants nothing, even if its policy has FORCE by now, which charges it.
+        # A denied call grants nothing, even if its policy now has FORCE and so charges it.
         granted = decision.granted or 0 if decision.allowed else 0
         reply = Reply(
             decision.id,
@@ -172,7 +172,7 @@ class _BaseUnits:
             decision.reset or 0.0,
         )
         now = self._clock()
-        self._batching.record_reply(reply, wanted, sent_at, now, random())
+        self._batching.record_reply(reply, requested, sent_at, now, random())
         while self._waiting:
             answer = self._decide(self._waiting[0].cost, now)
             if answer is None:
@@ -260,8 +260,8 @@ class Units(_BaseUnits):
             facts = self._policy_check()
             if facts is not None:
                 self._refuse_forced(self._send_unlocked(facts))
-            call, wanted, sent_at = self._next_request()
-            self._record_reply(self._send_unlocked(call), wanted, sent_at)
+            call, requested, sent_at = self._next_request()
+            self._record_reply(self._send_unlocked(call), requested, sent_at)
             self._set_alarm()
         except Exception as error:
             self._record_failure(error)
@@ -411,8 +411,8 @@ class AsyncUnits(_BaseUnits):
             facts = self._policy_check()
             if facts is not None:
                 self._refuse_forced(await self._execute(facts))
-            call, wanted, sent_at = self._next_request()
-            self._record_reply(await self._execute(call), wanted, sent_at)
+            call, requested, sent_at = self._next_request()
+            self._record_reply(await self._execute(call), requested, sent_at)
             self._set_alarm()
         except Exception as error:
             self._record_failure(error)

@@ -24,13 +24,13 @@ def zone_offset(zone: str, at: datetime | None = None) -> str:
 @cache
 def _smallest(zone: str, year: int) -> str:
     try:
-        found = ZoneInfo(zone)
+        zone_info = ZoneInfo(zone)
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(f"no time zone {zone!r}: name one such as 'Europe/Berlin'") from error
-    first = datetime(year, 1, 1, tzinfo=timezone.utc)
+    new_year = datetime(year, 1, 1, tzinfo=timezone.utc)
     # Samples once a week, as every offset lasts for weeks.
-    days = (first + timedelta(days=day) for day in range(0, 365, 7))
-    offsets = (day.astimezone(found).utcoffset() or timedelta() for day in days)
+    days = (new_year + timedelta(days=day) for day in range(0, 365, 7))
+    offsets = (day.astimezone(zone_info).utcoffset() or timedelta() for day in days)
     minutes = min(offsets) // timedelta(minutes=1)
-    hours, rest = divmod(abs(minutes), 60)
-    return f"{'-' if minutes < 0 else '+'}{hours:02}:{rest:02}"
+    hours, minutes_of_hour = divmod(abs(minutes), 60)
+    return f"{'-' if minutes < 0 else '+'}{hours:02}:{minutes_of_hour:02}"

@@ -35,11 +35,11 @@ class AlignedWindows:
             # Day 0 was a Wednesday, and month 0 a March.
             return day + 7 - (day + 2) % 7
         month = _month_of(day)
-        first = month - (month + 2) % months
-        begins = self._begins_in(first)
-        return begins if day < begins else self._begins_in(first + months)
+        first_month = month - (month + 2) % months
+        begin = self._begin_in(first_month)
+        return begin if day < begin else self._begin_in(first_month + months)
 
-    def _begins_in(self, month: int) -> int:
+    def _begin_in(self, month: int) -> int:
         return min(_first_day(month) + self.anchor, _first_day(month + 1)) - 1
 
 

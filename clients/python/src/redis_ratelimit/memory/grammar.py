@@ -10,7 +10,7 @@ from math import ceil
 
 from redis_ratelimit.memory.calendar import CALENDAR, AlignedWindows
 from redis_ratelimit.memory.leases import Concurrency
-from redis_ratelimit.memory.options import Options, Request, Words, duration_of, refused
+from redis_ratelimit.memory.options import Options, Request, Words, duration_of, refusal
 from redis_ratelimit.memory.pools import Bucket, Fixed
 from redis_ratelimit.memory.rule import LATEST, Rule
 from redis_ratelimit.memory.windows import Sliding, SlidingLog, Strict
@@ -45,7 +45,7 @@ def refuse_server_features(word: str) -> None:
     """Raises RefusedError if the command or word needs a server."""
     feature = "policies" if word.startswith("RL.POLICY") else _ONLY_SERVER.get(word)
     if feature is not None:
-        raise refused(f"a limiter in memory has no {feature}: they need a server with the module")
+        raise refusal(f"a limiter in memory has no {feature}: they need a server with the module")
 
 
 _NO_CHARGE = Request("TAKE", 0)
@@ -88,7 +88,7 @@ class Common:
         self.options = options
         if options.settle is not None:
             if options.cost is not None or options.mode or options.keep is not None:
-                raise refused("syntax error: SETTLE says the cost")
+                raise refusal("syntax error: SETTLE says the cost")
             self.purpose = "SETTLE"
         elif options.gives_back:
             self.purpose = "BACK"
@@ -101,11 +101,11 @@ class Common:
         if keep is not None and (
             self.purpose in {"SETTLE", "BACK"} or request.mode in {"FORCE", "BACK"}
         ):
-            raise refused("syntax error, unexpected KEEP: it keeps nothing of such a call")
+            raise refusal("syntax error, unexpected KEEP: it keeps nothing of such a call")
 
     def _refuse_once(self, options: Options) -> None:
         if self.options.once is not None and options.gives_back:
-            raise refused("cost must be 0 or more with ONCE")
+            raise refusal("cost must be 0 or more with ONCE")
 
     def spec(self, rule: Rule, spec_options: Options) -> Spec:
         of_leases = isinstance(rule, Concurrency)
@@ -136,7 +136,7 @@ class Common:
         """
         if self.purpose == "SETTLE":
             if spec_options.mode and not is_apart:
-                raise refused(f"syntax error, unexpected {spec_options.mode}: SETTLE says the cost")
+                raise refusal(f"syntax error, unexpected {spec_options.mode}: SETTLE says the cost")
             return _NO_CHARGE
         if is_apart:
             charges = self.purpose == "CHARGE"
@@ -157,7 +157,7 @@ def _read_spec(words: Words) -> tuple[Rule, Options]:
     refuse_server_features(algorithm)
     allowed = _OPTIONS_AFTER.get(algorithm)
     if allowed is None:
-        raise refused(f"syntax error, unexpected {algorithm!r}: a spec is needed")
+        raise refusal(f"syntax error, unexpected {algorithm!r}: a spec is needed")
     words.raw("spec")
     return read_rule(words, algorithm, allowed)
 
@@ -169,10 +169,10 @@ def read_rule(words: Words, algorithm: str, allowed: set[str]) -> tuple[Rule, Op
         refill, period = words.amount("refill"), words.duration("period")
         options = Options.read(words, allowed)
         if refill == 0:
-            raise refused("refill must be a number from 0.000001 to 1000000000000, such as 100")
+            raise refusal("refill must be a number from 0.000001 to 1000000000000, such as 100")
         bucket = Bucket(limit, refill, period, queues=algorithm == "LEAKYBUCKET")
         if bucket.drains_in(limit) > LATEST // 10:
-            raise refused("refill must be enough to refill the capacity within 36500d")
+            raise refusal("refill must be enough to refill the capacity within 36500d")
         return bucket, options
     if algorithm == "FIXED":
         return _fixed(words, limit, allowed)
@@ -181,7 +181,7 @@ def read_rule(words: Words, algorithm: str, allowed: set[str]) -> tuple[Rule, Op
         holder = words.name("holder")
         options = Options.read(words, allowed)
         if options.cost is not None and options.cost <= 0:
-            raise refused("cost must be a number above 0, up to 1000000000000, such as 1")
+            raise refusal("cost must be a number above 0, up to 1000000000000, such as 1")
         return Concurrency(limit, window, holder), options
     options = Options.read(words, allowed)
     if algorithm == "SLIDINGLOG":
@@ -193,17 +193,17 @@ def _fixed(words: Words, limit: int, allowed: set[str]) -> tuple[Rule, Options]:
     text = words.text("window")
     window, calendar = duration_of(text), text if text in CALENDAR else None
     if not (window or calendar):
-        raise refused(
+        raise refusal(
             "window must be a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y"
         )
     options = Options.read(words, allowed)
     is_shifted = options.offset is not None or options.anchor is not None
     if "ALIGNED" not in options.flags:
         if is_shifted or calendar:
-            raise refused(f"syntax error: windows of {text} need ALIGNED")
+            raise refusal(f"syntax error: windows of {text} need ALIGNED")
         return Fixed(limit, window or 0, None), options
     if options.anchor is not None and calendar not in {"1mo", "3mo"}:
-        raise refused("syntax error, unexpected ANCHOR: it is for months and quarters")
+        raise refusal("syntax error, unexpected ANCHOR: it is for months and quarters")
     aligned_windows = AlignedWindows(
         window or 0, calendar, options.offset or 0, options.anchor or 1
     )
@@ -219,7 +219,7 @@ def read_call(words: Words, *, is_peek: bool) -> Call:
     if len(parsed) > 1:
         specs = [_one_of_several(common, *rule_and_options) for rule_and_options in parsed]
         if any(spec_options.gives_back for _, spec_options in parsed):
-            raise refused("cost must be 0 or more behind one of several limits")
+            raise refusal("cost must be 0 or more behind one of several limits")
         _refuse_duplicates(specs)
         return _call(common, specs, common.purpose, is_peek=is_peek)
     rule, spec_options = parsed[0]
@@ -229,11 +229,11 @@ def read_call(words: Words, *, is_peek: bool) -> Call:
 def _only_call(common: Common, rule: Rule, spec_options: Options, *, is_peek: bool = False) -> Call:
     if spec_options.once is not None or spec_options.settle is not None:
         if common.options.once is not None or common.options.settle is not None:
-            raise refused("syntax error: the call has an id already")
+            raise refusal("syntax error: the call has an id already")
         if spec_options.settle is not None and (
             spec_options.cost is not None or spec_options.mode or spec_options.keep is not None
         ):
-            raise refused("syntax error: SETTLE says the cost")
+            raise refusal("syntax error: SETTLE says the cost")
         common.options.once, common.options.settle = spec_options.once, spec_options.settle
         common = Common(common.options)
     spec = common.spec(rule, spec_options)
@@ -253,7 +253,7 @@ def _purpose_of(request: Request) -> str:
 def _call(common: Common, specs: list[Spec], purpose: str, *, is_peek: bool) -> Call:
     options = common.options
     if is_peek and options.settle is not None:
-        raise refused("syntax error, unexpected SETTLE: a peek settles nothing")
+        raise refusal("syntax error, unexpected SETTLE: a peek settles nothing")
     once = None if is_peek else options.once
     return Call(specs, purpose, once, options.settle, "EACH" in options.flags)
 
@@ -264,18 +264,18 @@ def _one_of_several(common: Common, rule: Rule, spec_options: Options) -> Spec:
         or spec_options.settle is not None
         or spec_options.mode == "UPTO"
     ):
-        raise refused("syntax error: ONCE, SETTLE and UPTO stand before the first of several specs")
+        raise refusal("syntax error: ONCE, SETTLE and UPTO stand before the first of several specs")
     return common.spec(rule, spec_options)
 
 
 def _refuse_duplicates(specs: list[Spec]) -> None:
     if len(specs) > _MAX_SPECS:
-        raise refused(f"syntax error: a call has at most {_MAX_SPECS} specs")
+        raise refusal(f"syntax error: a call has at most {_MAX_SPECS} specs")
     counts = Counter(
         (spec.rule.kind, None if spec.rule.key is None else spec.identity) for spec in specs
     )
     if max(counts.values()) > 1:
-        raise refused("specs of one kind must have different windows or different names")
+        raise refusal("specs of one kind must have different windows or different names")
 
 
 def read_keys(words: Words, *, is_peek: bool) -> list[tuple[bytes, Call]]:
@@ -284,7 +284,7 @@ def read_keys(words: Words, *, is_peek: bool) -> list[tuple[bytes, Call]]:
     """
     numkeys = words.text("numkeys")
     if not re.fullmatch(r"[1-9]\d{0,5}", numkeys):
-        raise refused("numkeys must be how many keys follow")
+        raise refusal("numkeys must be how many keys follow")
     keys = [words.raw("key") for _ in range(int(numkeys))]
     common = Common(Options.read(words, _OPTIONS_OF_KEYS))
     calls = []
@@ -297,9 +297,9 @@ def read_keys(words: Words, *, is_peek: bool) -> list[tuple[bytes, Call]]:
         call.is_plain = not (call.once or call.settle or spec.name)
         calls.append(call)
     if words.has_next():
-        raise refused("syntax error: more words than specs for the keys")
+        raise refusal("syntax error: more words than specs for the keys")
     if len(set(keys)) < len(keys):
-        raise refused("keys must be different from each other")
+        raise refusal("keys must be different from each other")
     return list(zip(keys, calls, strict=True))
 
 
@@ -307,5 +307,5 @@ def read_acquire(words: Words) -> tuple[Call, bool]:
     """Parses `limit ttl holder [options]`. Returns the call, and `True` if it has FENCE."""
     rule, spec_options = read_rule(words, "CONCURRENCY", _OPTIONS_OF_LEASES | {"FENCE"})
     if words.has_next():
-        raise refused(f"syntax error, unexpected {words.peek()!r}")
+        raise refusal(f"syntax error, unexpected {words.peek()!r}")
     return _only_call(Common(Options()), rule, spec_options), "FENCE" in spec_options.flags

@@ -199,9 +199,9 @@ class Key:
         self.components = [component for component in self.components if component.is_kept(now)]
 
     def recovers_in(self, now: int) -> int:
-        ends = [component.recovers_at for component in self.components]
-        ends += [record.expires_at for record in self.records.values()]
-        return max(max(ends, default=0) - now, 0)
+        recovery_times = [component.recovers_at for component in self.components]
+        recovery_times += [record.expires_at for record in self.records.values()]
+        return max(max(recovery_times, default=0) - now, 0)
 
     def expire(self, reset: int, now: int) -> None:
         """Sets the expiry of a key that recovers in `reset`, unless the current expiry is close."""

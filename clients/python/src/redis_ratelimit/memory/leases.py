@@ -49,8 +49,8 @@ class Leases(Usage):
         return len(present)
 
     def recovers_in(self, now: int) -> int:
-        last = max((lease.expires_at for lease in self.leases.values()), default=0)
-        return max(last - max(now, self.written), 0)
+        last_expiry = max((lease.expires_at for lease in self.leases.values()), default=0)
+        return max(last_expiry - max(now, self.written), 0)
 
     def is_unused(self) -> bool:
         return not self.leases

@@ -34,7 +34,7 @@ _MICROSECONDS = {
 _MODES = {"UPTO", "FORCE", "MAXWAIT"}
 
 
-def refused(text: str) -> RefusedError:
+def refusal(text: str) -> RefusedError:
     return RefusedError(f"ERR {text}")
 
 
@@ -54,7 +54,7 @@ class Words:
 
     def raw(self, description: str) -> bytes:
         if not self.has_next():
-            raise refused(f"{description} is missing")
+            raise refusal(f"{description} is missing")
         self._position += 1
         return self._words[self._position - 1]
 
@@ -64,7 +64,7 @@ class Words:
     def name(self, description: str) -> bytes:
         name = self.raw(description)
         if not 1 <= len(name) <= _MAX_NAME_BYTES:
-            raise refused(f"{description} must be 1 to {_MAX_NAME_BYTES} bytes")
+            raise refusal(f"{description} must be 1 to {_MAX_NAME_BYTES} bytes")
         return name
 
     def amount(self, description: str, *, round_up: bool = False) -> int:
@@ -75,7 +75,7 @@ class Words:
         """Returns a duration in microseconds, rounded up."""
         duration = duration_of(self.text(description))
         if duration is None or (duration == 0 and not zero):
-            raise refused(f"{description} must be a duration from 1us to 3650d, such as 60s")
+            raise refusal(f"{description} must be a duration from 1us to 3650d, such as 60s")
         return duration
 
 
@@ -83,7 +83,7 @@ def _amount(text: str, description: str, *, round_up: bool) -> int:
     match = _AMOUNT.fullmatch(text)
     exact = None if match is None else Fraction(match[1])
     if exact is None or exact > _MAX_UNITS:
-        raise refused(f"{description} must be a number from 0 to {_MAX_UNITS}, not {text!r}")
+        raise refusal(f"{description} must be a number from 0 to {_MAX_UNITS}, not {text!r}")
     return ceil(exact * UNIT) if round_up else floor(exact * UNIT)
 
 
@@ -124,7 +124,7 @@ class Options:
             # Some options exclude each other.
             group = "MODE" if word in _MODES else "ID" if word in {"ONCE", "SETTLE"} else word
             if group in used:
-                raise refused(f"syntax error, unexpected {word}")
+                raise refusal(f"syntax error, unexpected {word}")
             used.add(group)
             options._parse_option(word, words)
         return options
@@ -153,25 +153,25 @@ class Options:
         text = words.text("keep")
         share = _SHARE.fullmatch(text)
         if share is not None and Fraction(share[1]) > 100:
-            raise refused("keep must be a share from 0% to 100%")
+            raise refusal("keep must be a share from 0% to 100%")
         self.keep = _amount(text, "keep", round_up=True) if share is None else share[1]
 
     def _parse_as(self, words: Words) -> None:
         self.name = words.text("name")
         if not _NAME.fullmatch(self.name):
-            raise refused(f"name must be 1 to 32 of A-Z, a-z, 0-9, _ and -, not {self.name!r}")
+            raise refusal(f"name must be 1 to 32 of A-Z, a-z, 0-9, _ and -, not {self.name!r}")
 
     def _parse_offset(self, words: Words) -> None:
         match = _OFFSET.fullmatch(words.text("offset"))
         minutes = None if match is None else int(match[2]) * 60 + int(match[3])
         if match is None or minutes is None or minutes > 14 * 60:
-            raise refused("offset must be from -14:00 to +14:00, such as +09:00")
+            raise refusal("offset must be from -14:00 to +14:00, such as +09:00")
         self.offset = minutes * 60 * UNIT * (-1 if match[1] == "-" else 1)
 
     def _parse_anchor(self, words: Words) -> None:
         text = words.text("anchor")
         if not re.fullmatch(r"\d{1,2}", text) or not 1 <= int(text) <= 31:
-            raise refused("anchor must be a day from 1 to 31")
+            raise refusal("anchor must be a day from 1 to 31")
         self.anchor = int(text)
 
     def _parse_once(self, words: Words) -> None:
@@ -185,10 +185,10 @@ class Options:
         cost = UNIT if self.cost is None else self.cost
         if self.gives_back:
             if mode:
-                raise refused(f"cost must be 0 or more with {mode}")
+                raise refusal(f"cost must be 0 or more with {mode}")
             return Request("BACK", cost)
         if mode == "UPTO" and not (self.is_whole and cost):
-            raise refused("cost must be a whole number from 1 with UPTO")
+            raise refusal("cost must be a whole number from 1 with UPTO")
         return Request(mode or "TAKE", cost, max_wait)
 
 

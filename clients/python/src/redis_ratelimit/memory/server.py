@@ -12,7 +12,7 @@ from redis_ratelimit.memory import grammar
 from redis_ratelimit.memory.grammar import Call, refuse_server_features
 from redis_ratelimit.memory.key import Key
 from redis_ratelimit.memory.leases import Concurrency
-from redis_ratelimit.memory.options import UNIT, Words, refused
+from redis_ratelimit.memory.options import UNIT, Words, refusal
 from redis_ratelimit.memory.rule import ALLOWED, LATEST
 from redis_ratelimit.memory.visit import Visit, wait_ms
 from redis_ratelimit.quantities import Word
@@ -66,7 +66,7 @@ class Memory:
             deleted = self._find(key, now) is not None
             self._keys.pop(key, None)
             return int(deleted)
-        raise refused(f"unknown command {command!r} of the limiter in memory")
+        raise refusal(f"unknown command {command!r} of the limiter in memory")
 
     def _find(self, name: bytes, now: int) -> Key | None:
         key = self._keys.get(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from redis_ratelimit.memory.grammar import Call, Spec
 from redis_ratelimit.memory.key import Charge, Component, Key, Record, wrong_type
 from redis_ratelimit.memory.leases import Leases
-from redis_ratelimit.memory.options import UNIT, Request, refused
+from redis_ratelimit.memory.options import UNIT, Request, refusal
 from redis_ratelimit.memory.rule import (
     AFTER,
     ALLOWED,
@@ -147,7 +147,7 @@ class Visit:
             component.is_kept(self.now) or component in charged for component in self.key.components
         )
         if self.outcome == "PASSES" and new_count and kept_count + new_count > _MAX_COMPONENTS:
-            raise refused(f"the key has {_MAX_COMPONENTS} limits, as many as one key may have")
+            raise refusal(f"the key has {_MAX_COMPONENTS} limits, as many as one key may have")
 
     def commit(self) -> None:
         """Applies the changes and sets the expiry of the key."""

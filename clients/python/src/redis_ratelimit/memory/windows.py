@@ -26,10 +26,10 @@ class _Slider(Usage):
 
     def rolled(self, now: int) -> _Slider:
         """Returns the usage with the window that contains `now` as the current one."""
-        passed = max(now - self.start, 0) // self.window if self.window else 2
-        if passed == 0:
+        windows_passed = max(now - self.start, 0) // self.window if self.window else 2
+        if windows_passed == 0:
             return self
-        if passed == 1:
+        if windows_passed == 1:
             return _Slider(self.start + self.window, self.window, self.current, 0)
         return _Slider()
 
