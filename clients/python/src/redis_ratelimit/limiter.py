@@ -436,8 +436,8 @@ class Limiter(Base):
                     sending = steps.throw(error)
                 else:
                     sending = steps.send(reply)
-        except StopIteration as done:
-            result: T = done.value
+        except StopIteration as stop:
+            result: T = stop.value
             return result
         finally:
             for key in call.invalidated_keys:
