@@ -24,7 +24,7 @@ from itertools import accumulate
 
 from redis_ratelimit.batching import Batching, Grant, Reply
 
-# Seconds of each run, and of the warm-up at its start, which only `admitted` includes.
+# Seconds of each run, and of the warm-up at its start, which counts only for spent units.
 SECONDS, WARM_UP = 10.0, 2.0
 # Seconds for which units can be spent after they were charged.
 KEEP = 1.0
@@ -164,6 +164,7 @@ class _Run:
         ]
         for process in self.processes:
             process.first_burst_at = self.rng.random() * BURST_SECONDS / BURST_SHARE
+        # Time of the charge of each request, and all units that are charged and not given back.
         self.charged_at: list[float] = []
         self.charged = 0
         # Events: time, number, kind, process and data.
@@ -184,8 +185,8 @@ class _Run:
 
     def request(self, process: _Process, now: float) -> None:
         process.is_requesting = True
-        wanted = process.batching.plan_request(len(process.waiting), now)
-        self.call(now, "request", process, (wanted, now))
+        units = process.batching.plan_request(len(process.waiting), now)
+        self.call(now, "request", process, (units, now))
 
     def spend(self, requested_at: float, now: float) -> None:
         figures = self.figures
@@ -228,18 +229,18 @@ class _Run:
             self.server.settle(data.unspent, self.charged_at[int(data.id)], now)
             self.charged -= data.unspent
         elif kind == "request":
-            wanted, sent_at = data
-            reply = self.server.take(int(wanted), now)
+            units, sent_at = data
+            reply = self.server.take(int(units), now)
             self.charged += reply[0]
             self.charged_at.append(now)
-            answer = (len(self.charged_at) - 1, *reply, wanted, sent_at)
+            answer = (len(self.charged_at) - 1, *reply, units, sent_at)
             self.schedule(now + self.fleet.round_trip / 2, "reply", process, answer)
         elif kind == "reply":
-            number, granted, remaining, wait, reset, wanted, sent_at = data
-            read = Reply(
+            number, granted, remaining, wait, reset, units, sent_at = data
+            parsed_reply = Reply(
                 str(int(number)), int(granted), self.fleet.limit, int(remaining), wait, reset
             )
-            batching.record_reply(read, int(wanted), sent_at, now, self.rng.random())
+            batching.record_reply(parsed_reply, int(units), sent_at, now, self.rng.random())
             process.is_requesting = False
             if granted:
                 self.schedule(sent_at + KEEP, "expiry", process)

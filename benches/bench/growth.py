@@ -59,7 +59,7 @@ def _by_keys(binary: Binary, scale: Scale) -> dict[int, Pair]:
     with ExitStack() as stack:
         servers = {name: stack.enter_context(serving(binary)) for name in BY_KEYS}
         pipes = {name: stack.enter_context(Pipe(server.port)) for name, server in servers.items()}
-        filled = 0
+        key_count = 0
         for count in scale.key_counts:
 
             def run(name: str, count: int = count) -> float:
@@ -67,8 +67,8 @@ def _by_keys(binary: Binary, scale: Scale) -> dict[int, Pair]:
                 return _cost(servers[name], pipes[name], batches(BY_KEYS[name], keys, BATCH))
 
             for name, form in BY_KEYS.items():
-                fill(pipes[name], form, range(filled, count))
-            filled = count
+                fill(pipes[name], form, range(key_count, count))
+            key_count = count
             set_ex, bucket = (partial(run, name) for name in BY_KEYS)
             pairs_by_count[count] = alternate(set_ex, {BUCKET: bucket}, scale.rounds)[BUCKET]
     return pairs_by_count
@@ -129,7 +129,7 @@ def _entries(info: list[str | int] | None) -> int:
 
 
 def _log(size: int) -> Batches:
-    """Returns pairs of a charge and a give-back, which removes the oldest entry."""
+    """Yields pairs of a charge and a give-back, which removes the oldest entry."""
     pair = pack(_charge(size)) + pack((*_charge(size), "COST", "-1"))
     for _ in range(CALLS // BATCH):
         yield pair * BATCH, 12 * BATCH
@@ -140,7 +140,7 @@ def _renewals(size: int) -> Batches:
 
 
 def _leases(size: int) -> Batches:
-    """Returns calls of a holder that is not in the table."""
+    """Yields calls of a holder that is not in the table."""
     pair = pack(_acquire(size, "new")) + pack(("RL.RELEASE", f"pool:{size}", "new"))
     for _ in range(CALLS // BATCH):
         yield pair * BATCH, 7 * BATCH

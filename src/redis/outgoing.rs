@@ -265,10 +265,14 @@ pub fn enable_demand_queries(announces_all: bool) {
     }
 }
 
-/// Handles an event that may change the demand. `forked` is `true` if the server has forked a child; otherwise the
-/// server is queried at the next change.
-pub fn on_demand_change(forked: bool) {
-    STATE.store(if forked { queried_state(true) } else { UNKNOWN }, Relaxed);
+/// Handles an event that may change the demand: the server is queried at the next change.
+pub fn on_demand_change() {
+    STATE.store(UNKNOWN, Relaxed);
+}
+
+/// Handles the fork of a child: a consumer may attach until the child exits.
+pub fn on_fork() {
+    STATE.store(queried_state(true), Relaxed);
 }
 
 /// Returns `true` if the AOF is on, or if this is a primary with a replica in any state or a backlog. (A replica

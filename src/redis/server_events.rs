@@ -16,11 +16,11 @@ use std::ffi::c_void;
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
-    let handled =
+    let has_handlers =
         api!(RedisModule_SubscribeToServerEvent).is_some() && register_server_events(&Context::new(ctx)).is_ok();
     // SAFETY: the caller guarantees the context.
-    let subscribed = outgoing::DEMAND_EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, on_event) });
-    outgoing::enable_demand_queries(handled && subscribed);
+    let is_subscribed = outgoing::DEMAND_EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, on_event) });
+    outgoing::enable_demand_queries(has_handlers && is_subscribed);
     for id in [raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, raw::REDISMODULE_EVENT_SWAPDB] {
         // SAFETY: the caller guarantees the context. Before 7.0 nothing is loaded asynchronously.
         unsafe { subscribe(ctx, id, on_event) };
@@ -39,14 +39,14 @@ guard::event_handler! {
 guard::event_handler! {
     /// Handles a change of the server's role.
     role_changed_event_handler fn on_role_change(_context, _role: ServerRole) {
-        outgoing::on_demand_change(false);
+        outgoing::on_demand_change();
     }
 }
 
 guard::event_handler! {
     /// Handles the start and the end of a load.
     loading_event_handler fn on_loading(context, event: LoadingSubevent) {
-        outgoing::on_demand_change(false);
+        outgoing::on_demand_change();
         // SAFETY: the event's own context, with the server's lock held.
         unsafe {
             policy_persistence::load_event(module_state(), event);
@@ -74,14 +74,15 @@ guard::entry_point! {
         let state = unsafe { module_state() };
         match event.id {
             raw::REDISMODULE_EVENT_FORK_CHILD => {
-                let forked = subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
-                outgoing::on_demand_change(forked);
-                if forked {
+                if subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
+                    outgoing::on_fork();
                     // SAFETY: the event's own context.
                     unsafe { policy_persistence::on_fork(state, ctx) };
+                } else {
+                    outgoing::on_demand_change();
                 }
             }
-            raw::REDISMODULE_EVENT_REPLICA_CHANGE => outgoing::on_demand_change(false),
+            raw::REDISMODULE_EVENT_REPLICA_CHANGE => outgoing::on_demand_change(),
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_persistence::async_load_event(state, subevent),
             // SAFETY: the event's own context.
             raw::REDISMODULE_EVENT_SWAPDB => unsafe {

@@ -11,7 +11,7 @@ pub type TimerId = u64;
 pub struct Schedule {
     /// `true` if the module is subscribed to keyspace events.
     pub is_subscribed: Cell<bool>,
-    /// Armed timer and its instant.
+    /// Armed timer, and the instant for which it is armed.
     pub armed: Cell<Option<(TimerId, Timestamp)>>,
     /// `true` if CLIENT UNBLOCK is offered for waiting clients; `None` if not queried since the last cron event.
     pub allows_client_unblock: Cell<Option<bool>>,
