@@ -1,4 +1,4 @@
-//! Token bucket, leaky bucket and GCRA, with one common arithmetic.
+//! Token bucket, leaky bucket and GCRA, which share their arithmetic.
 //!
 //! A bucket of `capacity` is refilled by `refill` per `period`, continuously. In terms of usage, the refill *drains*
 //! the used amount: `used(now) = max(0, used - (now - drained_to) * refill / period)`. A cost is granted if and only if
@@ -6,8 +6,8 @@
 //! delayed until the earlier usage has drained. The leaky bucket as a meter (Turner) and GCRA, with TAT = the time at
 //! which `used` reaches 0 (ITU-T I.371), are equivalent.
 //!
-//! **When to use it:** a burst, then a steady rate. **Known flaw:** any one period can grant up to `capacity + refill`.
-//! **Cost:** 16 bytes, a few multiplications and divisions.
+//! **When to use it:** to allow a burst, then a steady rate. **Known flaw:** up to `capacity + refill` can be granted
+//! in a single period. **Cost:** 16 bytes, a few multiplications and divisions.
 //!
 //! **Exactness:** `used` is a whole number of millionths, but the drain over an arbitrary time is not. So a charge
 //! advances `drained_to` only by whole steps of `period / gcd(period, refill)`, each of which drains a whole number of

@@ -134,12 +134,12 @@ impl Limit for SlidingWindow {
     fn refund(&self, usage: &mut SlidingWindowUsage, now: Timestamp, amount: Amount) {
         self.advance(usage, now);
         // The current count is refunded first. Then the previous count is lowered so that the estimate decreases by the
-        // rest.
-        let rest = amount.minus(usage.current);
+        // remaining refund.
+        let remaining_refund = amount.minus(usage.current);
         usage.current = usage.current.minus(amount);
         let overlap = usage.window.minus(now.since(usage.start));
         if let Some(overlap) = Period::new(overlap) {
-            usage.previous = usage.previous.minus(rest.share_down(usage.window, overlap));
+            usage.previous = usage.previous.minus(remaining_refund.share_down(usage.window, overlap));
         }
     }
 
@@ -163,7 +163,8 @@ pub struct SlidingWindowUsage {
 }
 
 impl SlidingWindowUsage {
-    /// Returns this usage with the window that contains `now` as the current window. Unused if two windows have passed.
+    /// Returns this usage with the window that contains `now` as the current window. If two windows have passed,
+    /// returns an unused usage.
     fn rolled_to(&self, now: Timestamp) -> SlidingWindowUsage {
         let Some(window) = Period::new(self.window) else { return SlidingWindowUsage::default() };
         match now.since(self.start).whole_periods(window) {

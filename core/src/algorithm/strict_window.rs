@@ -99,7 +99,7 @@ impl Limit for StrictWindow {
         }
         let usage = usage.as_evaluated_at(now);
         // Sums up slots from the newest to the oldest, as long as they fit beside the cost. The first slot that does
-        // not fit has to expire, and with it every older one.
+        // not fit has to expire, and with it all older slots.
         let mut sum = Amount::ZERO;
         for (age, count) in (0..).zip(usage.counts_at(now)) {
             sum = sum.plus(*count);
@@ -127,11 +127,11 @@ impl Limit for StrictWindow {
         self.advance(usage, now);
         // From the oldest slot on: if newer slots were refunded first, more than the limit could be used in a trailing
         // window, even after subtracting refunds.
-        let mut rest = amount;
+        let mut remaining_refund = amount;
         for count in usage.counts.iter_mut().rev() {
-            let reduction = rest.min(*count);
+            let reduction = remaining_refund.min(*count);
             *count = count.minus(reduction);
-            rest = rest.minus(reduction);
+            remaining_refund = remaining_refund.minus(reduction);
         }
     }
 

@@ -17,8 +17,8 @@ pub fn parse_scaled(text: &[u8], parse_unit: impl FnOnce(&[u8]) -> Option<u64>) 
     decimal.scale(parse_unit(rest)?, 0)
 }
 
-/// Parses `text`, a number followed by a percent sign, and returns that share of `whole`, which is at most 10^18. The
-/// result is exact for any number of digits.
+/// Parses `text`, a number followed by a percent sign, and returns that share of `whole`, which must be at most 10^18.
+/// The result is exact for any number of digits.
 ///
 /// Returns `None` if `text` is malformed or above 100 %.
 pub fn parse_percent(text: &[u8], whole: u64) -> Option<Scaled> {
@@ -63,7 +63,7 @@ pub fn split_short_integer(text: &[u8]) -> Option<(u64, &[u8])> {
 #[inline]
 pub fn parse_short_integer(text: &[u8]) -> Option<u64> {
     if let (Some(head), Some(tail), 4..=8) = (text.first_chunk(), text.last_chunk(), text.len()) {
-        // The halves overlap if there are fewer than eight digits. Zeros before them fill up to eight.
+        // The halves overlap if there are fewer than eight digits. Zeros before the number fill up to eight digits.
         let bits = text.len().wrapping_mul(8);
         let halves =
             u64::from(u32::from_le_bytes(*head)) | u64::from(u32::from_le_bytes(*tail)) << bits.wrapping_sub(32);
@@ -118,7 +118,7 @@ impl Scaled {
     }
 }
 
-/// Digits and exponent of a decimal number, which has no sign.
+/// Digits and exponent of a decimal number without a sign.
 #[derive(Clone, Copy, Debug)]
 struct Decimal<'a> {
     whole: &'a [u8],
@@ -155,7 +155,8 @@ impl<'a> Decimal<'a> {
         Some((Decimal { whole, fraction, exponent }, rest))
     }
 
-    /// Returns the value times `factor` times `10^shift`, exactly.
+    /// Returns the value times `factor` times `10^shift`, exactly. Returns `None` if the whole units do not fit in 64
+    /// bits.
     fn scale(self, factor: u64, shift: i64) -> Option<Scaled> {
         let all_digits = || self.whole.iter().chain(self.fraction);
         let Some(leading_zeros) = all_digits().position(|digit| *digit != b'0') else {

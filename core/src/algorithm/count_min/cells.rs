@@ -45,6 +45,7 @@ impl Piece {
     }
 }
 
+/// Adjacent pieces.
 #[derive(Clone)]
 struct Chunk {
     pieces: [Option<Arc<Piece>>; PIECES_PER_CHUNK],
@@ -162,8 +163,8 @@ impl Cells {
         pieces.map(|(number, piece)| (number, piece.levels.as_slice(), piece.era))
     }
 
-    /// Moves pieces to new blocks, from number `from` on, as long as `has_time` returns `true`, when the server
-    /// defragments its memory. Returns the number of the next piece, if there is one. The list of chunks and the chunks
+    /// Moves pieces to new blocks, when the server defragments its memory: from number `from` on, as long as `has_time`
+    /// returns `true`. Returns the number of the next piece, if there is one. The list of chunks and the chunks
     /// are moved too, without a check of the time. Shared chunks and pieces are left in place.
     pub(super) fn renew(&mut self, from: usize, has_time: &mut impl FnMut() -> bool) -> Option<usize> {
         if from == 0 {

@@ -20,8 +20,8 @@ pub(super) struct Shares {
 
 /// Returns the shares of a sketch of this size and capacity. `cell_usage` returns the usage of a cell in millionths.
 ///
-/// A new item has a random cell in each row, and is denied if none of the four has room. So its probability is the
-/// product, over the rows, of the shares of full cells.
+/// A new item has a random cell in each row, and is denied if none of the four has room. So the probability of
+/// a denial is the product, over the rows, of the shares of full cells.
 pub(super) fn shares(size: SketchSize, capacity: Amount, cell_usage: impl Fn(u32) -> u64) -> Shares {
     let columns = size.columns();
     let sampled = columns.min(SAMPLE_COLUMNS);

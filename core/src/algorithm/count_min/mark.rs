@@ -13,21 +13,22 @@ const ERA_BITS: u32 = 62;
 
 /// Maximum amount that [`since`](WaterMark::since) returns. No usage is larger.
 const MAX_DRAINED: u64 = u64::MAX >> 1;
-/// Maximum number of eras by which a mark is later than another. Above it, the mark is earlier, as eras wrap.
+/// Largest difference in eras at which a mark is later than another mark. Above it, the mark is earlier, because eras
+/// wrap.
 const MAX_ERAS_AHEAD: u64 = u64::MAX >> 1;
 
 /// Total amount drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WaterMark {
-    /// Number of completed eras, wrapping. No sketch reaches the end by itself, but a crafted payload may be close to
-    /// it, and its later state must be decodable too.
+    /// Number of completed eras, wrapping. No sketch reaches the largest number by itself, but a crafted payload may be
+    /// close to it, and the state after further charges must be decodable, too.
     pub(super) era: u64,
     /// Amount drained in the current era, in millionths.
     pub(super) level: u64,
 }
 
 impl WaterMark {
-    /// Creates a mark from stored values. Returns `None` if no sketch can have it.
+    /// Creates a mark from stored values. Returns `None` if no sketch can have this mark.
     pub(super) fn from_stored(era: u64, level: u64) -> Option<WaterMark> {
         (level < ERA).then_some(WaterMark { era, level })
     }

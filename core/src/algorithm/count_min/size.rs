@@ -93,7 +93,7 @@ impl SketchSize {
         SketchSize { columns }
     }
 
-    /// Creates a size from its stored value. Returns `None` if no sketch can have it.
+    /// Creates a size from its stored value. Returns `None` if no sketch can have this size.
     pub(super) fn from_stored(bytes: u64) -> Option<SketchSize> {
         let columns = u32::try_from(bytes / COLUMN_BYTES).ok()?;
         // Tests use small sketches in which items collide.

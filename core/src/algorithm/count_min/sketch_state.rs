@@ -28,7 +28,7 @@ pub(super) struct SketchState {
     pub(super) cells: Cells,
     /// Cells raised since the last effect was encoded.
     pub(super) raised: ArrayVec<u32, { CELLS_PER_ITEM }>,
-    /// Usage of the raised cells, in millionths.
+    /// Usage of each raised cell, in millionths.
     pub(super) raised_usage: u64,
 }
 

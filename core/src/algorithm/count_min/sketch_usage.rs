@@ -88,7 +88,7 @@ impl SketchUsage {
         self.raise_fullest(used);
     }
 
-    /// Returns the number of cells whose raise allocates a piece.
+    /// Returns the number of these cells that allocate a piece when they are raised.
     #[inline(always)]
     pub(super) fn allocations(&self, cells: ItemCells) -> usize {
         self.state.as_ref().map_or(0, |state| cells.into_iter().filter(|cell| state.cells.allocates(*cell)).count())

@@ -1,4 +1,4 @@
-//! Replies are `[allowed, limit, remaining, wait_ms, reset_ms]`.
+//! Methods of `Key` take the time in milliseconds and return `[allowed, limit, remaining, wait_ms, reset_ms]`.
 
 use super::*;
 use crate::evaluate::Request;

@@ -9,10 +9,10 @@ fn offset(minutes: i64) -> Offset {
 }
 
 /// Returns the end of the window that contains a local time, both in microseconds since local clocks showed the epoch.
-fn end(calendar: Calendar, minutes: i64, local: i128) -> i128 {
-    let offset_micros = i128::from(minutes) * 60_000_000;
+fn end(calendar: Calendar, offset_minutes: i64, local: i128) -> i128 {
+    let offset_micros = i128::from(offset_minutes) * 60_000_000;
     let instant = us(u64::try_from(local - offset_micros).unwrap());
-    i128::from(calendar.end(offset(minutes), instant).micros()) + offset_micros
+    i128::from(calendar.end(offset(offset_minutes), instant).micros()) + offset_micros
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn days_and_months_are_numbered_consecutively() {
 fn window_ends_where_the_next_begins() {
     for window in CalendarWindow::all() {
         let calendar = window.implementation();
-        let begins: Vec<i64> = (0..365_000).filter(|day| window.begins_on(*day)).collect();
-        for pair in begins.windows(2) {
+        let first_days: Vec<i64> = (0..365_000).filter(|day| window.begins_on(*day)).collect();
+        for pair in first_days.windows(2) {
             let [begins, ends] = [pair[0], pair[1]].map(|day| i128::from(day) * almanac::DAY);
             for local in [begins, i128::midpoint(begins, ends), ends - 1] {
                 assert_eq!(end(calendar, 0, local), ends, "{window:?} that began on {:?}", date(pair[0]));
@@ -92,8 +92,8 @@ fn window_that_began_before_the_epoch_ends_correctly() {
 #[test]
 fn window_at_the_last_timestamp_ends_within_a_leap_year() {
     let year = Calendar::parse(b"1y").unwrap();
-    let leap = us(730 * DAY); // 1972-01-01
-    assert_eq!(year.end(Offset::UTC, leap).since(leap), Span::from_micros(366 * DAY));
+    let leap_year_begin = us(730 * DAY); // 1972-01-01
+    assert_eq!(year.end(Offset::UTC, leap_year_begin).since(leap_year_begin), Span::from_micros(366 * DAY));
     for window in CalendarWindow::all() {
         for minutes in [-840, 840] {
             let end = window.implementation().end(offset(minutes), Timestamp::MAX);

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Milliseconds in a day.
 const DAY: u64 = 86_400_000;
 
 #[test]

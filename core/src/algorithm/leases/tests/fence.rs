@@ -53,8 +53,8 @@ fn token_is_stored_and_propagated_with_its_lease() {
     assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
     let stored = EncodedFields::integers([1500, 2]).then(b"a", lease).then(b"b", [2500, 1_000_000]);
     assert_eq!(encoded(&usage), stored);
-    let read = decoded::<ConcurrencyUsage>(&stored).unwrap();
-    assert_eq!((encoded(&read), read.latest_token()), (stored, 7));
+    let decoded = decoded::<ConcurrencyUsage>(&stored).unwrap();
+    assert_eq!((encoded(&decoded), decoded.latest_token()), (stored, 7));
     // A new lease without a token replaces the old token on a replica as well.
     let before = usage.clone();
     let (_, effect) = call_and_encode_effect(&lease_limit("a", 6, "1ms"), &mut usage, us(2000), take(1));
@@ -102,7 +102,7 @@ fn each_of_many_leases_has_its_own_token_and_expired_tokens_are_dropped() {
 }
 
 #[test]
-fn described_lease_has_its_token_after_the_expiry() {
+fn described_lease_includes_its_token() {
     let mut key = Key::<ConcurrencyUsage>::default();
     key.call(&fenced_limit("a", "60s", 7), 0, take(1));
     let lease = (Box::from(&b"a"[..]), units(1), us(60_000_000), token(7));

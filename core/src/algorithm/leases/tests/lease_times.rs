@@ -53,7 +53,7 @@ fn renewal_takes_no_units_from_other_holders() {
         assert_eq!(key.call(&lease_limit("a", limit, ttl), 1000, take(cost)), reply, "{case}");
         assert_eq!(key.peek(&lease_limit("c", limit, ttl), 15_000, take(1))[2], remaining_at_15_s, "{case}");
     }
-    // A holder with an expired lease is a new one.
+    // A holder with an expired lease is treated as a new holder.
     let key = table(&[("a", 2, "10s"), ("b", 3, "20s")]);
     assert_eq!(key.peek(&lease_limit("a", 0, "10s"), 9999, take(2))[0], 1);
     assert_eq!(key.peek(&lease_limit("a", 0, "10s"), 10_000, take(2)), [0, 0, 0, -1, 10_000]);

@@ -99,8 +99,7 @@ fn heap_size_counts_leases_and_names() {
     assert_eq!(ConcurrencyUsage::default().heap_size(), 0);
     // A record contains its length, the expiry, the length of the name, the name, and the units. Blocks of memory are
     // multiples of 16 bytes.
-    for (name, size) in [("a", 16), ("ab", 16), ("abc", 32), ("a name of 18 bytes", 32), ("of nineteen bytes: 19", 48)]
-    {
+    for (name, size) in [("a", 16), ("ab", 16), ("abc", 32), ("a name of 18 bytes", 32), ("this name: 19 bytes", 48)] {
         assert_eq!(table(&[(name, 1, "60s")]).0.heap_size(), size, "{name}");
     }
     let mut key = table(&[("a", 1, "60s"), ("b", 1, "60s")]);
@@ -141,9 +140,9 @@ fn forms_of_few_and_many_leases_are_equivalent() {
         |usage: &ConcurrencyUsage| encoded(&decoded::<ConcurrencyUsage>(&encoded(usage)).unwrap());
     let mut heap_sizes = Vec::new();
     for (number, name) in names.iter().enumerate() {
-        let seconds = u64::try_from(60 + number % 7).unwrap();
+        let millis = u64::try_from(60 + number % 7).unwrap();
         let limit = lease_limit(name, 1000, "60s");
-        assert_eq!(key.call(&limit, seconds, take(1))[2], 999 - i64::try_from(number).unwrap());
+        assert_eq!(key.call(&limit, millis, take(1))[2], 999 - i64::try_from(number).unwrap());
         assert_eq!(encoded(&key.0), decoded_and_encoded(&key.0));
         heap_sizes.push(key.0.heap_size());
     }
@@ -205,8 +204,10 @@ proptest! {
 fn effect_that_overflows_the_sum_of_units_is_rejected() {
     let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     let max = Amount::MAX_ARGUMENT.millionths();
-    let leases: Vec<LeaseFields> =
-        (0..).zip(&names).map(|(n, name)| (name.as_bytes(), 1000, if n == 0 { max - 300 } else { 1 })).collect();
+    let leases: Vec<LeaseFields> = (0..)
+        .zip(&names)
+        .map(|(number, name)| (name.as_bytes(), 1000, if number == 0 { max - 300 } else { 1 }))
+        .collect();
     let usage: ConcurrencyUsage = decoded(&encoded_table(5, &leases)).unwrap();
     let applies = |units| applied(&usage, &encoded_change(0, 6, &[], Some((b"x", 1000, units)))).is_some();
     assert!(applies(101) && !applies(102));
