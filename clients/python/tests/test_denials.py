@@ -51,7 +51,7 @@ def wait_until_tracked(
     def is_tracked() -> bool:
         limiter.peek("other", LIMIT)
         denied = denials._by_key.get(key, ())
-        return any(one.arguments == arguments and now() + 2 < one.until for one in denied)
+        return any(one.arguments == arguments and now() + 2 < one.ends_at for one in denied)
 
     poll.until(is_tracked, "the denial is tracked", timeout=20)
 

@@ -43,7 +43,7 @@ def exhaust(limiter: Limiter) -> None:
     ((denial,),) = limiter._denials._by_key.values()
 
     def is_tracked() -> bool:
-        return limiter._denials._by_key["key"][0].until > denial.received_at + 60
+        return limiter._denials._by_key["key"][0].ends_at > denial.received_at + 60
 
     poll.until(is_tracked, "the denial is tracked", timeout=20)
 
@@ -153,7 +153,7 @@ def in_two_loops(url: str, admin: redis.Redis) -> None:
         await asyncio.gather(*(units.take() for _ in range(9)))
         ((denial,),) = limiter._denials._by_key.values()
         until = asyncio.get_running_loop().time() + 20
-        while limiter._denials._by_key["key"][0].until < denial.received_at + 60:
+        while limiter._denials._by_key["key"][0].ends_at < denial.received_at + 60:
             assert asyncio.get_running_loop().time() < until
             await asyncio.sleep(0.01)
         assert (await limiter.take("key", LIMIT)).remembered

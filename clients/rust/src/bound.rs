@@ -47,7 +47,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     }
 
     /// Binds limits without a name. Their keys begin with the canonical words of the limits, so that different limits
-    /// have different keys, and equal limits share their keys. When the limits change, usage starts anew: use a name to
+    /// have different keys, and equal limits share their keys. When the limits change, usage begins at 0: use a name to
     /// avoid that.
     pub fn unnamed(&self, limits: impl IntoIterator<Item = Limit>) -> Bound<C> {
         let limits: Arc<[Limit]> = limits.into_iter().collect();

@@ -25,12 +25,12 @@ pub struct Decision {
     /// Limit in whole units. Among several limits, that of the governing limit, which denies for the longest time or
     /// would run out first. `None` without a decision.
     pub limit: Option<i64>,
-    /// Whole units that remain of that limit.
+    /// Whole units that remain of the governing limit.
     pub remaining: Option<i64>,
     /// If the call is allowed, the time for which to hold it, usually 0. If it is denied, the time after which the same
     /// call passes, or `None` if it never passes.
     pub wait: Option<Duration>,
-    /// Time until that limit has fully recovered.
+    /// Time until the governing limit has fully recovered.
     pub reset: Option<Duration>,
     /// Origin of the decision.
     pub source: Source,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-/// Error text for waits and units under such a policy, which would charge each attempt.
+/// Error text for waits and units under a policy with FORCE, which would charge each attempt.
 pub(crate) const FORCED: &str =
     "the policy has a limit with FORCE, which charges denied calls: it is not for waits and units";
 

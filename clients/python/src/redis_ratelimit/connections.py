@@ -99,7 +99,7 @@ class Connections:
         self._era = 0
         # Last error of connecting, and the time at which that attempt began.
         self._error: Exception | None = None
-        self._error_began = 0.0
+        self._failed_attempt_started_at = 0.0
         self._process = os.getpid()
 
     def send(self, words: Sequence[Word], *, only_once: bool = False) -> Any:
@@ -181,7 +181,7 @@ class Connections:
                         self._used += 1
                         return connection
                     # An attempt that began earlier says nothing about the server now.
-                    if self._error is not None and self._error_began >= started_at:
+                    if self._error is not None and self._failed_attempt_started_at >= started_at:
                         raise self._error
                     if self._connecting < self._waiting and (
                         self._connecting + self._used < self._max_connections
@@ -194,11 +194,11 @@ class Connections:
                             if self._connecting
                             else "no connection is free"
                         )
-                    wait_began = time.monotonic()
+                    wait_started_at = time.monotonic()
                     self._changed.wait(step)
-                    took = time.monotonic() - wait_began
-                    if took < 2 * step:
-                        waited += took
+                    elapsed = time.monotonic() - wait_started_at
+                    if elapsed < 2 * step:
+                        waited += elapsed
             finally:
                 self._waiting -= 1
 
@@ -213,8 +213,8 @@ class Connections:
             if type(error).__name__ == "TimeoutError":
                 error = TimeoutError(still_connecting(self._make))
             with self._changed:
-                if started_at >= self._error_began:
-                    self._error, self._error_began = error, started_at
+                if started_at >= self._failed_attempt_started_at:
+                    self._error, self._failed_attempt_started_at = error, started_at
         finally:
             with self._changed:
                 self._connecting -= 1

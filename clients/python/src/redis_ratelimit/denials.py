@@ -46,7 +46,7 @@ class Denial:
     # Time of the reply: the wait began no later.
     received_at: float
     # End of the denial, counted from the time of sending: the wait began no earlier.
-    until: float
+    ends_at: float
     # Event loop whose connection reports changes of the key; None for threads.
     loop: object
     # `True` if the key was denied before, so that tracking it is worthwhile.
@@ -86,7 +86,7 @@ class Denials:
         # Most keys have none. No lock is needed: tuples are replaced, never changed.
         for denial in self._by_key.get(key, ()):
             if (
-                now < denial.until
+                now < denial.ends_at
                 and denial.arguments == arguments
                 and denial.loop is self._current_loop()
             ):
@@ -108,19 +108,19 @@ class Denials:
         """Remembers the denial of a call, until shortly before the server would let it pass.
         Returns the denial, or None if it was known or there is no room for it.
         """
-        until = _until(decision, sent_at, UNTRACKED_SECONDS)
-        if decision.source != "server" or until <= sent_at:
+        ends_at = _end(decision, sent_at, UNTRACKED_SECONDS)
+        if decision.source != "server" or ends_at <= sent_at:
             return None
         with self._lock:
             known = self._by_key.get(key)
             if known is None and not self._has_room(sent_at):
                 return None
             loop = self._current_loop()
-            others = [one for one in known or () if one.until > sent_at and one.loop is loop]
+            others = [one for one in known or () if one.ends_at > sent_at and one.loop is loop]
             if any(one.arguments == arguments for one in others):
                 return None
             repeated = known is not None
-            denial = Denial(key, arguments, decision, received_at, until, loop, repeated)
+            denial = Denial(key, arguments, decision, received_at, ends_at, loop, repeated)
             self._by_key[key] = (*others[-MAX_CALLS + 1 :], denial)
             return denial
 
@@ -144,12 +144,12 @@ class Denials:
         live = {
             key: denials
             for key, denials in self._by_key.items()
-            if any(now < denial.until for denial in denials)
+            if any(now < denial.ends_at for denial in denials)
         }
         self._by_key = live
         if len(live) < MAX_KEYS:
             return True
-        first_end = min(max(one.until for one in denials) for denials in live.values())
+        first_end = min(max(one.ends_at for one in denials) for denials in live.values())
         self._full_until = max(first_end, now + SEARCH_INTERVAL)
         return False
 
@@ -170,8 +170,8 @@ class Denials:
         if decision.allowed:
             self.forget(denial.key)
             return
-        until = _until(decision, sent_at, inf)
-        extended = replace(denial, decision=decision, received_at=received_at, until=until)
+        ends_at = _end(decision, sent_at, inf)
+        extended = replace(denial, decision=decision, received_at=received_at, ends_at=ends_at)
         with self._lock:
             self._replace(denial, extended)
 
@@ -197,9 +197,9 @@ class Denials:
         if key is None:
             self.forget_all()
         elif key.startswith(self._prefix):
-            bare = key[len(self._prefix) :]
-            self.forget(bare)
-            self.forget(bare.decode(errors="surrogateescape"))
+            key_without_prefix = key[len(self._prefix) :]
+            self.forget(key_without_prefix)
+            self.forget(key_without_prefix.decode(errors="surrogateescape"))
 
 
 def is_worth_tracking(decision: Decision, limits: Sequence[Limit]) -> bool:
@@ -212,7 +212,7 @@ def is_worth_tracking(decision: Decision, limits: Sequence[Limit]) -> bool:
     )
 
 
-def _until(decision: Decision, sent_at: float, max_seconds: float) -> float:
+def _end(decision: Decision, sent_at: float, max_seconds: float) -> float:
     """Returns the end of the denial of a call, at most `max_seconds` after it was sent."""
     wait = decision.wait_ms / 1000
     seconds = max_seconds if decision.wait_ms == NEVER else min(wait, max_seconds)

@@ -76,7 +76,7 @@ impl Key {
         self.stored.is_unused()
     }
 
-    /// Moves all timestamps back if the clock moved back to `now`. Returns `true` if it did.
+    /// Moves all timestamps back if the clock moved back to `now`. Returns `true` if the clock moved back.
     pub(super) fn follow_clock(&mut self, request: &CompositeRequest, now: Timestamp) -> bool {
         let back = self.stored.ahead(now);
         if back == Span::ZERO {

@@ -169,12 +169,12 @@ class Key:
 
     def move_back(self, now: int) -> None:
         """Shifts all timestamps after the clock was set back to `now`."""
-        back = self.ahead(now)
+        shift = self.ahead(now)
         for component in self.components:
             component.move_back(now)
         for record in self.records.values():
-            record.expires_at -= back
-            record.hold_until -= back
+            record.expires_at -= shift
+            record.hold_until -= shift
         self.written = min(self.written, now)
 
     def begin(self, now: int) -> None:
@@ -204,10 +204,10 @@ class Key:
         return max(max(recovery_times, default=0) - now, 0)
 
     def expire(self, reset: int, now: int) -> None:
-        """Sets the expiry of a key that recovers in `reset`, unless the current expiry is close."""
-        recovered = now + reset
-        latest = (recovered + reset // 8 + UNIT) // 1000 - 1
-        if not -(-recovered // 1000) + 1 <= self.expires_at <= latest:
+        """Sets the expiry of a key that recovers in `reset`, but keeps one slightly after that."""
+        recovers_at = now + reset
+        latest = (recovers_at + reset // 8 + UNIT) // 1000 - 1
+        if not -(-recovers_at // 1000) + 1 <= self.expires_at <= latest:
             self.expires_at = latest
 
     def release(self, holders: list[bytes], now: int) -> int:
@@ -237,7 +237,7 @@ class Key:
         )
 
 
-def wrong_type(holds: str, needs: str) -> RefusedError:
+def wrong_type(actual_kind: str, needed_kind: str) -> RefusedError:
     return RefusedError(
-        f"WRONGTYPE Operation against a key holding {holds}, where {needs} is needed"
+        f"WRONGTYPE Operation against a key holding {actual_kind}, where {needed_kind} is needed"
     )

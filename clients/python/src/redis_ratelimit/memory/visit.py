@@ -152,9 +152,9 @@ class Visit:
     def commit(self) -> None:
         """Applies the changes and sets the expiry of the key."""
         key, now, self.charged = self.key, self.now, True
-        missing = not key.components and not key.records
+        is_missing = not key.components and not key.records
         changing = [one for one in self.evaluations if one.change]
-        if missing and self.call.is_plain:
+        if is_missing and self.call.is_plain:
             # A call that charges nothing creates no key, so there is a change.
             rule = changing[0].spec.rule
             changing[0].component = Component(rule.kind, rule.usage())
@@ -226,16 +226,16 @@ class Visit:
             for one, spec in zip(self.evaluations, self.call.specs, strict=True)
         ]
 
-    def _decision(self, one: Evaluation, spec: Spec) -> Decision:
-        rule, usage, now, verdict = spec.rule, one.usage, self.now, one.verdict
-        if one.is_forced and verdict[0] != ALLOWED:
-            charged = self.charged or not one.change
-            after = 0 if charged else one.change
-            verdict = (AFTER, rule.debt_after(usage, now, after))
-        verdict = self._overridden(verdict, spec)
+    def _decision(self, evaluation: Evaluation, spec: Spec) -> Decision:
+        rule, usage, now, verdict = spec.rule, evaluation.usage, self.now, evaluation.verdict
+        if evaluation.is_forced and verdict[0] != ALLOWED:
+            charged = self.charged or not evaluation.change
+            pending_change = 0 if charged else evaluation.change
+            verdict = (AFTER, rule.debt_after(usage, now, pending_change))
+        verdict = self._reported_verdict(verdict, spec)
         granted = None
         if spec.request.mode == "UPTO":
-            granted = one.granted or 0
+            granted = evaluation.granted or 0
             if self.record is not None and self.outcome == "REPEATED":
                 granted = self.record.granted
                 if granted is None:
@@ -243,7 +243,7 @@ class Visit:
         limit, remaining = rule.limit + spec.kept, rule.remaining(usage, now)
         return Decision(verdict, limit, remaining, rule.reset(usage, now), granted)
 
-    def _overridden(self, verdict: Verdict, spec: Spec) -> Verdict:
+    def _reported_verdict(self, verdict: Verdict, spec: Spec) -> Verdict:
         """Returns the verdict to report for a limit with this verdict: a settlement, a repeated
         call and a give-back have verdicts of their own.
         """
