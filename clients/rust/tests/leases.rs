@@ -47,9 +47,11 @@ async fn lease_of_another_holder_is_lost() {
     let limiter = server.limiter(long_timeout()).await;
     let pool = limiter.limit("pool", [Limit::concurrency(1, "300ms")]).unwrap();
     let lease = pool.lease("exports").await.unwrap();
-    limiter.reset(&pool.key_of("exports")).await.unwrap();
-    let other = server.limiter(long_timeout()).await.limit("pool", [Limit::concurrency(1, "1h")]).unwrap();
-    let _held = other.lease("exports").await.unwrap();
+    // In one transaction, so that no renewal comes between.
+    let key = pool.key_of("exports");
+    let mut transaction = redis::pipe();
+    transaction.atomic().cmd("DEL").arg(&key).cmd("RL.ACQUIRE").arg(&[&key, "1", "1h", "another"]);
+    transaction.exec_async(&mut server.connection().await).await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
     assert!(lease.is_lost());
 }
