@@ -206,7 +206,7 @@ export async function mount(root, context) {
     lift,
     h("button", { type: "button", class: "button", onclick: () => {
       const limits = limitsOf(last);
-      if (!last?.policy || limits.length === 0) return context.dialog({ title: "Give usage back", small: true, body: h("p", {}, "Choose the policy first, under which usage is to be given back.") });
+      if (!last?.policy || limits.length === 0) return context.dialog({ title: "Give usage back", small: true, body: h("p", {}, "First choose the policy under which usage is given back.") });
       return giveBackDialog(context, key, last.policy, limits.filter((limit) => !limit.line?.ban)).then(redraw);
     } }, "Give back…"),
     h("button", { type: "button", class: "button danger", onclick: () => confirm(context, "Reset the key", [h("code", { class: "code" }, visible(key)),
@@ -218,7 +218,7 @@ export async function mount(root, context) {
 
   const isBanned = ({ info, at }) => (info?.banned_until ?? 0) > at;
 
-  /** Shows the limits of the response with their words. */
+  /** Returns the limits of a response with their words and used units. */
   function limitsOf(answer) {
     const known = lines(specs.get(answer?.policy) ?? answer?.spec ?? "").filter((line) => !line.ban);
     return (answer?.ruled?.limits ?? []).map((limit, index) => ({

@@ -29,7 +29,7 @@ def gateways(console: Console) -> list[dict]:
 
 
 def read_again(console: Console) -> dict:
-    """Returns the first gateway after a read that has begun after this call."""
+    """Returns the first gateway after a read that begins during this call."""
     before = gateways(console)[0]["reads"]
     # The next read to end may have begun before.
     poll.until(lambda: gateways(console)[0]["reads"] >= before + 2, "the gateway is read again")

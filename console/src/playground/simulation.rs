@@ -13,7 +13,7 @@ const MAX_LIMITS: usize = 8;
 const MAX_LEASE_MS: u32 = 3_600_000;
 /// Maximum speed, in percent of real time.
 const MAX_SPEED: u32 = 2000;
-/// Start of the simulated clock: 2026-01-01, a multiple of every window up to a day.
+/// Start of the simulated clock in microseconds since the Unix epoch: 2026-01-01, a multiple of every window up to a day.
 const START: u64 = 1_767_225_600_000_000;
 
 /// Request of a page for a simulation.
@@ -103,7 +103,7 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Applies changes. A limit keeps the usage at its position if the algorithm is the same.
+    /// Applies changes. A limit takes over the usage of the limit with the same index if the algorithm is the same.
     ///
     /// # Errors
     /// If a value is out of range or malformed. In this case nothing is changed.

@@ -120,8 +120,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Returns the limits, scaled so that their largest number is `steps` steps. Other numbers are rounded up. Returns
-    /// `None` if a number is out of range.
+    /// Returns the limits with their largest number scaled to `steps`. Other numbers are scaled alike and rounded up.
+    /// Returns `None` if a number is out of range.
     #[must_use]
     pub fn at(&self, steps: u64) -> Option<Limits> {
         let mut words = self.words.clone();

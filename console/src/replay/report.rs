@@ -29,7 +29,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Creates a report with the `top` most denied keys.
+    /// Creates a report. `top` is the maximum number of the most denied keys in it.
     #[must_use]
     pub fn new(
         limits: &Limits,

@@ -43,49 +43,48 @@ pub fn find_smallest(
     let Some(scale) = limits.scale() else {
         return Ok((denied <= max_denied).then(|| SmallestLimits { limits: limits.clone(), denied }));
     };
-    // Limits of `failing` steps deny too many calls. Limits of `sufficient` steps meet the goal once `found` is set.
-    let (mut failing, mut sufficient) = (0, scale.steps);
-    let mut found = if denied <= max_denied { try_steps(&scale, sufficient, calls, max_denied)? } else { None };
+    // `failing_steps` are too few to meet the goal. `sufficient_steps` meet it once `found` is set.
+    let (mut failing_steps, mut sufficient_steps) = (0, scale.steps);
+    let mut found = if denied <= max_denied { try_steps(&scale, sufficient_steps, calls, max_denied)? } else { None };
     while found.is_none() {
-        failing = sufficient;
-        sufficient = sufficient.saturating_mul(2);
-        if scale.at(sufficient).is_none() {
+        failing_steps = sufficient_steps;
+        sufficient_steps = sufficient_steps.saturating_mul(2);
+        if scale.at(sufficient_steps).is_none() {
             return Ok(None);
         }
-        found = try_steps(&scale, sufficient, calls, max_denied)?;
+        found = try_steps(&scale, sufficient_steps, calls, max_denied)?;
     }
     let Some(mut found) = found else { return Ok(None) };
-    lower(&mut found, &scale, (failing, sufficient), calls, max_denied)?;
+    lower(&mut found, &scale, (failing_steps, sufficient_steps), calls, max_denied)?;
     let limits = found.limits.count();
     for limit in (0..limits).filter(|_| limits > 1) {
         if let Some(scale) = found.limits.scale_of_limit(limit) {
-            let sufficient = scale.steps;
-            lower(&mut found, &scale, (0, sufficient), calls, max_denied)?;
+            let sufficient_steps = scale.steps;
+            lower(&mut found, &scale, (0, sufficient_steps), calls, max_denied)?;
         }
     }
     Ok(Some(found))
 }
 
-/// Lowers limits by binary search on a scale. Limits of `failing` steps deny too many calls, and limits of `sufficient`
-/// steps meet the goal.
+/// Lowers limits by binary search on a scale, between steps that are too few to meet the goal and steps that meet it.
 fn lower(
     found: &mut SmallestLimits,
     scale: &Scale,
-    (mut failing, mut sufficient): (u64, u64),
+    (mut failing_steps, mut sufficient_steps): (u64, u64),
     calls: &mut BoundedCalls,
     max_denied: u64,
 ) -> io::Result<()> {
-    while sufficient - failing > 1 {
-        let middle = failing + (sufficient - failing) / 2;
+    while sufficient_steps - failing_steps > 1 {
+        let middle = failing_steps + (sufficient_steps - failing_steps) / 2;
         match try_steps(scale, middle, calls, max_denied)? {
-            Some(smaller) => (sufficient, *found) = (middle, smaller),
-            None => failing = middle,
+            Some(smaller) => (sufficient_steps, *found) = (middle, smaller),
+            None => failing_steps = middle,
         }
     }
     Ok(())
 }
 
-/// Returns the limits at `steps` if they meet the goal.
+/// Returns the limits that are scaled to `steps` if they meet the goal.
 fn try_steps(
     scale: &Scale,
     steps: u64,

@@ -27,7 +27,7 @@ async fn list(State(console): State<Arc<Console>>) -> Result<Json<JsonValue>, Fa
     Ok(Json(console.bans.get((), LIFETIME, Box::pin(read(&console))).await?.as_ref().clone()))
 }
 
-/// Looks up the keys that may be banned.
+/// Reads the bans of all keys that may have one.
 async fn read(console: &Console) -> Result<JsonValue, Failure> {
     let server = console.upstream()?.server().await?;
     let listed = changes::read(&server, MAX_CHANGES).await.unwrap_or_default();

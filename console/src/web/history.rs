@@ -93,7 +93,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds the calls of a time that ended at `at` and lasted for `seconds`.
+    /// Adds the calls of a tick with the end `at`, in milliseconds, and the length `seconds`.
     pub fn add(&mut self, at: u64, seconds: f64, all: Counts, policies: &BTreeMap<String, Counts>) {
         for intervals in [&mut self.fine, &mut self.minutes] {
             intervals.add(at, seconds, all, policies);

@@ -18,7 +18,7 @@ pub fn rounded(rate: f64) -> f64 {
 pub struct Counts {
     /// All calls.
     pub calls: u64,
-    /// Charged calls.
+    /// Admitted calls.
     pub admitted: u64,
     /// Denied calls.
     pub denied: u64,
@@ -51,7 +51,7 @@ impl Counts {
         counts
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of these counts and others.
     #[must_use]
     pub fn plus(self, other: Counts) -> Counts {
         Counts {

@@ -63,7 +63,7 @@ pub fn stored_name(key: &[u8]) -> &[u8] {
     key.get(..STORED_BYTES).unwrap_or(key)
 }
 
-/// Returns the command that lists the most denied keys, in the last `since` (such as `5m`) or since the server started.
+/// Returns the command that lists the most denied keys of a recent time, such as `5m`, or of all time.
 #[must_use]
 pub fn top_command(since: Option<&str>, count: usize) -> Cmd {
     let mut command = redis::cmd("RL.TOP");
