@@ -10,10 +10,10 @@ export function toast(text) {
 }
 
 /**
- * Opens a dialog. `body` and `actions` are elements; `aside` is always visible above the actions. `submit` runs on Enter
- * and on the first action of type submit; an error that it throws is shown in the dialog, which stays open. The dialog
- * closes when `signal` aborts, and does not open after that. The promise resolves to the argument of `close(value)`, or
- * undefined.
+ * Opens a dialog. `actions` are elements, and `body` an element or a function of `close(value)` that returns one; `aside` is
+ * always visible above the actions. `submit` runs on Enter and on actions of type submit. The dialog closes with its result,
+ * but stays open if the result is false or if it throws an error, which is shown. The dialog closes when `signal` aborts, and
+ * does not open after that. The promise resolves to the value with which the dialog was closed, or undefined.
  */
 export function dialog({ title, body, aside, actions = [], small = false, submit, signal }) {
   if (signal?.aborted) return Promise.resolve();

@@ -14,7 +14,7 @@ export const percent = (share) => (share > 0 && share < 0.001 ? "< 0.1 %" : `${g
 
 const UNITS = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1000]];
 
-/** Formats milliseconds in at most two units: 1 h 5 min, 12 s, 340 ms. */
+/** Formats milliseconds in at most two units: 1 h 5 min, 12 s, 340 ms. A negative number stands for never. */
 export function duration(ms) {
   if (ms < 0) return "never";
   if (ms < 1000) return `${Math.ceil(ms)} ms`;

@@ -96,7 +96,7 @@ export function describe(limit) {
 export const describeBan = (ban) => `ban for ${time(ban.block)} at the ${count(ban.strikes)}${ordinal(ban.strikes)} denied call within ${time(ban.window)}${ban.longest ? `, doubled each time up to ${time(ban.longest)}` : ""}`;
 const ordinal = (word) => ({ 1: "st", 2: "nd", 3: "rd" })[/1[123]$/.test(word) ? 0 : Number(String(word).at(-1))] ?? "th";
 
-/** Returns the lines of a policy: [{ words, description, shadow, limit }], or a single line if it cannot be parsed. */
+/** Returns the lines of a policy: [{ words, description, name, shadow, limit, ban }], or a single line if it cannot be parsed. */
 export function lines(specs) {
   const policy = parse(specs);
   if (!policy) return [{ words: specs, description: specs }];
@@ -107,13 +107,13 @@ export function lines(specs) {
 
 /** Scales a limit and rounds as the server does: down to millionths, a refill to at least one millionth. */
 export function scaled(limit, factor) {
-  const times = (word, minimum = 0) => {
+  const scaledWord = (word, minimum = 0) => {
     const value = Math.floor(Number(word) * factor * 1e6 + 1e-6) / 1e6;
     return String(Math.max(value, minimum));
   };
   const numbers = [...limit.numbers];
-  numbers[0] = times(numbers[0]);
-  if (ALGORITHMS[limit.algorithm].fields[1].name === "refill") numbers[1] = times(numbers[1], 1e-6);
+  numbers[0] = scaledWord(numbers[0]);
+  if (ALGORITHMS[limit.algorithm].fields[1].name === "refill") numbers[1] = scaledWord(numbers[1], 1e-6);
   return { ...limit, numbers };
 }
 
@@ -129,7 +129,7 @@ export function difference(before, after) {
 
 /** Returns true if the policy is a sketch. */
 export const isSketch = (specs) => /^SKETCH\b/i.test(specs);
-const sketched = ({ limits }) => limits[0]?.algorithm === "SKETCH";
+const hasSketch = ({ limits }) => limits[0]?.algorithm === "SKETCH";
 
 /** Returns warnings about the replacement of `before` by `after`. */
 export function consequences(before, after) {
@@ -137,13 +137,13 @@ export function consequences(before, after) {
   if (!is) return [];
   const warnings = [];
   if (is.limits.length > 0 && is.limits.every((limit) => limit.shadow)) warnings.push("All limits are in shadow mode: denials are counted and not enforced.");
-  if (was && sketched(was) !== sketched(is)) {
+  if (was && hasSketch(was) !== hasSketch(is)) {
     // Their usages cannot be converted or compared.
-    warnings.push(sketched(is) ? "Calls on keys that are in use get an error: a sketch needs a key of its own. Calls must name an item."
+    warnings.push(hasSketch(is) ? "Calls on keys that are in use get an error: a sketch needs a key of its own. Calls must name an item."
       : "Calls on the key of the sketch get an error until all of it has recovered: other limits need other keys.");
     return warnings;
   }
-  if (was && sketched(is) && was.limits[0].options.join() !== is.limits[0].options.join()) warnings.push("An existing key keeps its size.");
+  if (was && hasSketch(is) && was.limits[0].options.join() !== is.limits[0].options.join()) warnings.push("An existing key keeps its size.");
   for (const limit of was ? is.limits : []) {
     const same = was.limits.find((old) => (limit.name ? old.name === limit.name && old.algorithm === limit.algorithm : !old.name && old.algorithm === limit.algorithm));
     if (!same) warnings.push(`“${describe(limit)}” starts empty: earlier usage does not count for it.`);

@@ -44,7 +44,7 @@ def test_each_alert_links_to_its_view(
     of_gateways = {link for alert, link in found.items() if alert.startswith("RatelimitGateway")}
     assert of_gateways == {"gateways"}
     of_policies = {link for link in found.values() if "$labels.policy" in link}
-    # One form, whose escapes promtool tests.
+    # All links of policies have one form. promtool tests its escapes.
     (form,) = of_policies
     assert form == 'policies/{{ $labels.policy | urlquery | reReplaceAll "[+]" "%20" }}'
     for link in {*found.values()} - of_policies | {f"policies/{quote(NAME, safe='')}"}:

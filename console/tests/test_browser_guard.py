@@ -64,7 +64,7 @@ def test_limit_cut_to_a_tenth_warns_before_apply(
     dialog, warning = edit(opened.open("policies/login"), "login")
     limit = dialog.get_by_label("Limit", exact=False).first
     limit.fill("100")
-    # 500 calls a minute and key, or 250 in any minute.
+    # Each key makes 250 calls in half of a fixed window, or in a whole trailing window.
     denied = "80" if algorithm == "FIXED" else "60"
     expect(warning).to_have_text(
         re.compile(f"^Would have denied {denied} % of the 1,250 calls that it admitted in the last")
@@ -86,7 +86,7 @@ def test_limit_far_above_the_usage_of_many_keys_does_not_warn(
     policy: Callable[..., int],
 ) -> None:
     policy("web", "FIXED 1000 1m")
-    # Together they call more often than the new limit lets a single one.
+    # All keys together make more calls than one key may make under the new limit.
     calls("web", keys=150, calls_per_key=5)
     clock.advance("30s")
     page = visit().open("policies/web")
@@ -97,7 +97,7 @@ def test_limit_far_above_the_usage_of_many_keys_does_not_warn(
     limit.fill("500")
     expect(warning).to_have_count(0)
     limit.fill("9")
-    # 10 %, and not more.
+    # Exactly 10 % do not warn.
     expect(warning).to_have_count(0)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Scale… web").click()

@@ -39,7 +39,7 @@ def test_past_spike_shows_its_policies_and_keys(
     def history(minutes: int = 1440) -> dict:
         return console(f"/api/history?minutes={minutes}").json
 
-    # Nobody looks at the page while it happens.
+    # No page is open during the spike.
     policy("login", "FIXED 5 1h")
     poll.until(lambda: history()["points"], "the sampler runs")
     for _ in range(45):
@@ -141,7 +141,7 @@ def test_spike_of_last_week_is_found_in_prometheus(
         readout = page.locator(".readout")
         for _ in range(144):
             page.keyboard.press("ArrowRight")
-        # In UTC it was 22:00 of the day before.
+        # The page is in another time zone. In UTC it was 22:00 of the day before.
         expect(readout).to_contain_text("2023-11-10 11:00:00")
         expect(readout).to_contain_text("7.0 denied / s, 25.9 %")
         expect(readout.get_by_role("link", name="login", exact=True)).to_be_visible()

@@ -222,7 +222,7 @@ def test_lists_are_saved_as_csv_and_json(visit: Callable[..., Visit], redis: Red
     top = redis.execute_command("RL.TOP", "COUNT", "100", "SINCE", "5m")
     assert [[row["key"], row["denied"]] for row in saved] == [row[:2] for row in top]
     rows = list(csv.DictReader(save(page, "CSV").splitlines()))
-    # A spreadsheet shows the apostrophe's text and does not run it.
+    # With the apostrophe, a spreadsheet shows the formula and does not run it.
     names = [f"'{row[0]}" if row[0] == FORMULA else row[0] for row in top]
     assert [row["key"] for row in rows] == names
     assert [int(row["denied"]) for row in rows] == [row[1] for row in top]

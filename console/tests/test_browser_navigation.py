@@ -47,7 +47,7 @@ def test_dialog_closes_with_its_view(visit: Callable[..., Visit], redis: Redis, 
 def test_dialog_does_not_open_on_the_next_view(visit: Callable[..., Visit]) -> None:
     opened = visit()
     page = opened.open("now")
-    # Never answered before the view is left.
+    # The request is not answered before the view is left.
     page.route("**/api/policies/login", lambda _: None)
     with page.expect_request("**/api/policies/login"):
         opened.open("policies?set=login")
@@ -70,7 +70,7 @@ def test_deletion_in_flight_does_not_leave_the_next_view(
     page.get_by_role("button", name="Delete… login").click()
     deletions = []
 
-    # Playwright does not take the method of a list.
+    # Playwright does not accept `deletions.append` as a handler.
     def hold(route: object) -> None:
         deletions.append(route)
 

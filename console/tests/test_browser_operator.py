@@ -63,7 +63,7 @@ def test_operator_works_by_keyboard_on_a_narrow_dark_screen(
         redis.execute_command("RL.LIMIT", f"login:{HOT}", "login")
     opened = visit(color_scheme="dark", viewport={"width": 360, "height": 740})
     find_and_ban(opened)
-    # Some of the hour has passed.
+    # A part of the ban's hour has passed.
     assert 3_000_000 < redis.execute_command("RL.LIMIT", f"login:{HOT}", "login")[3] <= 3_600_000
     raise_plan(opened)
     scales = {row[0]: row[3:] for row in redis.execute_command("RL.POLICYLIST")}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 sync_api = pytest.importorskip("playwright.sync_api", reason="make console-test installs it")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 expect = sync_api.expect
-# Long, for busy machines.
+# The timeout is long, for busy machines.
 expect.set_options(timeout=60_000)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -115,7 +115,7 @@ def test_small_sketch_denies_callers_below_their_limit(page: "Page") -> None:
     expect(sketch.locator("code")).to_have_text(
         "RL.POLICYSET per-address SKETCH 10 10 20s SIZE 512kb"
     )
-    # An invalid address opens a sketch within bounds.
+    # An invalid URL opens a sketch within bounds.
     page.goto("/#/playground?show=sketch&size=1e9&others=-5")
     expect(sketch.locator("code")).to_contain_text("SIZE 1024kb")
     page.goto("/#/playground?show=sketch&size=99.7&others=77.7")

@@ -31,7 +31,7 @@ def test_each_view_shows_server_data_and_a_policy_is_changed(
     expect(row.get_by_role("link", name=policy_name, exact=True)).to_be_visible()
     assert number(row.get_by_role("cell").nth(1)) == denied == 7
     expect(figure(page, "policies")).to_have_text("1")
-    # Bars are relative to the longest, also if it comes later.
+    # All bars are relative to the longest, even if it appears later.
     for _ in range(19):
         redis.execute_command("RL.FIXED", "search", 5, "1h")
     for key, width in {"search": "100%", "login:10.0.0.7": "50%"}.items():

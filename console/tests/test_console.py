@@ -185,7 +185,7 @@ def check_name(name: bytes, console: Console, client: Redis) -> None:
     client.execute_command("RL.POLICYSET", name, "FIXED", 2, "1h")
     (listed,) = console("/api/policies").json
     shown = listed["name"]
-    # The page sends names percent-encoded. A name of dots alone would be a folder.
+    # The page sends names percent-encoded. A path would resolve a name of dots.
     path = quote(shown.replace(".", "\\x2e") if set(shown) == {"."} else shown, safe="")
     assert console(f"/api/policies/{path}").json["name"] == shown
     if b"\\x" not in name and set(name) != {ord(".")}:

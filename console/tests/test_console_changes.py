@@ -90,7 +90,7 @@ def test_undo_of_a_policy_that_has_changed_since_is_refused(
         refused = undo(bert, change)
         assert refused.status == 409
         assert refused.json["stands"]["specs"] == "FIXED 7 1m"
-    # A change without a console is shown, since nobody can be named.
+    # A change without a console has no entry, but marks the entries before and after it.
     assert [change["elsewhere"] for change in changes(anna)] == ["after", None]
     anna.put("login", "FIXED 8 1m", version)
     assert [change["elsewhere"] for change in changes(anna)] == ["before", None, None]
@@ -111,7 +111,7 @@ def test_undo_of_a_deletion_restores_limits_and_scale(
     ((_, _, specs, scale, left),) = redis.execute_command("RL.POLICYLIST")
     assert (specs, scale, left) == ("FIXED 5 1m AS calls BAN 10 1m 1h", "0.5", 420_000)
     assert undo(anna, deletion).status == 409
-    # The undo of the undo deletes it.
+    # The undo of the undo deletes the policy.
     assert undo(anna, changes(anna)[0]).status == 200
     assert redis.execute_command("RL.POLICYLIST") == []
     assert changes(anna)[0]["what"] == "policy deleted"

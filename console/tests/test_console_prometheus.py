@@ -95,7 +95,7 @@ def test_history_comes_from_prometheus(
     )
     assert policies["query"].count(series) == 3
     assert "topk(10, " in policies["query"]
-    # Another viewer costs no query, and the interval of the samples is known.
+    # A second viewer causes no query. The interval of the samples is cached.
     history(1440)
     assert stub.requests == []
     week = history(WEEK)
@@ -224,7 +224,7 @@ def test_certificate_of_prometheus_is_verified(
     server: Server, start: Start, certificates: Path
 ) -> None:
     with prometheus_stub(certificates) as stub:
-        # At the real time, because certificates are valid then.
+        # On the real clock, because the certificates are not valid at the time of the tests' clock.
         trusting = ["--prometheus", stub.url, "--prometheus-ca", certificates / "ca.crt"]
         histories = [
             Console(start(server.port, *options, environment=TOKENS))("/api/history?minutes=15")
@@ -257,7 +257,8 @@ def test_wrong_option_is_refused_at_the_start(words: list[str], error: str) -> N
 
 def openmetrics() -> str:
     """Counts of six hours, a sample every 15 seconds: two calls a second are admitted on two
-    servers, and three hours before now ten a second are denied for five minutes.
+    servers, and three hours before now ten a second are denied for five minutes. The servers of
+    another job have 1000 times as many.
     """
     lines = ["# TYPE redis_script_values gauge"]
     spike = range(MINUTE - 3 * 3600, MINUTE - 3 * 3600 + 300)

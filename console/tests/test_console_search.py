@@ -66,5 +66,5 @@ def test_prefix_is_no_pattern(console: Console, redis: Redis) -> None:
 def test_malformed_cursor_is_refused(console: Console) -> None:
     for cursor in ("", "1", "x@127.0.0.1:1"):
         assert console(f"/api/keys?prefix=a&cursor={cursor}").status == 400
-    # A node that is gone is passed over.
+    # A node that no longer exists is skipped.
     assert console("/api/keys?prefix=a&cursor=0@~").json == {"keys": [], "cursor": None}

@@ -101,7 +101,7 @@ def test_viewers_share_the_list_of_policies_until_it_changes(
     clock.advance("5s")
     listed()
     assert calls("rl.policylist") == 1
-    # A change through the console is seen at once, another one after the next sample.
+    # A change through the console is seen at once, another change after the next sample.
     assert viewers[0].put("c", "FIXED 3 1d").status == 201
     assert listed() == ["FIXED 1 1d", "FIXED 2 1d", "FIXED 3 1d"]
     assert calls("rl.policylist") in {1, 2}, "again if the sample comes in between"

@@ -9,7 +9,7 @@ from console_process import BINARY
 from support.debian_package import build_and_unpack, verify_unit
 
 
-# Compresses a debug build.
+# Slow, because it compresses a debug build.
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not shutil.which("dpkg-shlibdeps"), reason="needs dpkg-dev")
