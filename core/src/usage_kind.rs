@@ -16,7 +16,7 @@
 ///
 /// ```
 /// macro_rules! names {
-///     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
+///     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
 ///         [$($name),+]
 ///     };
 /// }
@@ -53,7 +53,7 @@ macro_rules! algorithms {
 }
 
 macro_rules! usage_kinds {
-    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
         /// Kinds of usage, which are the types of keys in TYPE.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum UsageKind {

@@ -5,7 +5,7 @@ use ratelimit_core::UsageKind;
 use ratelimit_core::composite::CompositeUsage;
 
 macro_rules! rows {
-    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
         [$(KindOperations::of_plain::<$usage>(),)+ KindOperations::of::<CompositeUsage>()]
     };
 }

@@ -38,7 +38,7 @@ macro_rules! unbox {
 }
 
 macro_rules! any {
-    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
         /// Limit of any algorithm. [`Display`](fmt::Display) prints the words of its spec. Use
         /// [`with_limit!`](crate::with_limit) to call its methods.
         #[derive(Clone, Copy, Debug)]
@@ -247,10 +247,10 @@ pub trait PlainUsage: Usage {
 macro_rules! with_limit {
     (
         {@of $spec:expr, $limit:ident => $body:expr}
-        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
+        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $selector:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
         match &$spec.limit {
-            $($crate::AnyLimit::$kind(limit) => $crate::with_limit!(@$who limit, $spec, $limit => $body),)+
+            $($crate::AnyLimit::$kind(limit) => $crate::with_limit!(@$selector limit, $spec, $limit => $body),)+
         }
     };
     (@anyone $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
@@ -276,7 +276,7 @@ macro_rules! with_limit {
 macro_rules! with_usage {
     (
         {@of $any:expr, $trait:ident $borrow:ident, $bound:ident => $body:expr}
-        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
+        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $selector:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
         match $any {
             $($crate::AnyUsage::$kind(storage, _) => {
@@ -299,7 +299,7 @@ macro_rules! with_usage {
 macro_rules! with_usage_type {
     (
         {@of $usage_kind:expr, $plain:ident => $body:expr, $composite:expr}
-        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $storage:ident, $words:tt;)+
+        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $selector:ident, $usage:ty: $storage:ident, $words:tt;)+
     ) => {
         match $usage_kind {
             $($crate::UsageKind::$kind => {

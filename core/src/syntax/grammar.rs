@@ -25,7 +25,7 @@ use crate::wire::name;
 pub type LimitParser<'a> = fn(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>;
 
 macro_rules! limit_parsers {
-    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $storage:ident, [$($word:ident $read:ident),*];)+) => {
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $storage:ident, [$($word:ident $read:ident),*];)+) => {
         /// Syntax of every algorithm: its name and arguments.
         pub(super) const SYNTAXES: [&Syntax; [$($(&$word,)*)+].len()] = [$($(&$word,)*)+];
 

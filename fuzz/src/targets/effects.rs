@@ -10,7 +10,7 @@ use ratelimit_core::{PlainUsage, Usage};
 macro_rules! check_all {
     (
         {$data:expr}
-        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $stored:ident, $words:tt;)+
+        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $stored:ident, $words:tt;)+
     ) => {
         $(check_plain::<$usage>($data);)+
     };

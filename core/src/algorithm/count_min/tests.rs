@@ -130,7 +130,7 @@ fn new_limit_applies_to_all_items_and_frees_no_usage() {
     let mut key = Key::default();
     assert_eq!(key.call(&item_limit(slow, b"a"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
     assert_eq!(key.call(&item_limit(slow, b"b"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
-    // The usage stays, and drains at the new rate since the last charge.
+    // The usage stays. The time since the last charge drains it at the new rate.
     assert_eq!(key.call(&item_limit(fast, b"a"), 1000, take_one()), [1, 20, 14, 0, 1200]);
     assert_eq!(key.peek(&item_limit(slow, b"b"), 1000, take_one()), [1, 10, 5, 0, 5000]);
 }

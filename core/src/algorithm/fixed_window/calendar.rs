@@ -168,7 +168,7 @@ static UNITS: [Unit; 4] = [
 ];
 
 impl Calendar {
-    /// Parses `1w`, `1mo`, `3mo` or `1y`. No other multiples are supported.
+    /// Parses `1w`, `1mo`, `3mo` or `1y`. Returns `None` for any other text.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Calendar> {
         let unit = UNITS.iter().find(|unit| unit.word.as_bytes() == text)?;
@@ -181,7 +181,7 @@ impl Calendar {
         self.unit.months.is_some_and(|months| months.get() < 12).then_some(Calendar { anchor, ..self })
     }
 
-    /// Returns the day on which the window begins.
+    /// Returns the day of the month on which the window begins.
     #[must_use]
     pub fn anchor(self) -> Anchor {
         self.anchor

@@ -108,7 +108,7 @@ fn renewal_moves_unshared_pieces_in_steps() {
         item_limit(limits, &item.to_be_bytes()).charge(&mut usage, us(1), units(2));
     }
     let addresses = SketchUsage::addresses;
-    let (before, first, blocks) = (encoded(&usage), addresses(&usage), usage.free_effort());
+    let (before, addresses_before, blocks) = (encoded(&usage), addresses(&usage), usage.free_effort());
     assert!(blocks > 400, "{blocks}");
     let (mut from, mut steps) = (Some(0), 0);
     while let Some(next) = from {
@@ -122,7 +122,7 @@ fn renewal_moves_unshared_pieces_in_steps() {
     }
     assert!((blocks / 60..blocks / 40).contains(&steps), "{steps} steps for {blocks} blocks");
     let renewed = addresses(&usage);
-    assert!(first.iter().zip(&renewed).all(|(before, after)| before != after), "each block has moved");
+    assert!(addresses_before.iter().zip(&renewed).all(|(before, after)| before != after), "a block has not moved");
     assert_eq!((encoded(&usage), usage.free_effort()), (before.clone(), blocks));
 
     // A copy shares every piece until the usage writes to four of them.
