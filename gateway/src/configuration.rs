@@ -85,8 +85,8 @@ impl Config {
         if let Some(first) = self.sources.insert(name.value.clone(), source.to_owned())
             && !self.merges_domains
         {
-            let shown = name.value.escape_debug();
-            let error = format!("the domain is there twice: {shown} is in {first} (--merge-domains allows it)");
+            let escaped_name = name.value.escape_debug();
+            let error = format!("the domain is there twice: {escaped_name} is in {first} (--merge-domains allows it)");
             return Err(in_source(at_line(name, &error)));
         }
         self.has_domains = true;

@@ -53,7 +53,7 @@ struct Denial {
     state: State,
 }
 
-/// Progress of a denial towards being remembered.
+/// Stage of a denial.
 enum State {
     /// The key was denied once.
     Once,

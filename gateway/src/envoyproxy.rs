@@ -30,7 +30,7 @@ const UNNEEDED: [(&str, &str); 28] = [
     ("STATS_FLUSH_INTERVAL", "metrics are read, not sent"),
     ("PROMETHEUS_MAPPER_YAML", "metrics have the names and labels of the default mapping"),
     ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "the response time is in seconds"),
-    ("LOCAL_CACHE_SIZE_IN_BYTES", "the server decides every request"),
+    ("LOCAL_CACHE_SIZE_IN_BYTES", "denials are remembered by --remember-denials"),
     ("EXPIRATION_JITTER_MAX_SECONDS", "keys expire with their window"),
     ("REDIS_POOL_SIZE", "all calls to a server share a connection"),
     ("REDIS_PIPELINE_WINDOW", "calls are pipelined without a delay"),
@@ -299,12 +299,12 @@ fn check_files(folder: &Path) -> Result<(), String> {
         if name.to_string_lossy().starts_with('.') {
             continue;
         }
-        let shown = path.display();
+        let file = path.display();
         if path.is_dir() {
-            return Err(format!("{shown}: folders in the one with the limits are not read; move its files up"));
+            return Err(format!("{file}: folders in the one with the limits are not read; move its files up"));
         }
         if path.extension().is_none_or(|end| end != "yaml" && end != "yml") {
-            return Err(format!("{shown}: only files that end in .yaml or .yml are read; rename it, or move it away"));
+            return Err(format!("{file}: only files that end in .yaml or .yml are read; rename it, or move it away"));
         }
     }
     Ok(())

@@ -106,11 +106,11 @@ impl Evaluator {
         parts: Arc<[RequestPart]>,
         caller: Caller,
     ) -> RequestDecision {
-        let (this, count) = (Arc::clone(self), parts.len());
+        let (this, part_count) = (Arc::clone(self), parts.len());
         let (sender, receiver) = oneshot::channel();
         tokio::spawn(async move { this.run(&domain, &parts, caller, sender).await });
         // The sender is dropped without a decision only if the task panics.
-        receiver.await.unwrap_or_else(|_| self.outage_decision(count))
+        receiver.await.unwrap_or_else(|_| self.outage_decision(part_count))
     }
 
     async fn run(&self, domain: &str, parts: &[RequestPart], caller: Caller, sender: oneshot::Sender<RequestDecision>) {
@@ -130,34 +130,34 @@ impl Evaluator {
                 Err(_) => (Arc::clone(&calls), without_replies("too many requests at once")),
             }
         });
-        let (is_late, (sent, mut replies)) = match timeout_at(deadline, &mut sending).await {
-            Ok(sent_and_replies) => (false, sent_and_replies),
+        let (is_late, (sent_calls, mut replies)) = match timeout_at(deadline, &mut sending).await {
+            Ok(calls_and_replies) => (false, calls_and_replies),
             Err(_) => (true, (Arc::clone(&calls), without_replies("no reply before the deadline of the caller"))),
         };
-        self.read_new_policies(&sent, &replies, deadline).await;
+        self.read_new_policies(&sent_calls, &replies, deadline).await;
         self.record_denials(parts, &replies, started);
         if let Some(local) = &self.local
             && replies.iter().any(Reply::is_undecided)
         {
-            local.decide(&sent, &mut replies, &self.policies);
+            local.decide(&sent_calls, &mut replies, &self.policies);
         }
         let mut decision = self.combine(parts, &replies);
         let is_rolled_back = !decision.allowed;
         if self.shadow {
             decision.apply_shadow_mode();
         }
-        decision.count(domain, parts, self.near_limit_ratio);
+        decision.count_in_metrics(domain, parts, self.near_limit_ratio);
         self.denial_log.log(domain, parts, &decision);
         if let Some(span) = span {
-            decision.trace(span, domain, parts);
+            decision.describe_in_span(span, domain, parts);
         }
         let mut remaining = pin!(async {
-            let (sent, replies) = if is_late { sending.await } else { (sent, replies) };
+            let (sent_calls, replies) = if is_late { sending.await } else { (sent_calls, replies) };
             if is_late {
                 metrics::count_late_replies(replies.iter().filter(|reply| !matches!(reply, Reply::Lost(_))).count());
             }
             if is_rolled_back {
-                self.roll_back(&sent, &replies, span).await;
+                self.roll_back(&sent_calls, &replies, span).await;
             }
         });
         // If there is time, the rollback precedes the answer, so that the units are available to a caller that retries
@@ -180,7 +180,8 @@ impl Evaluator {
         if !calls.iter().zip(&replies).any(|(call, reply)| lacks_room(call, reply)) {
             return (calls, replies);
         }
-        let (mut sent, mut retries, mut retried_replies) = (Vec::with_capacity(calls.len()), Vec::new(), Vec::new());
+        let mut sent_calls = Vec::with_capacity(calls.len());
+        let (mut retries, mut retried_replies) = (Vec::new(), Vec::new());
         for (call, reply) in calls.iter().zip(&mut replies) {
             let mut call = call.clone();
             if lacks_room(&call, reply) {
@@ -188,7 +189,7 @@ impl Evaluator {
                 retries.push(call.clone());
                 retried_replies.push(reply);
             }
-            sent.push(call);
+            sent_calls.push(call);
         }
         // A full timeout again: if only the rest of the first timeout applied, a slow reply would count as a failure of
         // the server.
@@ -197,7 +198,7 @@ impl Evaluator {
         for (reply, new) in retried_replies.into_iter().zip(new_replies) {
             *reply = new;
         }
-        (sent.into(), replies)
+        (sent_calls.into(), replies)
     }
 
     /// Reads each applied policy whose version is newer than the cached version, so that the response describes its

@@ -385,12 +385,13 @@ mod tests {
             }
         });
         let rendered = recorder.handle().render();
-        let count = |name: &str| rendered.lines().filter(|line| line.starts_with(name)).count();
+        let count_series = |name: &str| rendered.lines().filter(|line| line.starts_with(name)).count();
         // Other tests in this process may have added labels.
-        let (near, decisions) = (count("ratelimit_gateway_near_total{"), count("ratelimit_gateway_decisions_total{"));
-        assert!((MAX_LABELS / 2..=MAX_LABELS + 1).contains(&near), "{near}");
-        assert!((MAX_SERIES / 2..=MAX_SERIES + 2).contains(&decisions), "{decisions}");
-        assert_eq!(count("ratelimit_gateway_units_total{"), decisions);
+        let near_series = count_series("ratelimit_gateway_near_total{");
+        assert!((MAX_LABELS / 2..=MAX_LABELS + 1).contains(&near_series), "{near_series}");
+        let decision_series = count_series("ratelimit_gateway_decisions_total{");
+        assert!((MAX_SERIES / 2..=MAX_SERIES + 2).contains(&decision_series), "{decision_series}");
+        assert_eq!(count_series("ratelimit_gateway_units_total{"), decision_series);
         assert!(rendered.contains(r#"policy="other""#));
     }
 }

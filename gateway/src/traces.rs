@@ -27,7 +27,7 @@ const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
 /// Maximum time to export the last spans at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Source of spans, whose export runs in a thread of its own.
+/// Source of spans. A separate thread collects them and starts their export.
 pub struct Traces {
     provider: SdkTracerProvider,
     tracer: SdkTracer,

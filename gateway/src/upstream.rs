@@ -32,7 +32,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Interval at which policies and slots are read, and idle servers are probed.
+/// Interval at which policies and slots are read, and servers are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which a server that is away is probed.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);

@@ -114,8 +114,8 @@ impl XdsClient {
     async fn follow(&mut self) -> (bool, String) {
         match self.control_plane.connect().await {
             Ok(channel) => {
-                let ended = self.follow_stream(Grpc::new(channel)).await;
-                (true, ended.err().unwrap_or_else(|| "it ended the stream".to_owned()))
+                let result = self.follow_stream(Grpc::new(channel)).await;
+                (true, result.err().unwrap_or_else(|| "it ended the stream".to_owned()))
             }
             Err(why) => (false, why),
         }
@@ -198,8 +198,8 @@ fn metadata(entries: &[(String, String)]) -> Option<Struct> {
     (!entries.is_empty()).then_some(Struct { fields })
 }
 
-/// Returns the delay before a connection attempt: half of it is fixed, and `random` is the share of the other half, so
-/// that gateways do not connect at the same time.
+/// Returns the delay before a connection attempt. Half of the maximum is fixed, and `random` selects a part of the
+/// other half, so that gateways do not connect at the same time.
 fn delay(attempts: u32, random: u8) -> Duration {
     let max_delay = SHORTEST_DELAY.saturating_mul(1 << attempts.min(16)).min(LONGEST_DELAY);
     max_delay / 2 + max_delay / 2 * u32::from(random) / u32::from(u8::MAX)

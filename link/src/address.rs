@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn urls_of_hosts_and_sentinels_are_parsed() {
-        let one = Address::parse("redis://127.0.0.1").expect("an address");
-        assert_eq!((one.hosts, one.tls, one.database), (vec![("127.0.0.1".to_owned(), 6379)], false, 0));
+        let single = Address::parse("redis://127.0.0.1").expect("an address");
+        assert_eq!((single.hosts, single.tls, single.database), (vec![("127.0.0.1".to_owned(), 6379)], false, 0));
         let several = Address::parse("rediss://me:p%40ss@a:1,[::1]:2/3").expect("an address");
         assert_eq!(several.hosts, [("a".to_owned(), 1), ("::1".to_owned(), 2)]);
         assert_eq!((several.tls, several.database), (true, 3));

@@ -1,4 +1,4 @@
-//! TLS settings of a listener: its certificate, and the authority that signs its clients' certificates.
+//! TLS settings of listeners and of clients: certificates, keys and authorities.
 
 use crate::file_stamp::FileStamp;
 use crate::reload::{self, ReloadCounter, Reloadable};

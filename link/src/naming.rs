@@ -116,9 +116,9 @@ impl<'a> EscapedDescriptor<'a> {
     /// that are too long for the server are left out.
     #[must_use]
     pub fn policy_names(&self) -> Vec<String> {
-        let count = self.entries.len();
-        let mut names = Vec::with_capacity(count + 2);
-        for value_count in (0..=count).rev() {
+        let entry_count = self.entries.len();
+        let mut names = Vec::with_capacity(entry_count + 2);
+        for value_count in (0..=entry_count).rev() {
             names.push(self.policy_name(value_count));
             if self.entries.iter().take(value_count).any(|entry| entry.canonical.is_some()) {
                 let mut name = String::new();
@@ -126,7 +126,7 @@ impl<'a> EscapedDescriptor<'a> {
                 names.push(name);
             }
         }
-        if count > 0 {
+        if entry_count > 0 {
             names.push(self.domain.clone().into_owned());
         }
         names.retain(|name| name.len() <= MAX_POLICY_NAME);

@@ -44,7 +44,7 @@ pub fn load_and_watch(files: Arc<dyn Reloadable>, count: ReloadCounter) -> Resul
                 _ = hangup.recv() => true,
             };
             let (files, previous_stamp) = (Arc::clone(&files), stamp.clone());
-            let checked = tokio::task::spawn_blocking(move || {
+            let check = tokio::task::spawn_blocking(move || {
                 let current_stamp = files.stamp();
                 if current_stamp != previous_stamp || is_forced {
                     let result = files.read();
@@ -53,7 +53,7 @@ pub fn load_and_watch(files: Arc<dyn Reloadable>, count: ReloadCounter) -> Resul
                 }
                 current_stamp
             });
-            if let Ok(current_stamp) = checked.await {
+            if let Ok(current_stamp) = check.await {
                 stamp = current_stamp;
             }
         }
@@ -61,6 +61,7 @@ pub fn load_and_watch(files: Arc<dyn Reloadable>, count: ReloadCounter) -> Resul
     Ok(())
 }
 
+/// Logs the result of a reload. The field `what` names the files.
 fn log_reload(what: &str, result: Result<(), String>) {
     match result {
         Ok(()) => tracing::info!(what, "files were read again"),

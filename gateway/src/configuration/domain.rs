@@ -152,9 +152,9 @@ impl Domain {
         let is_detailed = last.flags.detailed_metric;
         let has_values = is_detailed || path.iter().any(|node| node.flags.value_to_metric);
         let values = nodes_and_entries().map(|(node, (key, value))| {
-            let shown =
+            let metric_value =
                 if is_shared(node) || !(is_detailed || node.flags.value_to_metric) { &node.pattern } else { *value };
-            join(key, shown)
+            join(key, metric_value)
         });
         Some(MatchedRule {
             limit: rule.limit.fill(entries, prefix),
@@ -220,9 +220,10 @@ impl RuleLevel {
                 return Err(no_wildcard);
             }
             let is_duplicate = if let Some((key, pattern)) = wildcard {
-                let exists = self.wildcards.iter().any(|other| other.0 == key && other.1 == pattern);
+                let mut known_wildcards = self.wildcards.iter();
+                let is_known = known_wildcards.any(|(known_key, known, _)| *known_key == key && *known == pattern);
                 self.wildcards.push((key, pattern, node));
-                exists
+                is_known
             } else if pattern.is_empty() {
                 self.any_value.insert(key, node).is_some()
             } else {

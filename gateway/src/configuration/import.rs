@@ -71,8 +71,8 @@ impl<'a> ImportLevel<'a> {
             let mut path = self.path.clone();
             path.push((&key.value, (!value.is_empty()).then_some(value)));
             let child = ImportLevel { path, ..*self };
-            let report = |what: &str, imported: &mut ImportedPolicies| {
-                let message = format!("{}: {what}", child.metric_name());
+            let report = |unsupported: &str, imported: &mut ImportedPolicies| {
+                let message = format!("{}: {unsupported}", child.metric_name());
                 imported.unsupported.push(format!("{}: {}", self.file, at_line(key, &message)));
             };
             if value.contains('*') || (value.is_empty() && key.value.contains('*')) {

@@ -19,8 +19,8 @@ impl ConfigSource {
         ConfigSource { path, merges_domains }
     }
 
-    /// Returns the files, sorted by name. In a directory, only files that end in `.yaml` or `.yml` and are not hidden
-    /// count.
+    /// Returns the files, sorted by name. In a directory, hidden files and files that do not end in `.yaml` or `.yml`
+    /// are ignored.
     fn files(&self) -> Result<Vec<PathBuf>, String> {
         let in_path = |error: std::io::Error| format!("{}: {error}", self.path.display());
         if !fs::metadata(&self.path).map_err(in_path)?.is_dir() {

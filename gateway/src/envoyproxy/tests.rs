@@ -215,11 +215,11 @@ fn impossible_settings_are_errors_that_name_the_variable() {
 
 #[test]
 fn settings_without_effect_are_reported() {
-    let set = [("USE_STATSD", "true"), ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"), ("REDIS_POOL_SIZE", "10")];
+    let on = [("USE_STATSD", "true"), ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"), ("REDIS_POOL_SIZE", "10")];
     let names = |variables: &[(&str, &str)]| {
         translate_valid(variables).unneeded.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
-    assert_eq!(names(&set), ["USE_STATSD", "LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_POOL_SIZE"]);
+    assert_eq!(names(&on), ["USE_STATSD", "LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_POOL_SIZE"]);
     let off = [("USE_STATSD", "false"), ("LOCAL_CACHE_SIZE_IN_BYTES", "0"), ("QUOTA_MODE", "false")];
     assert!(names(&off).is_empty());
     let force = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
@@ -262,7 +262,7 @@ fn variables_of_traces_become_those_of_opentelemetry() {
     assert_eq!(defaults("OTEL_TRACES_EXPORTER"), "otlp");
     assert_eq!(defaults("OTEL_SERVICE_NAME"), "RateLimit");
     assert_eq!([defaults("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), defaults("OTEL_TRACES_SAMPLER")], ["", ""]);
-    let all = traces(&[
+    let translated = traces(&[
         enabled,
         ("TRACING_EXPORTER_PROTOCOL", "grpc"),
         ("TRACING_SERVICE_NAME", "limits"),
@@ -271,11 +271,14 @@ fn variables_of_traces_become_those_of_opentelemetry() {
         ("TRACING_SAMPLING_RATE", "0.5"),
         ("OTEL_RESOURCE_ATTRIBUTES", "team=x"),
     ]);
-    assert_eq!(all("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), "grpc");
-    assert_eq!(all("OTEL_SERVICE_NAME"), "limits");
+    assert_eq!(translated("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), "grpc");
+    assert_eq!(translated("OTEL_SERVICE_NAME"), "limits");
     let attributes = "team=x,service.namespace=a%20b,service.instance.id=pod%2D1";
-    assert_eq!(all("OTEL_RESOURCE_ATTRIBUTES"), attributes);
-    assert_eq!([all("OTEL_TRACES_SAMPLER"), all("OTEL_TRACES_SAMPLER_ARG")], ["parentbased_traceidratio", "0.5"]);
+    assert_eq!(translated("OTEL_RESOURCE_ATTRIBUTES"), attributes);
+    assert_eq!(
+        [translated("OTEL_TRACES_SAMPLER"), translated("OTEL_TRACES_SAMPLER_ARG")],
+        ["parentbased_traceidratio", "0.5"]
+    );
     for variable in ["TRACING_ENABLED", "TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE"] {
         assert!(error(&[enabled, ("REDIS_URL", "a:1"), (variable, "often")]).starts_with(variable));
     }

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 const ERROR_LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Evaluator {
-    /// Returns the decision on a request with `count` parts of which none could be evaluated.
-    pub(super) fn outage_decision(&self, count: usize) -> RequestDecision {
+    /// Returns the decision on a request if none of its parts could be evaluated.
+    pub(super) fn outage_decision(&self, part_count: usize) -> RequestDecision {
         let is_closed = self.outage_mode == OutageMode::Closed;
         let part = PartDecision { denies: is_closed, ..PartDecision::new(Outcome::Outage, is_closed) };
-        RequestDecision { allowed: !is_closed, is_undecided: true, parts: vec![part; count] }
+        RequestDecision { allowed: !is_closed, is_undecided: true, parts: vec![part; part_count] }
     }
 
     /// Combines the replies into the decision on the request. `replies` has one reply for each part that is a call, in
@@ -109,7 +109,7 @@ impl Evaluator {
         }
     }
 
-    /// Logs an error reply: missing permissions once for each command, other errors at most once a minute.
+    /// Logs an error reply: each different error about a missing permission once, other errors at most once a minute.
     fn log_error(&self, reply: &Reply) {
         let why = match reply {
             Reply::Forbidden(why) => return self.upstream.permission_log.log(why),

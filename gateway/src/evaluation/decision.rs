@@ -52,7 +52,7 @@ impl RequestDecision {
     }
 
     /// Counts the decisions on the parts in metrics.
-    pub(super) fn count(&self, domain: &str, parts: &[RequestPart], near: NearLimitRatio) {
+    pub(super) fn count_in_metrics(&self, domain: &str, parts: &[RequestPart], near_limit: NearLimitRatio) {
         if self.is_undecided {
             envoyproxy::count_undecided();
         }
@@ -66,7 +66,7 @@ impl RequestDecision {
             let units = rule_call.map(|rule_call| Units::new(&rule_call.call.operation, decision.outcome));
             metrics::count_decision(domain, is_known_domain, policy, values, decision.outcome, units);
             if let (Outcome::Allowed, Some(policy), Some(governing)) = (decision.outcome, policy, decision.governing())
-                && near.is_near(governing.limit, governing.remaining)
+                && near_limit.is_near(governing.limit, governing.remaining)
             {
                 metrics::count_near_limit(policy);
             }
@@ -80,7 +80,7 @@ impl RequestDecision {
                     Some(metric) => metric.values.clone().unwrap_or_else(|| metric.rule.clone()),
                     None => policy_path(domain, policy),
                 };
-                envoyproxy::count_hits(label, &path, hits, near);
+                envoyproxy::count_hits(label, &path, hits, near_limit);
             }
         }
     }
@@ -97,7 +97,7 @@ impl RequestDecision {
     }
 
     /// Describes the decision in the span of the request.
-    pub(super) fn trace(&self, span: &RequestSpan, domain: &str, parts: &[RequestPart]) {
+    pub(super) fn describe_in_span(&self, span: &RequestSpan, domain: &str, parts: &[RequestPart]) {
         span.set_text("ratelimit.domain", domain);
         span.set("ratelimit.descriptors", i64::try_from(self.parts.len()).unwrap_or(i64::MAX));
         span.set("ratelimit.decision", if self.allowed { "allowed" } else { "denied" });

@@ -54,8 +54,8 @@ impl DenialLog {
         );
     }
 
-    /// Logs the number of denials without a line, unless it is zero. Waits for a call after the end of the period,
-    /// unless `is_last_line` is `true`.
+    /// Logs the number of denials without a line, unless it is zero. Does nothing before the end of the period, unless
+    /// `is_last_line` is `true`.
     pub fn log_suppressed(&self, is_last_line: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let may_log = is_last_line || state.began_at.is_none_or(|at| at.elapsed() >= PERIOD);

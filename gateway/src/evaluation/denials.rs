@@ -31,11 +31,11 @@ impl Evaluator {
         }
         let remaining =
             calls.iter().zip(remembered).filter(|(_, denial)| denial.is_none()).map(|(call, _)| call.clone());
-        let (sent, replies) = self.send(remaining.collect(), span).await;
-        let mut sent = sent.iter().cloned().zip(replies);
+        let (sent_calls, replies) = self.send(remaining.collect(), span).await;
+        let mut calls_and_replies = sent_calls.iter().cloned().zip(replies);
         let reply = |(call, denial): (&Call, &Option<Reply>)| match denial {
             Some(reply) => Some((call.clone(), reply.clone())),
-            None => sent.next(),
+            None => calls_and_replies.next(),
         };
         let (calls, replies): (Vec<Call>, Vec<Reply>) = calls.iter().zip(remembered).filter_map(reply).unzip();
         (calls.into(), replies)

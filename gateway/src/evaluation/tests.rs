@@ -39,17 +39,17 @@ fn charging_part(charge: ChargingMode) -> RequestPart {
 #[test]
 fn single_charging_call_gets_no_id() {
     for other in [part("b", Operation::GiveBack(Amount::ONE), None), RequestPart::NoLimit, RequestPart::Unlimited] {
-        let one = identifiable_calls(&[part("a", Operation::Take(Amount::ONE), None), other], TIMEOUT);
-        assert!(one.iter().all(|call| call.id.is_none()));
+        let calls = identifiable_calls(&[part("a", Operation::Take(Amount::ONE), None), other], TIMEOUT);
+        assert!(calls.iter().all(|call| call.id.is_none()));
     }
 }
 
 #[test]
 fn several_charging_calls_get_ids_for_rollback() {
     let parts = [part("a", Operation::Take(Amount::ONE), None), part("b", Operation::Take(Amount::ONE), Some("x"))];
-    let several = identifiable_calls(&parts, TIMEOUT);
-    assert_eq!((several[0].id.as_ref().map(Vec::len), several[0].id_lifetime.as_str()), (Some(16), "240000ms"));
-    assert_eq!((several[1].id.as_deref(), several[1].id_lifetime.as_str()), (Some(&b"x"[..]), "5m"));
+    let calls = identifiable_calls(&parts, TIMEOUT);
+    assert_eq!((calls[0].id.as_ref().map(Vec::len), calls[0].id_lifetime.as_str()), (Some(16), "240000ms"));
+    assert_eq!((calls[1].id.as_deref(), calls[1].id_lifetime.as_str()), (Some(&b"x"[..]), "5m"));
     for charge in [ChargingMode::Independent, ChargingMode::Always] {
         assert!(identifiable_calls(&[charging_part(charge), parts[1].clone()], TIMEOUT)[0].id.is_none());
     }

@@ -32,19 +32,19 @@ pub fn set_connected(is_connected: bool) {
 /// Counts a configuration that was applied, and remembers its version.
 pub fn count_applied(version: &str) {
     *VERSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(version.to_owned());
-    count("applied");
+    count_push("applied");
     enforcement::set_refused(false);
     envoyproxy::count_configuration(true);
 }
 
 /// Counts a configuration that was refused.
 pub fn count_refused() {
-    count("refused");
+    count_push("refused");
     enforcement::set_refused(true);
     envoyproxy::count_configuration(false);
 }
 
-fn count(result: &'static str) {
+fn count_push(result: &'static str) {
     counter!(PUSHES_TOTAL, "result" => result).increment(1);
 }
 

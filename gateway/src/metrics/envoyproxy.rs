@@ -69,7 +69,7 @@ pub struct LimitState {
     pub is_over: bool,
 }
 
-/// Hits by class.
+/// Numbers of hits above, near and within the limit, and of hits above a limit in shadow mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Classes {
     over: u64,
@@ -79,8 +79,7 @@ struct Classes {
 }
 
 impl Hits {
-    /// Divides the hits into those above the limit, those near it and those within it, as envoyproxy/ratelimit counts
-    /// them.
+    /// Counts the hits in each class, as envoyproxy/ratelimit does. A hit near the limit may also be within it.
     fn classes(&self, ratio: NearLimitRatio) -> Classes {
         let Some(LimitState { limit, used_before, is_over }) = self.state else { return Classes::default() };
         let used_after = used_before.saturating_add(self.count);

@@ -61,11 +61,11 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
 
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let rls = self.0.clone();
-        let start = |traces: &Arc<Traces>| {
+        let start_span = |traces: &Arc<Traces>| {
             let method = SHOULD_RATE_LIMIT.trim_start_matches('/');
             traces.start_rpc(request.metadata().as_ref(), request.extensions(), method).map(Arc::new)
         };
-        let span = rls.traces.as_ref().and_then(start);
+        let span = rls.traces.as_ref().and_then(start_span);
         let timeout = request.metadata().get("grpc-timeout").and_then(|value| server_timeout(value.to_str().ok()?));
         Box::pin(async move {
             let started = Instant::now();

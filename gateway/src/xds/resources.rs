@@ -1,4 +1,5 @@
-//! Conversion of the resources of a response to a configuration, equal to that of files with the same limits.
+//! Conversion of the resources of a response to a configuration. Files with the same limits have an equal
+//! configuration.
 
 use super::messages::{
     DiscoveryResponse, RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,

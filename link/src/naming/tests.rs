@@ -28,10 +28,11 @@ fn each_byte_that_is_not_utf8_is_escaped() {
 /// Returns all concatenations of up to `max_pieces` of the pieces, with repetition.
 fn concatenations(pieces: &[&[u8]], max_pieces: usize) -> Vec<Vec<u8>> {
     let mut all = vec![vec![]];
-    let mut last: Vec<Vec<u8>> = all.clone();
+    let mut longest: Vec<Vec<u8>> = all.clone();
     for _ in 0..max_pieces {
-        last = last.iter().flat_map(|value| pieces.iter().map(|piece| [value.as_slice(), piece].concat())).collect();
-        all.extend(last.iter().cloned());
+        longest =
+            longest.iter().flat_map(|value| pieces.iter().map(|piece| [value.as_slice(), piece].concat())).collect();
+        all.extend(longest.iter().cloned());
     }
     all
 }

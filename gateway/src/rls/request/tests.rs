@@ -169,9 +169,9 @@ descriptors:
         ["NoLimit"],
         "the name is too long for a policy"
     );
-    let other = RateLimitRequest { domain: "other".to_owned(), ..request(vec![descriptor(&[("a", "1")])]) };
+    let request = RateLimitRequest { domain: "other".to_owned(), ..request(vec![descriptor(&[("a", "1")])]) };
     assert!(
-        command_words(&resolve(&other, &config, &settings()).expect("a valid request")[0])
+        command_words(&resolve(&request, &config, &settings()).expect("a valid request")[0])
             .starts_with("RL.LIMIT rl:other|a=1 other|a=1 OR")
     );
 }
