@@ -87,19 +87,22 @@ export function labelled(limits: ParsedLimits, label: string): ParsedLimits {
   return Array.isArray(limits) ? limits.map(one) : one(limits as Limit);
 }
 
-interface Binding {
-  readonly holder: WeakRef<object>;
+/** Use of a name. It ends when no holder refers to it. */
+interface NameInUse {
   readonly kinds: string;
 }
 
-/** Names in use by client, with the limits that they are bound to. */
-const BINDINGS = new WeakMap<object, Map<string, Binding>>();
+type Names = Map<string, WeakRef<NameInUse>>;
 
-const FORGOTTEN = new FinalizationRegistry(
-  ({ names, name }: { names: Map<string, Binding>; name: string }) => {
-    if (names.get(name)?.holder.deref() === undefined) names.delete(name);
-  },
-);
+/** Names in use by client, with the limits that they are bound to. */
+const NAMES = new WeakMap<object, Names>();
+
+/** Uses by their holders: bound limits and stores. */
+const USES = new WeakMap<object, NameInUse>();
+
+const ENDED_USES = new FinalizationRegistry(({ names, name }: { names: Names; name: string }) => {
+  if (names.get(name)?.deref() === undefined) names.delete(name);
+});
 
 /**
  * Registers a name for as long as the holder is in use. Throws a TypeError if it is bound to limits
@@ -110,37 +113,38 @@ export function bind(client: object, name: string, limits: ParsedLimits, holder:
   // A sketch has a key of its own: names are only those of its items.
   if (all.some(({ sketchKey }) => sketchKey !== undefined)) return;
   const kinds = all.map(kindOf).join("+");
-  const existing = boundTo(client, name);
-  if (existing !== undefined && existing !== kinds) {
+  const existing = useOf(client, name);
+  if (existing !== undefined && existing.kinds !== kinds) {
     throw new TypeError(
-      `${name} is bound already to ${existing}, not ${kinds}: give each limit a name of its own`,
+      `${name} is bound already to ${existing.kinds}, not ${kinds}: give each limit a name of its own`,
     );
   }
-  if (existing === undefined) note(client, name, kinds, holder);
+  USES.set(holder, existing ?? beginUse(client, name, kinds));
 }
 
 /** Registers the prefix of a store. Throws a TypeError if another store has it. */
 export function claim(client: object, prefix: string, store: object): void {
   const name = `store ${prefix}`;
-  if (boundTo(client, name) !== undefined) {
+  if (useOf(client, name) !== undefined) {
     throw new TypeError(
       `another store counts under the prefix "${prefix}" of this client: ` +
         "give each store a prefix of its own",
     );
   }
-  note(client, name, "", store);
+  USES.set(store, beginUse(client, name, ""));
 }
 
-function boundTo(client: object, name: string): string | undefined {
-  const existing = BINDINGS.get(client)?.get(name);
-  return existing?.holder.deref() === undefined ? undefined : existing.kinds;
+function useOf(client: object, name: string): NameInUse | undefined {
+  return NAMES.get(client)?.get(name)?.deref();
 }
 
-function note(client: object, name: string, kinds: string, holder: object): void {
-  const names = BINDINGS.get(client) ?? new Map<string, Binding>();
-  BINDINGS.set(client, names);
-  names.set(name, { holder: new WeakRef(holder), kinds });
-  FORGOTTEN.register(holder, { names, name });
+function beginUse(client: object, name: string, kinds: string): NameInUse {
+  const names: Names = NAMES.get(client) ?? new Map();
+  NAMES.set(client, names);
+  const use = { kinds };
+  names.set(name, new WeakRef(use));
+  ENDED_USES.register(use, { names, name });
+  return use;
 }
 
 /**

@@ -4,6 +4,9 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { after, test } from "node:test";
+import { setImmediate } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import express, { type Request, type Response } from "express";
 import { Redis } from "ioredis";
@@ -267,6 +270,19 @@ test("limits from a function need a name, unless they are by key", async (test) 
   assert.equal((await (await served({}, keyed)).get("/")).status, 200);
   assert.equal((await (await served({ prefix: "p:" }, keyed)).get("/")).status, 200);
   assert.deepEqual((await redis.keys("*")).sort(), ["p:{t}:a", "{t}:a"]);
+});
+
+test("name is in use while any limits are bound to it", async () => {
+  setFlagsFromString("--expose-gc");
+  const collectGarbage = runInNewContext("gc") as () => void;
+  const limiter = new Limiter(redis, { prefix: "use:" });
+  limiter.limit("api", fixed(100, "1h"));
+  const second = limiter.limit("api", fixed(200, "1h"));
+  // A WeakRef keeps its target until the end of a turn of the event loop.
+  await setImmediate();
+  collectGarbage();
+  assert.throws(() => limiter.limit("api", fixed(1, "1d")), /bound already/);
+  assert.equal(second.name, "api");
 });
 
 test("name is bound to limits of one algorithm and window", () => {

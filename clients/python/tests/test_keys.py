@@ -1,5 +1,6 @@
 """Rate strings, names and canonical words of limits, by the tables that all packages share."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -59,8 +60,12 @@ def test_name_is_bound_to_one_algorithm_and_window(url: str) -> None:
                 limiter.limit("api", *limits)  # type: ignore[arg-type]
         assert other.limit("api", Fixed(100, "1d")).name == "api"
         assert hour.key_of("you") == more.key_of("you") == "api:you"
-        del hour, more
-        assert limiter.limit("web", Fixed(100, "1d"))
+        del hour
+        with pytest.raises(ValueError, match="'api' is already the name"):
+            limiter.limit("api", Fixed(100, "1d"))
+        del more
+        gc.collect()
+        assert limiter.limit("api", Fixed(100, "1d"))
         assert limiter.limit("buckets", TokenBucket(10, 10, "1m"))
         assert limiter.limit("buckets", TokenBucket(20, 5, "1h"))
 

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::limiter::Limiter;
 use crate::limits::{Amount, Limit};
+use crate::names::NameInUse;
 use crate::options::Take;
 use crate::units::{Batch, Units};
 use crate::words::refuse_sketches;
@@ -25,7 +26,8 @@ pub struct Bound<C> {
     limiter: Limiter<C>,
     /// Name of the limits, or their canonical words if they are unnamed.
     name: Arc<str>,
-    is_named: bool,
+    /// `None` if the limits are unnamed.
+    name_in_use: Option<Arc<NameInUse>>,
     limits: Arc<[Limit]>,
 }
 
@@ -42,8 +44,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
                 "a limit cannot have the name {name:?}: keys of addresses begin with ip:"
             )));
         }
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).bind(&name, &limits)?;
-        Ok(Bound { limiter: self.clone(), name: name.into(), is_named: true, limits })
+        let name_in_use = Some(self.names.lock().unwrap_or_else(PoisonError::into_inner).bind(&name, &limits)?);
+        Ok(Bound { limiter: self.clone(), name: name.into(), name_in_use, limits })
     }
 
     /// Binds limits without a name. Their keys begin with the canonical words of the limits, so that different limits
@@ -52,7 +54,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     pub fn unnamed(&self, limits: impl IntoIterator<Item = Limit>) -> Bound<C> {
         let limits: Arc<[Limit]> = limits.into_iter().collect();
         let name = limits.iter().map(Limit::canonical).collect::<Vec<_>>().join("+");
-        Bound { limiter: self.clone(), name: name.into(), is_named: false, limits }
+        Bound { limiter: self.clone(), name: name.into(), name_in_use: None, limits }
     }
 }
 
@@ -64,7 +66,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
 
     /// Returns the name of the limits in header fields: `default` if they have none.
     pub fn name(&self) -> &str {
-        if self.is_named { &self.name } else { "default" }
+        if self.name_in_use.is_some() { &self.name } else { "default" }
     }
 
     /// Returns the key of a caller, without the prefix of the limiter; for a sketch, the item.

@@ -195,6 +195,9 @@ async fn name_keeps_its_algorithm_and_window() {
         let error = limiter.clone().limit("api", [other]).err().unwrap();
         assert!(matches!(&error, Error::Call(why) if why.contains("\"api\"")), "{error}");
     }
+    let second = limiter.limit("api", [Limit::fixed(300, "1h")]).unwrap();
     drop(api);
+    assert!(limiter.limit("api", [Limit::fixed(100, "1d")]).is_err(), "other limits with the name are in use");
+    drop(second);
     assert!(limiter.limit("api", [Limit::fixed(100, "1d")]).is_ok(), "a name is free once its limits are dropped");
 }

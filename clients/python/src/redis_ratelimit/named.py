@@ -67,6 +67,8 @@ class BaseBound:
         self.limits = tuple(limits)
         self.limiter = limiter
         self._options = options
+        # Set while the name is in use (`Names`).
+        self._name_in_use: _NameInUse | None = None
         self._stem = canonical_words(self.limits) if name is None else name
         self._bytes = self._stem if isinstance(self._stem, bytes) else self._stem.encode()
         if self._bytes == b"ip" or self._bytes.startswith(b"ip:"):
@@ -114,11 +116,19 @@ class BaseBound:
         return limit
 
 
+class _NameInUse:
+    """Use of a name, shared by all limits that are bound to it."""
+
+    def __init__(self, limits: tuple[Limit, ...]) -> None:
+        # Limits that were bound to the name first.
+        self.first = limits
+
+
 class Names:
-    """Names in use by a limiter, and the limits bound to them."""
+    """Names in use by a limiter: each while limits that are bound to it exist."""
 
     def __init__(self) -> None:
-        self._bound: WeakValueDictionary[str, BaseBound] = WeakValueDictionary()
+        self._by_name: WeakValueDictionary[str, _NameInUse] = WeakValueDictionary()
 
     def bind(self, bound: BaseBound) -> None:
         """Registers a name. Raises ValueError if limits of another algorithm or window have the
@@ -126,14 +136,15 @@ class Names:
         """
         if bound.name is None:
             return
-        existing = self._bound.setdefault(bound.name, bound)
-        if _shapes(existing) != _shapes(bound):
+        in_use = self._by_name.setdefault(bound.name, _NameInUse(bound.limits))
+        if _shapes(in_use.first) != _shapes(bound.limits):
             raise ValueError(
-                f"{bound.name!r} is already the name of {canonical_words(existing.limits)!r}: "
+                f"{bound.name!r} is already the name of {canonical_words(in_use.first)!r}: "
                 f"limits of another kind or window, as {canonical_words(bound.limits)!r}, need "
                 f"another name, or one name for both: limiter.limit({bound.name!r}, first, second)"
             )
+        bound._name_in_use = in_use
 
 
-def _shapes(bound: BaseBound) -> list[str]:
-    return sorted(repr(limit.shape) for limit in bound.limits)
+def _shapes(limits: tuple[Limit, ...]) -> list[str]:
+    return sorted(repr(limit.shape) for limit in limits)
