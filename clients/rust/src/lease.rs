@@ -57,7 +57,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> LeaseHolder<C> {
     }
 
     /// Acquires the lease as soon as there is room, or returns the server's denial after `wait`. Also returns the time
-    /// of the request, or that of the reply if the request waited in the server's queue.
+    /// of the request, after which the server granted or renewed the lease.
     async fn acquire(&self, wait: Duration) -> Result<(Decision, Instant), Error> {
         let deadline = Instant::now() + wait;
         loop {
@@ -67,8 +67,17 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> LeaseHolder<C> {
             if decision.allowed || decision.wait.is_none() || remaining.is_zero() {
                 return Ok((decision, sent_at));
             }
+            let blocking_sent_at = Instant::now();
             match self.sender.send_blocking(&self.words, remaining).await {
-                Some(Ok(reply)) => return Ok((decode(&reply)?, Instant::now())),
+                Some(Ok(reply)) => {
+                    let decision = decode(&reply)?;
+                    // The time of the grant is unknown, only that of the request: if much of the ttl may be over, the
+                    // lease is renewed first.
+                    if !decision.allowed || blocking_sent_at.elapsed() < self.ttl / 2 {
+                        return Ok((decision, blocking_sent_at));
+                    }
+                    continue;
+                }
                 // The server is no longer the primary: the next attempt goes to the new one.
                 Some(Err(CallFailure::ErrorReply(reply))) if reply.starts_with("UNBLOCKED ") => {}
                 Some(Err(why)) => return Err(why.into_error()),
@@ -78,11 +87,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> LeaseHolder<C> {
         }
     }
 
-    /// Renews the lease until it is lost. `acquired_at` is the time that `acquire` returned.
-    async fn renew(&self, acquired_at: Instant) {
-        // After a wait in the queue, the server counts the ttl from before `acquired_at`.
-        let mut held_until = acquired_at + self.ttl.mul_f64(HELD_SHARE);
-        let mut pause = self.ttl / 3;
+    /// Renews the lease until it is lost. `requested_at` is the time that `acquire` returned.
+    async fn renew(&self, requested_at: Instant) {
+        // The server counts the ttl from a time after the request.
+        let mut held_until = requested_at + self.ttl.mul_f64(HELD_SHARE);
+        let mut pause = (self.ttl / 3).saturating_sub(requested_at.elapsed());
         loop {
             let remaining = held_until.saturating_duration_since(Instant::now());
             sleep(pause.min(remaining)).await;
@@ -92,7 +101,6 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> LeaseHolder<C> {
             }
             match self.send_acquire().await {
                 Ok(decision) if decision.allowed => {
-                    // The server counts the ttl from a time after `sent_at`.
                     held_until = sent_at + self.ttl.mul_f64(HELD_SHARE);
                     pause = self.ttl / 3;
                 }
@@ -137,7 +145,7 @@ pub struct Lease<C: ConnectionLike + Clone + Send + Sync + 'static> {
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Lease<C> {
     pub(crate) async fn acquired(holder: LeaseHolder<C>, wait: Duration) -> Result<Self, Error> {
         let mut guard = ReleaseGuard { holder, must_release: true };
-        let (decision, acquired_at) = guard.holder.acquire(wait).await?;
+        let (decision, requested_at) = guard.holder.acquire(wait).await?;
         if !decision.allowed {
             guard.must_release = false;
             return Err(Error::Denied(format!("all {} leases are held", guard.holder.max_leases.units())));
@@ -145,7 +153,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Lease<C> {
         let (lost_sender, lost) = watch::channel(false);
         let holder = guard.holder.clone();
         let renewing = tokio::spawn(async move {
-            holder.renew(acquired_at).await;
+            holder.renew(requested_at).await;
             let _ = lost_sender.send(true);
         });
         Ok(Self { guard, decision, renewing, lost })

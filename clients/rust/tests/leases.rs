@@ -85,3 +85,19 @@ async fn waiters_get_the_lease_in_order() {
     next_lease.release().await.unwrap();
     assert!(!third_waiter.await.unwrap().is_lost());
 }
+
+/// The server may have granted the lease long before the caller has its reply.
+#[tokio::test]
+async fn lease_is_renewed_after_a_wait_of_half_its_ttl() {
+    let server = Server::start();
+    let limiter = server.limiter(long_timeout()).await.beside(server.client());
+    let holder = limiter.limit("pool", [Limit::concurrency(1, "1h")]).unwrap().lease("exports").await.unwrap();
+    let short = limiter.limit("pool", [Limit::concurrency(1, "2s")]).unwrap();
+    let waiter = tokio::spawn(async move { short.lease_within("exports", Duration::from_secs(3600)).await.unwrap() });
+    until(async || server.blocked_clients().await == 1).await;
+    let calls_before = server.calls("rl.acquire").await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    holder.release().await.unwrap();
+    assert!(!waiter.await.unwrap().is_lost());
+    assert_eq!(server.calls("rl.acquire").await, calls_before + 1);
+}
