@@ -102,7 +102,7 @@ impl Reply {
         let mut replies = vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)];
         if let Some(policy) = policy {
             replies.extend([Reply::Bytes((&*policy.name).into()), Reply::version(policy.version)]);
-            replies.extend(policy.limits.forces().then(|| Reply::text("FORCE")));
+            replies.extend(policy.limits.has_force().then(|| Reply::text("FORCE")));
         }
         Reply::Array(replies)
     }

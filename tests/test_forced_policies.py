@@ -1,6 +1,6 @@
 """A limit with FORCE in a policy charges calls past the limit, and denies them.
 
-core/src/syntax/policy/tests/forced.rs specifies which calls are forced, and that FORCE in a policy
+core/src/syntax/policy/tests/force.rs specifies which calls are forced, and that FORCE in a policy
 decides like FORCE after the spec of RL.TAKE.
 """
 

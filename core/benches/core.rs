@@ -6,7 +6,7 @@ use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Limit, Request, Span, Timestamp, Usage, evaluate, with_limit};
 use std::any::Any;
 
-/// Calls of every algorithm that always pass, and calls that never do.
+/// Calls of every algorithm that are always admitted, and calls that are always denied.
 const CALLS: [&str; 12] = [
     "TOKENBUCKET 1e9 1e9 60s",
     "TOKENBUCKET 0 1e9 60s",
@@ -38,10 +38,10 @@ fn parse(bencher: Bencher, call: &str) {
 fn decide_and_charge(bencher: Bencher, call: &str) {
     let words = words(call);
     let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words), None) else { return };
-    with_limit!(spec, limit => calls(bencher, limit, spec.request));
+    with_limit!(spec, limit => bench_calls(bencher, limit, spec.request));
 }
 
-fn calls<L: Limit>(bencher: Bencher, limit: &L, request: Request) {
+fn bench_calls<L: Limit>(bencher: Bencher, limit: &L, request: Request) {
     let mut now = Timestamp::from_clock(1_700_000_000_000_000);
     let mut usage = L::Usage::default();
     bencher.bench_local(|| {
@@ -52,7 +52,7 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, request: Request) {
     });
 }
 
-/// Peeks at a key with 100,000 calls, with the clock that wrote it and with one a millisecond behind.
+/// Peeks at a key after 100,000 calls, at the time of the last call and `BEHIND` microseconds before it.
 #[divan::bench(args = ["SLIDINGLOG 1e12 1h", "SLIDINGLOG 1 1h FORCE", "CONCURRENCY 1e12 1h #"], consts = [0, 1000])]
 fn peek_at_large_usage<const BEHIND: u64>(bencher: Bencher, call: &str) {
     let words = words(call);
@@ -68,7 +68,7 @@ fn peek_at_large_usage<const BEHIND: u64>(bencher: Bencher, call: &str) {
     });
 }
 
-/// Charges a call if its usage is of the same kind.
+/// Charges a call on `usage`, which must be of the call's kind.
 fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
     let words = words(call);
     let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words), None) else { return };

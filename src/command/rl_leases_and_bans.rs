@@ -15,7 +15,7 @@ use ratelimit_core::wire::error::Error;
 pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, mut options) = (args.key()?, SpecOptions::default());
     let (parsed, acquire_options) = Spec::acquire(&mut args, &mut options)?;
-    if options.none_given(&args) && acquire_options == AcquireOptions::default() && !redis.state.queues.has_waiters() {
+    if options.is_plain(&args) && acquire_options == AcquireOptions::default() && !redis.state.queues.has_waiters() {
         return rl_take::charge_spec(redis, key, &Spec::plain(parsed));
     }
     acquire_in_turn(redis, key, KeyRequest::build_single_with_options(&mut args, &parsed, &options)?, acquire_options)

@@ -115,7 +115,7 @@ fn parse_and_charge<'a>(
     let (key, mut options) = (args.key()?, SpecOptions::with_cache(Some(&redis.state.bucket_cache)));
     let parsed = parser(&mut args, &mut options)?;
     // Here the algorithm is known at compile time.
-    if options.none_given(&args) {
+    if options.is_plain(&args) {
         return charge_spec(redis, key, &Spec::plain(parsed));
     }
     charge_with_options(redis, key, &KeyRequest::build_single_with_options(&mut args, &parsed, &options)?)

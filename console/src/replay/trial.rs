@@ -158,7 +158,7 @@ fn set_cost(call: &mut CompositeRequest, unit_requests: &[Request], cost: Amount
     let is_check = cost == Amount::ZERO;
     call.purpose = if is_check { Purpose::Peek } else { Purpose::Charge };
     for (spec, unit_request) in call.specs.iter_mut().zip(unit_requests) {
-        spec.request = if spec.own_cost && !is_check { *unit_request } else { Request::Take(cost) };
+        spec.request = if spec.has_own_cost && !is_check { *unit_request } else { Request::Take(cost) };
     }
 }
 

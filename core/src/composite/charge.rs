@@ -75,7 +75,7 @@ impl CompositeUsage {
             });
             let records = self.extras.as_mut().map(|extras| &mut extras.records);
             with_limit!(spec, limit => component.change_recorded(records, limit, change, now));
-            component.extend_recovery(spec.slower, now);
+            component.extend_recovery(spec.slower_limit, now);
             if let (true, Change::Charge(cost)) = (records_id && component.kind() != UsageKind::Concurrency, change) {
                 let records = &mut self.extras.get_or_insert_default().records;
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
@@ -133,7 +133,7 @@ impl CompositeUsage {
             // A spec with a cost of its own keeps its charge, and so does a limit that is not in the call.
             let spec = request.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
                 let is_charged = self.components.get(limit.index?)?.serial() == charge.component;
-                (is_charged && !spec.own_cost && amount != charge.cost).then_some(spec)
+                (is_charged && !spec.has_own_cost && amount != charge.cost).then_some(spec)
             });
             let component = self.components.iter_mut().find(|component| component.serial() == charge.component);
             let (Some(spec), Some(component)) = (spec, component) else {
@@ -141,7 +141,7 @@ impl CompositeUsage {
                 continue;
             };
             with_limit!(spec, limit => component.settle(&mut extras.records, limit, charge, amount, now));
-            component.extend_recovery(spec.slower, now);
+            component.extend_recovery(spec.slower_limit, now);
             component.set_change(ComponentChange::Usage);
         }
     }
@@ -157,7 +157,7 @@ impl CompositeRequest<'_> {
         };
         let reset = with_limit!(spec, limit => reset_of(limit, usage, now));
         // The scale may end before the usage has recovered.
-        let slower = spec.slower.map(|limit| Spec::of(*limit, Request::Take(Amount::ZERO)));
+        let slower = spec.slower_limit.map(|limit| Spec::of(*limit, Request::Take(Amount::ZERO)));
         slower.map_or(reset, |spec| reset.max(with_limit!(spec, limit => reset_of(limit, usage, now))))
     }
 }

@@ -178,7 +178,7 @@ impl Spec<'_> {
     fn cost_of_rate(&self) -> Option<Amount> {
         match self.request {
             Request::Take(cost)
-                if cost != Amount::ZERO && !self.limit.grows() && !self.shadow && self.slower.is_none() =>
+                if cost != Amount::ZERO && !self.limit.grows() && !self.shadow && self.slower_limit.is_none() =>
             {
                 Some(cost)
             }

@@ -8,7 +8,7 @@ use crate::wire::args::{Args, whole};
 use crate::wire::error::{Error, MustBe, Reason, Syntax};
 
 const STRIKES: MustBe = MustBe::number("a whole number", " from 1 to 4294967295", "10");
-const BANNED_FOR: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "10m");
+const BAN_DURATION: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "10m");
 const MAX_BLOCK: MustBe = MustBe::duration("a duration", " from block up to 3650d", "1d");
 const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block [MAX longest]" };
 
@@ -36,7 +36,7 @@ pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
 /// Returns an error that names the first word that is missing or malformed.
 pub fn ban_duration(args: &mut Args) -> Result<Span, Error> {
     let word = args.word()?;
-    let duration = Span::parse(word).ok_or_else(|| Error::out_of_range("duration", &BANNED_FOR, word))?;
+    let duration = Span::parse(word).ok_or_else(|| Error::out_of_range("duration", &BAN_DURATION, word))?;
     args.end()?;
     Ok(duration)
 }

@@ -7,7 +7,7 @@ use crate::algorithm::bucket::{Bucket, Discipline};
 use crate::wire::short_bytes::{MAX_SHORT, halves};
 use std::cell::Cell;
 
-/// Direct-mapped cache of parsed buckets. An entry that was evicted is parsed again.
+/// Direct-mapped cache of parsed buckets. An evicted bucket is parsed again.
 #[derive(Clone, Debug, Default)]
 pub struct BucketCache([Cell<Option<(BucketWords, Bucket)>>; ENTRIES]);
 
@@ -17,16 +17,18 @@ const ENTRIES: usize = 8;
 /// Key of an entry: the words of capacity, refill and period with their lengths, and the discipline.
 #[derive(Clone, Copy, Debug)]
 struct BucketWords {
+    /// Each word as two numbers.
     texts: [u64; 6],
+    /// Length of each word in a byte, and the discipline in the next byte.
     lengths: u64,
 }
 
 impl PartialEq for BucketWords {
-    /// Compares number by number, because a derived comparison calls the one for byte slices of any length.
+    /// Compares number by number. A derived comparison would call `memcmp`.
     #[inline(always)]
     fn eq(&self, other: &BucketWords) -> bool {
-        let differing = |differing: u64, (one, another): (&u64, &u64)| differing | (one ^ another);
-        self.texts.iter().zip(&other.texts).fold(self.lengths ^ other.lengths, differing) == 0
+        let difference = |difference: u64, (one, another): (&u64, &u64)| difference | (one ^ another);
+        self.texts.iter().zip(&other.texts).fold(self.lengths ^ other.lengths, difference) == 0
     }
 }
 
@@ -38,41 +40,43 @@ impl BucketCache {
         self.entry(&words)?.get().filter(|(cached, _)| *cached == words).map(|(_, bucket)| bucket)
     }
 
-    /// Returns the bucket of these words. If it is not cached, calls `read` and caches the result.
+    /// Returns the bucket of these words. If it is not cached, calls `parse` and caches the result.
     ///
     /// # Errors
-    /// Returns the error of `read`.
+    /// Returns the error of `parse`.
     #[inline(always)]
     pub fn get_or_parse<E>(
         &self,
         words: [Option<&[u8]>; 3],
         discipline: Discipline,
-        read: impl FnOnce() -> Result<Bucket, E>,
+        parse: impl FnOnce() -> Result<Bucket, E>,
     ) -> Result<Bucket, E> {
         let Some((words, entry)) =
             BucketWords::of(words, discipline).and_then(|words| Some((words, self.entry(&words)?)))
         else {
-            return read();
+            return parse();
         };
         match entry.get() {
             Some((cached, bucket)) if cached == words => Ok(bucket),
             _ => {
-                let bucket = read()?.prepared();
+                let bucket = parse()?.prepared();
                 entry.set(Some((words, bucket)));
                 Ok(bucket)
             }
         }
     }
 
+    /// Returns the only entry that can hold the bucket of these words.
     #[inline(always)]
     fn entry(&self, words: &BucketWords) -> Option<&Cell<Option<(BucketWords, Bucket)>>> {
         // Fibonacci hashing. Digits differ in their low bits, and the product carries them into its highest bits.
-        let mixed = words.texts.iter().fold(words.lengths, |mixed, text| mixed.rotate_left(11) ^ text);
-        self.0.get(usize::try_from(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61).ok()?)
+        let hash = words.texts.iter().fold(words.lengths, |hash, text| hash.rotate_left(11) ^ text);
+        self.0.get(usize::try_from(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61).ok()?)
     }
 }
 
 impl BucketWords {
+    /// Creates the key of three words. Returns `None` if a word is missing, empty or longer than [`MAX_SHORT`].
     #[inline(always)]
     fn of(words: [Option<&[u8]>; 3], discipline: Discipline) -> Option<BucketWords> {
         let [capacity, refill, period] = words;
@@ -99,14 +103,14 @@ mod tests {
         Bucket::new(amount, amount, Period::new(Span::SECOND).unwrap(), discipline).unwrap()
     }
 
-    /// Looks up words, and returns the bucket with `true` if `read` was called.
-    fn get_or_parse(cache: &BucketCache, words: [&str; 3], discipline: Discipline, read: u64) -> (String, bool) {
-        let was_read = Cell::new(false);
+    /// Looks up words, which are parsed to a bucket of `capacity`. Returns the bucket, and `true` if it was not cached.
+    fn get_or_parse(cache: &BucketCache, words: [&str; 3], discipline: Discipline, capacity: u64) -> (String, bool) {
+        let is_parsed = Cell::new(false);
         let bucket = cache.get_or_parse(words.map(|word| Some(word.as_bytes())), discipline, || {
-            was_read.set(true);
-            Ok::<_, ()>(bucket(read, discipline))
+            is_parsed.set(true);
+            Ok::<_, ()>(bucket(capacity, discipline))
         });
-        (bucket.unwrap().to_string(), was_read.get())
+        (bucket.unwrap().to_string(), is_parsed.get())
     }
 
     #[test]
@@ -115,8 +119,8 @@ mod tests {
         for (capacity, refill) in similar.iter().flat_map(|capacity| similar.map(|refill| (*capacity, refill))) {
             let cache = BucketCache::default();
             let words = [capacity, refill, "1s"];
-            let (first, was_read) = get_or_parse(&cache, words, Discipline::Burst, 7_000_000);
-            assert!(was_read);
+            let (first, is_parsed) = get_or_parse(&cache, words, Discipline::Burst, 7_000_000);
+            assert!(is_parsed);
             assert_eq!(get_or_parse(&cache, words, Discipline::Burst, 1), (first, false));
             for other in
                 similar.iter().flat_map(|one| [[*one, refill, "1s"], [capacity, *one, "1s"], [capacity, refill, *one]])

@@ -1,5 +1,5 @@
-//! Merging of the options before the first spec, which apply to all specs, with those of one spec, which take
-//! precedence.
+//! Merging of the options before the first spec, which apply to all specs, with the options of one spec. The options of
+//! the spec take precedence.
 
 use super::options::{COST_OF_SEVERAL, COST_WITH_ONCE, Cost, Keep, Mode, Options};
 use super::purpose::{Idempotency, Purpose};
@@ -20,8 +20,8 @@ pub(super) struct CommonOptions<'a> {
     pub(super) purpose: Purpose,
     /// `true` if the call has any options before the first spec.
     has_any: bool,
-    /// `true` if the cost is the key's own COST. A settlement of the call does not change what such a cost charged.
-    own_cost: bool,
+    /// `true` if the cost stands after the only spec of the key. A settlement of the call does not correct such a cost.
+    has_own_cost: bool,
 }
 
 impl<'a> CommonOptions<'a> {
@@ -36,16 +36,16 @@ impl<'a> CommonOptions<'a> {
             (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Peek,
             _ => Purpose::Charge,
         };
-        // Validated even if each spec overrides these options.
+        // Checked even if each spec overrides these options.
         reject_keep(options.keep, options.request(options.mode)?, purpose)?;
-        let common = CommonOptions { options, purpose, has_any: true, own_cost: false };
+        let common = CommonOptions { options, purpose, has_any: true, has_own_cost: false };
         common.reject_once_conflict(&options)?;
         Ok(common)
     }
 
     /// Empty options, for a call without options before the first spec.
     pub(super) const NONE: CommonOptions<'static> =
-        CommonOptions { options: Options::NONE, purpose: Purpose::Charge, has_any: false, own_cost: false };
+        CommonOptions { options: Options::NONE, purpose: Purpose::Charge, has_any: false, has_own_cost: false };
 
     /// Returns the word of a mode that makes the reply of an admitted call longer: UPTO grants less, MAXWAIT may delay.
     pub(super) fn mode_with_longer_reply(&self) -> Option<&'static str> {
@@ -53,18 +53,17 @@ impl<'a> CommonOptions<'a> {
         mode.map(|mode| mode.word().name())
     }
 
-    /// Merges these options with those after the only spec of a key, which take precedence.
+    /// Merges the common options with those after the only spec of a key, which take precedence.
     pub(super) fn merged_with(&self, own: &Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let common = self.options;
         let idempotency =
             self.with_idempotency_of(own)?.map_or(common.idempotency, |merged| merged.options.idempotency);
-        // If the call as a whole charges nothing, a cost of the spec itself is evaluated but not charged.
-        let peeks = own.cost.is_some() && self.purpose != Purpose::Charge;
+        // If the call as a whole does not charge, a spec with a cost of its own is evaluated with a cost of 0.
+        let is_peek = own.cost.is_some() && self.purpose != Purpose::Charge;
         let cost =
-            if peeks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(common.cost) };
+            if is_peek { Some(Cost::Charge { cost: Amount::ZERO, is_whole: true }) } else { own.cost.or(common.cost) };
         let cost_text = if own.cost.is_some() { own.cost_text } else { common.cost_text };
-        // A mode or an amount to keep belongs to the cost beside which it stands. A percentage to keep applies to any
-        // cost.
+        // A mode or an amount to keep applies to the cost at the same place. A percentage to keep applies to any cost.
         let (mode, keep) = match (own.cost, common.keep) {
             (Some(_), Some(Keep::Share(_))) => (own.mode, own.keep.or(common.keep)),
             (Some(_), _) => (own.mode, own.keep),
@@ -72,14 +71,14 @@ impl<'a> CommonOptions<'a> {
         };
         let (each, item) = (common.each || own.each, own.item.or(common.item));
         let options = Options { cost, cost_text, mode, keep, idempotency, each, item, ..Options::NONE };
-        if peeks {
-            Ok(CommonOptions { options, purpose: self.purpose, has_any: true, own_cost: true })
+        if is_peek {
+            Ok(CommonOptions { options, purpose: self.purpose, has_any: true, has_own_cost: true })
         } else {
             CommonOptions::of(options)
         }
     }
 
-    /// Returns these options with the ONCE or SETTLE after the only spec, or `None` if the spec has neither.
+    /// Returns the common options with the ONCE or SETTLE of the only spec. Returns `None` if the spec has neither.
     pub(super) fn with_idempotency_of(&self, spec: &Options<'a>) -> Result<Option<CommonOptions<'a>>, Error> {
         let word = match spec.idempotency {
             Idempotency::Every => return Ok(None),
@@ -98,18 +97,18 @@ impl<'a> CommonOptions<'a> {
     /// Builds the spec of one of several limits of a key. Rejects a negative cost.
     pub(super) fn spec_on_key(&self, parsed: &ParsedLimit<'a>, options: &SpecOptions<'a>) -> Result<Spec<'a>, Error> {
         options.options().reject_refund(&COST_OF_SEVERAL)?;
-        self.spec_by_options(parsed, options).unwrap_or_else(|| Ok(Spec::plain(*parsed)))
+        self.spec_with_options(parsed, options).unwrap_or_else(|| Ok(Spec::plain(*parsed)))
     }
 
-    /// Builds the spec of one of several limits from its own options and these; `None` if there are none, as for most
-    /// specs.
+    /// Builds the spec of one of several limits from the common options and its own. Returns `None` if there are no
+    /// options, as for most specs.
     #[inline(always)]
-    pub(super) fn spec_by_options(
+    pub(super) fn spec_with_options(
         &self,
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
     ) -> Option<Result<Spec<'a>, Error>> {
-        (self.has_any || !options.has_no_options()).then(|| self.spec_among_several(parsed, options.options()))
+        (self.has_any || options.has_any()).then(|| self.spec_among_several(parsed, options.options()))
     }
 
     #[inline(never)]
@@ -118,30 +117,31 @@ impl<'a> CommonOptions<'a> {
         self.spec(parsed, own)
     }
 
-    /// Builds the spec of a limit from its own options and these.
+    /// Builds the spec of a limit from the common options and its own.
     #[inline(always)]
     pub(super) fn spec(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
         let limit = parsed.limit;
         if matches!(limit, AnyLimit::Sketch(_)) {
             self.reject_sketch_options(own)?;
         }
-        let of_leases = matches!(limit, AnyLimit::Concurrency(_));
+        let is_of_leases = matches!(limit, AnyLimit::Concurrency(_));
         let request = self.request(&limit, own)?;
         self.reject_once_conflict(own)?;
         let keep = own.keep.or(match self.options.keep {
-            Some(Keep::Amount(_)) if own.cost.is_some() || of_leases => None,
+            Some(Keep::Amount(_)) if own.cost.is_some() || is_of_leases => None,
             keep => keep,
         });
         reject_keep(keep, request, self.purpose)?;
-        let (own_cost, nx) = (own.cost.is_some() || self.own_cost, own.flagged && of_leases);
-        let spec = Spec { request, name: own.name, own_cost, nx, ..Spec::plain(*parsed) };
+        let has_own_cost = own.cost.is_some() || self.has_own_cost;
+        let nx = own.has_flag && is_of_leases;
+        let spec = Spec { request, name: own.name, has_own_cost, nx, ..Spec::plain(*parsed) };
         Ok(match keep {
             Some(keep) => spec.with_keep(keep.of(limit.limit())),
             None => spec,
         })
     }
 
-    /// Returns the request to a limit from its own options and these.
+    /// Returns the request to a limit from the common options and its own.
     fn request(&self, limit: &AnyLimit, own: &Options) -> Result<Request, Error> {
         let has_own_cost = own.cost.is_some() || matches!(limit, AnyLimit::Concurrency(_));
         match (self.purpose, own.mode) {
@@ -183,8 +183,8 @@ impl<'a> CommonOptions<'a> {
 
 /// Rejects KEEP together with FORCE, SETTLE or a negative cost.
 fn reject_keep(keep: Option<Keep>, request: Request, purpose: Purpose) -> Result<(), Error> {
-    let keeps_nothing = matches!(purpose, Purpose::Settle | Purpose::Refund);
-    if keep.is_some() && (keeps_nothing || matches!(request, Request::Force(_) | Request::Refund(_))) {
+    let charges_nothing = matches!(purpose, Purpose::Settle | Purpose::Refund);
+    if keep.is_some() && (charges_nothing || matches!(request, Request::Force(_) | Request::Refund(_))) {
         return Err(out_of_place(Word::Keep, Reason::KeepConflict));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Grammar of every algorithm: its numbers, and the options that may follow them.
 
 use super::bucket_cache::BucketCache;
-use super::numbers::{amount, period, window};
+use super::numbers::{amount, limit_and_window, period};
 use super::purpose::AcquireOptions;
 use super::spec::{ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
@@ -25,14 +25,14 @@ use crate::wire::name;
 pub type LimitParser<'a> = fn(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>;
 
 macro_rules! limit_parsers {
-    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $storage:ident, [$($word:ident $read:ident),*];)+) => {
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $storage:ident, [$($word:ident $parser:ident),*];)+) => {
         /// Syntax of every algorithm: its name and arguments.
         pub(super) const SYNTAXES: [&Syntax; [$($(&$word,)*)+].len()] = [$($(&$word,)*)+];
 
         impl<'a> Spec<'a> {
             /// Name of every algorithm, with the parser of the words that follow it.
             pub const ALGORITHMS: [(&'static str, LimitParser<'a>); SYNTAXES.len()] =
-                [$($(($word.word, Spec::$read),)*)+];
+                [$($(($word.word, Spec::$parser),)*)+];
         }
     };
 }
@@ -45,9 +45,9 @@ impl<'a> Spec<'a> {
         let algorithms = Self::ALGORITHMS.iter();
         // The exact comparison comes first: nearly all clients write upper case, and ignoring case costs 100
         // instructions.
-        let mut named = algorithms
+        let mut matching = algorithms
             .filter(|(algorithm, _)| name == algorithm.as_bytes() || name.eq_ignore_ascii_case(algorithm.as_bytes()));
-        named.next().map(|(_, read)| *read)
+        matching.next().map(|(_, parser)| *parser)
     }
 }
 
@@ -55,8 +55,8 @@ const TOKENBUCKET: Syntax = Syntax { word: "TOKENBUCKET", arguments: "capacity r
 const LEAKYBUCKET: Syntax = Syntax { word: "LEAKYBUCKET", arguments: "capacity leak period" };
 /// Valid range of a refill.
 pub(super) const RATE: MustBe = MustBe::number("a number", " from 0.000001 to 1000000000000", "100");
-/// Requirement on a refill that would take too long to fill the capacity.
-pub(super) const QUICK_RATE: MustBe =
+/// Valid values of a refill, for an error about one that refills too slowly.
+pub(super) const FAST_RATE: MustBe =
     MustBe::other("enough to refill the capacity within 36500d", "the capacity itself");
 const SLIDING: Syntax = Syntax { word: "SLIDING", arguments: "limit window" };
 const SLIDINGLOG: Syntax = Syntax { word: "SLIDINGLOG", arguments: "limit window" };
@@ -103,8 +103,8 @@ impl<'a> Spec<'a> {
             // Fast path: most calls have no options, and the compiler then knows that the window is a duration.
             Window::Duration(window) if args.is_empty() => FixedWindow::new(limit, window),
             window => {
-                let aligned = options.parse(args, &words::FIXED_WINDOW_OPTIONS)?;
-                window.limit(limit, aligned, options.options().alignment)?
+                let is_aligned = options.parse(args, &words::FIXED_WINDOW_OPTIONS)?;
+                window.limit(limit, is_aligned, options.options().alignment)?
             }
         };
         Ok(ParsedLimit::of(AnyLimit::FixedWindow(limit)))
@@ -116,9 +116,9 @@ impl<'a> Spec<'a> {
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn sliding_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let (limit, window) = window(args, &SLIDING)?;
-        let strict = options.parse(args, &words::SLIDING_WINDOW_OPTIONS)?;
-        let limit = if strict {
+        let (limit, window) = limit_and_window(args, &SLIDING)?;
+        let is_strict = options.parse(args, &words::SLIDING_WINDOW_OPTIONS)?;
+        let limit = if is_strict {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
             AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
@@ -132,20 +132,20 @@ impl<'a> Spec<'a> {
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn sliding_log(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let (limit, window) = window(args, &SLIDINGLOG)?;
+        let (limit, window) = limit_and_window(args, &SLIDINGLOG)?;
         options.parse(args, &words::RATE_OPTIONS)?;
         Ok(ParsedLimit::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
     }
 
-    /// Parses `capacity refill period item [SIZE size] [options]`. A policy has no item.
+    /// Parses `capacity refill period item [SIZE size] [options]`. In a policy, there is no item.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn sketch(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let syntax = if options.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
+        let syntax = if options.in_policy { &SKETCH_OF_POLICY } else { &SKETCH };
         let bucket = bucket(args, "refill", syntax, Discipline::Burst, options.cache)?;
-        let item = if options.of_policy { &[] } else { args.argument("item", syntax)? };
+        let item = if options.in_policy { &[] } else { args.argument("item", syntax)? };
         options.parse(args, &words::SKETCH_OPTIONS)?;
         Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder_or_item: item })
     }
@@ -168,7 +168,7 @@ impl<'a> Spec<'a> {
     /// Returns an error that names the first word that is missing or malformed.
     #[inline(always)]
     pub fn concurrency(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let parsed = lease(args, options.of_policy)?;
+        let parsed = concurrency_limit(args, options.in_policy)?;
         options.parse(args, &words::CONCURRENCY_OPTIONS)?;
         Ok(parsed)
     }
@@ -183,7 +183,8 @@ impl<'a> Spec<'a> {
         args: &mut Args<'a>,
         options: &mut SpecOptions<'a>,
     ) -> Result<(ParsedLimit<'a>, AcquireOptions), Error> {
-        let parsed = lease(args, false)?;
+        let in_policy = false;
+        let parsed = concurrency_limit(args, in_policy)?;
         let acquire_options =
             if args.is_empty() { AcquireOptions::default() } else { options.parse_acquire_options(args)? };
         Ok((parsed, acquire_options))
@@ -221,18 +222,18 @@ fn parse_bucket(
     Bucket::new(capacity, refill, period, discipline).map_err(|invalid| {
         let must_be = match invalid {
             InvalidBucket::NoRefill => &RATE,
-            InvalidBucket::SlowRefill => &QUICK_RATE,
+            InvalidBucket::SlowRefill => &FAST_RATE,
         };
-        Error::out_of_range(rate_name, must_be, args.before(1))
+        Error::out_of_range(rate_name, must_be, args.recent_word(1))
     })
 }
 
-/// Parses `limit ttl holder`. A policy has no holder.
+/// Parses `limit ttl holder`; in a policy, `limit ttl`.
 #[inline(always)]
-fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<ParsedLimit<'a>, Error> {
-    let syntax = if of_policy { &CONCURRENCY_OF_POLICY } else { &CONCURRENCY };
+fn concurrency_limit<'a>(args: &mut Args<'a>, in_policy: bool) -> Result<ParsedLimit<'a>, Error> {
+    let syntax = if in_policy { &CONCURRENCY_OF_POLICY } else { &CONCURRENCY };
     let (limit, ttl) = (amount(args, "limit", syntax)?, period(args, "ttl", syntax)?);
-    let holder = if of_policy { &[] } else { args.option_value("holder", syntax, &HOLDER, name::valid)? };
+    let holder = if in_policy { &[] } else { args.option_value("holder", syntax, &HOLDER, name::valid)? };
     Ok(ParsedLimit { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder_or_item: holder })
 }
 

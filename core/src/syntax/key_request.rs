@@ -102,7 +102,7 @@ impl<'a> KeyRequest<'a> {
         parsed: &ParsedLimit<'a>,
         options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
-        // Copies the fields, so that those of the caller can stay in registers if there are no options.
+        // Copied: a reference to the caller's `parsed` would force it into memory, even for calls without options.
         let ParsedLimit { limit, holder_or_item } = *parsed;
         KeyRequest::build_single_out_of_line(args, &ParsedLimit { limit, holder_or_item }, options)
     }
@@ -127,7 +127,7 @@ impl<'a> KeyRequest<'a> {
         args.skip();
         let mut options = SpecOptions::with_cache(cache);
         let parsed = parse(args, &mut options)?;
-        if options.none_given(args) {
+        if options.is_plain(args) {
             return Ok(KeyRequest::One(Spec::plain(parsed)));
         }
         KeyRequest::after_first_spec(args, verb, &CommonOptions::NONE, &parsed, &options)
@@ -151,7 +151,7 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::after_first_spec(args, verb, &common, &parsed, &options)
     }
 
-    /// Parses the words after the first spec.
+    /// Parses the words after the first spec, which is `parsed` with its `options`.
     #[inline(never)]
     fn after_first_spec(
         args: &mut Args<'a>,
@@ -164,7 +164,7 @@ impl<'a> KeyRequest<'a> {
         if args.is_empty() {
             return KeyRequest::build_single(verb, common, parsed, options, None);
         }
-        let cache = options.cache;
+        let (cache, in_policy) = (options.cache, false);
         let (mut specs, mut words, mut ban): (Vec<Spec>, _, _) = (Vec::new(), options.words, None);
         while let (Some(word), None) = (args.peek(), ban) {
             args.skip();
@@ -178,7 +178,7 @@ impl<'a> KeyRequest<'a> {
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(common.spec_on_key(parsed, options)?);
             }
-            let parse = word_errors::next_limit_parser(word, words, specs.len(), false)?;
+            let parse = word_errors::next_limit_parser(word, words, specs.len(), in_policy)?;
             let mut options = SpecOptions::with_cache(cache);
             let parsed = parse(args, &mut options)?;
             words = options.words;
@@ -212,15 +212,15 @@ impl<'a> KeyRequest<'a> {
         let idempotency = verb.idempotency(common.options.idempotency)?;
         let spec = common.spec(parsed, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
-        // In a refund (a negative common COST), a spec with a COST of its own is a peek. On the plain path it could
-        // deny, but a refund is never denied.
+        // In a refund (a negative common COST), a spec with a COST of its own is a peek. A plain key could deny it, but
+        // a refund is never denied.
         let is_peek_in_refund = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
-        let plain = idempotency == Idempotency::Every
+        let fits_plain_key = idempotency == Idempotency::Every
             && spec.name.is_none()
             && !common.options.each
             && ban.is_none()
             && !is_peek_in_refund;
-        if plain {
+        if fits_plain_key {
             return Ok(KeyRequest::One(spec));
         }
         let (specs, each) = (vec![spec], common.options.each);

@@ -36,8 +36,9 @@ impl Default for ManyKeysRequest<'_> {
 }
 
 impl<'a> ManyKeysRequest<'a> {
-    /// Parses the arguments of RL.MTAKE, `numkeys key [key ...] [options] spec [spec ...]`, into an empty request, which
-    /// is too large to be moved at each call. Buckets that are in `cache` are not parsed again.
+    /// Parses the arguments of RL.MTAKE, `numkeys key [key ...] [options] spec [spec ...]`, into an empty request. A
+    /// returned request would be moved, which takes long for its size. Buckets that are in `cache` are not parsed
+    /// again.
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
@@ -56,11 +57,12 @@ impl<'a> ManyKeysRequest<'a> {
     }
 
     fn parse(&mut self, args: &mut Args<'a>, verb: Verb, cache: Option<&'a BucketCache>) -> Result<(), Error> {
-        let names = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", &NUMKEYS, args.before(0)))?;
+        let indexes =
+            args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", &NUMKEYS, args.recent_word(0)))?;
         let keys = &mut self.keys;
-        keys.reserve_exact(names.len());
+        keys.reserve_exact(indexes.len());
         let (mut common, mut words) = (CommonOptions::NONE, MULTI_KEY_OPTIONS);
-        for key in names.clone() {
+        for index in indexes.clone() {
             let mut parse = args.peek().and_then(Spec::limit_parser);
             if parse.is_none() && keys.is_empty() {
                 common = common_options(args)?;
@@ -68,7 +70,7 @@ impl<'a> ManyKeysRequest<'a> {
             }
             let Some(parse) = parse else {
                 let Some(word) = args.peek() else {
-                    return Err(Error::TooFewSpecs { keys: names.len(), specs: keys.len() });
+                    return Err(Error::TooFewSpecs { keys: indexes.len(), specs: keys.len() });
                 };
                 if !is_policy(word) {
                     let expected = if keys.is_empty() { Expected::FirstSpecOfKeys } else { Expected::NextSpecOfKeys };
@@ -76,7 +78,7 @@ impl<'a> ManyKeysRequest<'a> {
                 }
                 args.skip();
                 keys.push((
-                    key,
+                    index,
                     KeyRequest::Policy(Box::new(PolicyRequest::of_one_of_several_keys(args, verb, &common)?)),
                 ));
                 words = MULTI_KEY_POLICY_NAME_OPTIONS;
@@ -86,17 +88,17 @@ impl<'a> ManyKeysRequest<'a> {
             let mut options = SpecOptions::with_cache(cache);
             let parsed = parse(args, &mut options)?;
             words = options.words;
-            let spec = match common.spec_by_options(&parsed, &options) {
+            let spec = match common.spec_with_options(&parsed, &options) {
                 None => Spec::plain(parsed),
                 Some(spec) => spec?,
             };
-            keys.push((key, KeyRequest::One(spec)));
+            keys.push((index, KeyRequest::One(spec)));
         }
         if !args.is_empty() {
             return Err(word_errors::unexpected(args.word()?, Reason::AfterLastSpec));
         }
         // Must come last: if numkeys is too large, words of specs are taken for keys and may be equal.
-        if let Some(name) = duplicate(names.map(|key| args.name(key))) {
+        if let Some(name) = duplicate(indexes.map(|index| args.name(index))) {
             return Err(Error::hinted("keys", &KEYS, name, Hint::Twice));
         }
         (self.idempotency, self.purpose) = (verb.idempotency(common.options.idempotency)?, common.purpose);
@@ -105,7 +107,8 @@ impl<'a> ManyKeysRequest<'a> {
 }
 
 impl ManyKeysRequest<'_> {
-    /// Returns `true` if the call neither charges nor refunds any of its keys. Policies must have been resolved before.
+    /// Returns `true` if the call neither charges nor refunds any of its keys. Each request by policy must already be
+    /// replaced by its specs.
     #[must_use]
     pub fn is_peek(&self) -> bool {
         self.purpose == Purpose::Peek

@@ -10,7 +10,7 @@ pub(super) const AMOUNT: MustBe = MustBe::number("a number", " from 0 to 1000000
 pub(super) const DURATION: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "60s");
 
 /// Parses `limit window`.
-pub(super) fn window(args: &mut Args, syntax: &'static Syntax) -> Result<(Amount, Period), Error> {
+pub(super) fn limit_and_window(args: &mut Args, syntax: &'static Syntax) -> Result<(Amount, Period), Error> {
     Ok((amount(args, "limit", syntax)?, period(args, "window", syntax)?))
 }
 

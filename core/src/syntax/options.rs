@@ -1,4 +1,4 @@
-//! Options at one position of a call, and their values.
+//! Options at one place of a call, and their values.
 
 use super::numbers::DURATION;
 use super::purpose::Idempotency;
@@ -62,7 +62,7 @@ pub(super) enum Cost {
         /// Cost, rounded up to millionths.
         cost: Amount,
         /// `true` if the cost was a whole number before rounding.
-        whole: bool,
+        is_whole: bool,
     },
     /// Amount to refund, from a negative cost.
     Refund(Amount),
@@ -73,11 +73,11 @@ impl Cost {
     fn parse(text: &[u8]) -> Option<Cost> {
         let Some(negative) = text.strip_prefix(b"-") else {
             let cost = Amount::parse_up(text)?;
-            let whole = cost == cost.floor() && Amount::parse_down(text) == Some(cost);
-            return Some(Cost::Charge { cost, whole });
+            let is_whole = cost == cost.floor() && Amount::parse_down(text) == Some(cost);
+            return Some(Cost::Charge { cost, is_whole });
         };
         match Amount::parse_up(negative)? {
-            Amount::ZERO => Some(Cost::Charge { cost: Amount::ZERO, whole: true }),
+            Amount::ZERO => Some(Cost::Charge { cost: Amount::ZERO, is_whole: true }),
             _ => Amount::parse_down(negative).map(Cost::Refund),
         }
     }
@@ -85,7 +85,7 @@ impl Cost {
     /// Parses the cost of a lease, which is above 0.
     fn parse_of_lease(text: &[u8]) -> Option<Cost> {
         let cost = Amount::parse_up(text).filter(|cost| *cost != Amount::ZERO)?;
-        Some(Cost::Charge { cost, whole: false })
+        Some(Cost::Charge { cost, is_whole: false })
     }
 }
 
@@ -141,7 +141,7 @@ pub(super) fn next_option(args: &Args, words: OptionSet) -> Option<Word> {
     if args.is_empty() { None } else { args.peek().and_then(|word| Word::among(words, word)) }
 }
 
-/// Parsed options of one place of a call.
+/// Options parsed at one place of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options<'a> {
     /// Cost (COST).
@@ -155,7 +155,7 @@ pub(super) struct Options<'a> {
     /// Name of the limit (AS).
     pub(super) name: Option<&'a [u8]>,
     /// Flag of the algorithm: ALIGNED, STRICT or NX. Each algorithm has one at most.
-    pub(super) flagged: bool,
+    pub(super) has_flag: bool,
     /// Boundaries of an aligned window (OFFSET, ANCHOR).
     pub(super) alignment: Alignment,
     /// Idempotency (ONCE, SETTLE).
@@ -187,7 +187,7 @@ impl<'a> Options<'a> {
         mode: None,
         keep: None,
         name: None,
-        flagged: false,
+        has_flag: false,
         alignment: Alignment { offset: None, anchor: None },
         idempotency: Idempotency::Every,
         each: false,
@@ -213,15 +213,16 @@ impl<'a> Options<'a> {
         while let Some(option) = next {
             let before = *args;
             args.skip();
-            if let Some(present) = self.set(option, args)? {
-                return Err(excluded(&before, option, present));
+            if let Some(other) = self.set(option, args)? {
+                return Err(excluded(&before, option, other));
             }
             next = next_option(args, words);
         }
         Ok(())
     }
 
-    /// Parses the values after the word of an option and sets it. Returns the option that was already set in its place.
+    /// Parses the values after the word of an option and sets it. Returns an option that was already set and excludes
+    /// it.
     pub(super) fn set(&mut self, option: Word, args: &mut Args<'a>) -> Result<Option<Word>, Error> {
         Ok(match option {
             Word::Cost | Word::CostOfLease => {
@@ -259,7 +260,7 @@ impl<'a> Options<'a> {
                 let anchor = args.option_value("anchor", &ANCHOR_SYNTAX, &ANCHOR, Anchor::parse)?;
                 self.alignment.anchor.replace(anchor).map(|_| option)
             }
-            Word::Aligned | Word::Strict | Word::Nx => std::mem::replace(&mut self.flagged, true).then_some(option),
+            Word::Aligned | Word::Strict | Word::Nx => std::mem::replace(&mut self.has_flag, true).then_some(option),
             Word::Once => {
                 let id = args.option_value("id", &ONCE_SYNTAX, &ID, name::valid)?;
                 let ttl = args.option_value("ttl", &ONCE_SYNTAX, &DURATION, Period::parse)?;
@@ -277,9 +278,9 @@ impl<'a> Options<'a> {
             }
             Word::Item => self.item.replace(args.argument("item", &ITEM_SYNTAX)?).map(|_| option),
             Word::Shadow => {
-                let again = std::mem::replace(&mut self.shadow, true).then_some(option);
+                let duplicate = std::mem::replace(&mut self.shadow, true).then_some(option);
                 // FORCE has no effect on a limit in shadow mode, which never denies.
-                again.or(self.mode.map(Mode::word))
+                duplicate.or(self.mode.map(Mode::word))
             }
             // RL.ACQUIRE, the only command with these options, parses them elsewhere.
             Word::Block | Word::Fence => return Err(out_of_place(option, Reason::OnlyAcquire)),
@@ -304,7 +305,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Rejects a negative cost for one of several limits of a key.
+    /// Rejects a negative cost. The error describes the valid values by `must_be`.
     pub(super) fn reject_refund(&self, must_be: &'static MustBe) -> Result<(), Error> {
         match self.cost {
             Some(Cost::Refund(_)) => Err(Error::out_of_range("cost", must_be, self.cost_text)),
@@ -312,17 +313,17 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Rejects COST, UPTO, FORCE, MAXWAIT and KEEP, which SETTLE replaces.
+    /// Rejects COST, UPTO, FORCE, MAXWAIT and KEEP together with SETTLE.
     pub(super) fn reject_settle_conflict(&self) -> Result<(), Error> {
-        let beside = [self.cost.map(|_| Word::Cost), self.mode.map(Mode::word), self.keep.map(|_| Word::Keep)];
-        beside.into_iter().flatten().next().map_or(Ok(()), |word| Err(out_of_place(word, Reason::SettleSetsCost)))
+        let conflicts = [self.cost.map(|_| Word::Cost), self.mode.map(Mode::word), self.keep.map(|_| Word::Keep)];
+        conflicts.into_iter().flatten().next().map_or(Ok(()), |word| Err(out_of_place(word, Reason::SettleSetsCost)))
     }
 
     /// Combines the cost, by default 1, with a mode.
     pub(super) fn request(&self, mode: Option<Mode>) -> Result<Request, Error> {
         let out_of_range = |must_be| Error::out_of_range("cost", must_be, self.cost_text);
-        let (cost, whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), mode) {
-            (Cost::Charge { cost, whole }, _) => (cost, whole),
+        let (cost, is_whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, is_whole: true }), mode) {
+            (Cost::Charge { cost, is_whole }, _) => (cost, is_whole),
             (Cost::Refund(amount), None) => return Ok(Request::Refund(amount)),
             (Cost::Refund(_), Some(Mode::UpTo)) => return Err(out_of_range(&COST_UPTO)),
             (Cost::Refund(_), Some(_)) => return Err(out_of_range(&COST_WITH_MODE)),
@@ -331,15 +332,14 @@ impl<'a> Options<'a> {
             None => Ok(Request::Take(cost)),
             Some(Mode::Force) => Ok(Request::Force(cost)),
             Some(Mode::MaxWait(max_wait)) => Ok(Request::Within(cost, max_wait)),
-            Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Request::UpTo(cost)),
+            Some(Mode::UpTo) if is_whole && cost != Amount::ZERO => Ok(Request::UpTo(cost)),
             Some(Mode::UpTo) => Err(out_of_range(&COST_UPTO)),
         }
     }
 }
 
-/// Returns the error for an option that is excluded by the option `present`. The word of the option is next in
-/// `before`.
+/// Returns the error for an option that the option `other` excludes. The next word of `args` is that of the option.
 #[cold]
-pub(super) fn excluded(before: &Args, option: Word, present: Word) -> Error {
-    before.unexpected(if option == present { Reason::Duplicate } else { Reason::ExcludedBy(present.name()) })
+pub(super) fn excluded(args: &Args, option: Word, other: Word) -> Error {
+    args.unexpected(if option == other { Reason::Duplicate } else { Reason::ExcludedBy(other.name()) })
 }

@@ -43,20 +43,20 @@ pub struct Policy {
     /// Spec of a policy that a plain key can serve: a single limit without cost, name, SHADOW or ban.
     plain: Option<Spec<'static>>,
     /// Prebuilt request of a call without options, for any other policy. `None` if the request would borrow from the
-    /// policy.
-    ready: Option<CompositeRequest<'static>>,
+    /// policy, or needs a holder or an item.
+    prebuilt: Option<CompositeRequest<'static>>,
     /// `true` if an admitted call may be delayed (LEAKYBUCKET).
-    queues: bool,
+    has_queue: bool,
     /// `true` if a limit has FORCE.
-    forces: bool,
+    has_force: bool,
 }
 
 /// Limit of a policy.
 #[derive(Clone, Debug)]
 struct PolicyLimit {
     limit: AnyLimit,
-    /// Limit before scaling, if usage recovers more slowly under it.
-    slower: Option<AnyLimit>,
+    /// Limit before scaling, if usage recovers more slowly under that limit.
+    slower_limit: Option<AnyLimit>,
     cost: Option<Cost>,
     name: Option<Box<[u8]>>,
     shadow: bool,
@@ -65,7 +65,7 @@ struct PolicyLimit {
 }
 
 const COST_OF_POLICY: MustBe = MustBe::number("a number", " from 0 to 1000000000000 in a policy", "1");
-const SET: Syntax = Syntax { word: "RL.POLICYSET", arguments: "name [NX | VERSION version] spec [spec ...]" };
+const POLICYSET: Syntax = Syntax { word: "RL.POLICYSET", arguments: "name [NX | VERSION version] spec [spec ...]" };
 
 impl Policy {
     /// Parses `spec [FORCE | SHADOW] [spec [FORCE | SHADOW] ...] [BAN strikes window block [MAX longest]]`.
@@ -74,15 +74,16 @@ impl Policy {
     /// Returns an error that names the first word that is missing or malformed.
     pub fn parse(args: &mut Args<'_>) -> Result<Policy, Error> {
         let (mut specs, mut limits, mut words, mut ban): (Vec<Spec>, Vec<_>, _, _) = (vec![], vec![], &[][..], None);
+        let in_policy = true;
         loop {
-            let word = args.argument("a spec", &SET)?;
+            let word = args.argument("a spec", &POLICYSET)?;
             if is_ban(word) && !limits.is_empty() {
                 specs.first().map_or(Ok(()), Spec::check_bannable)?;
                 ban = Some(ban_rule(args)?);
                 break;
             }
-            let parse = word_errors::next_limit_parser(word, words, limits.len(), true)?;
-            let mut options = SpecOptions::of_policy();
+            let parse = word_errors::next_limit_parser(word, words, limits.len(), in_policy)?;
+            let mut options = SpecOptions::for_policy();
             let parsed = parse(args, &mut options)?;
             words = options.words;
             let own = options.options();
@@ -93,7 +94,7 @@ impl Policy {
             let name = own.name.map(Box::from);
             let (limit, cost, shadow, force) =
                 (parsed.limit, own.cost, own.shadow, matches!(own.mode, Some(Mode::Force)));
-            limits.push(PolicyLimit { limit, slower: None, cost, name, shadow, force });
+            limits.push(PolicyLimit { limit, slower_limit: None, cost, name, shadow, force });
             if args.is_empty() {
                 break;
             }
@@ -110,20 +111,21 @@ impl Policy {
             limit.limit = limit.limit.prepared();
         }
         let plain = match limits.as_slice() {
-            [limit @ PolicyLimit { slower: None, cost: None, name: None, shadow: false, .. }]
-                if ban.is_none() && !limit.is_of_leases() =>
+            [limit @ PolicyLimit { slower_limit: None, cost: None, name: None, shadow: false, .. }]
+                if ban.is_none() && !limit.needs_holder() =>
             {
                 Some(limit.unnamed_spec())
             }
             _ => None,
         };
-        let is_complete = |limit: &PolicyLimit| !limit.is_of_leases() && !limit.is_of_items();
-        let is_ready = |limit: &PolicyLimit| limit.name.is_none() && limit.slower.is_none() && is_complete(limit);
-        let ready = (plain.is_none() && limits.iter().all(is_ready))
+        let is_complete = |limit: &PolicyLimit| !limit.needs_holder() && !limit.needs_item();
+        let borrows = |limit: &PolicyLimit| limit.name.is_some() || limit.slower_limit.is_some();
+        let can_be_prebuilt = |limit: &PolicyLimit| is_complete(limit) && !borrows(limit);
+        let prebuilt = (plain.is_none() && limits.iter().all(can_be_prebuilt))
             .then(|| composite_of(limits.iter().map(PolicyLimit::unnamed_spec).collect(), ban));
-        let queues = |limit: &PolicyLimit| matches!(limit.limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Queue);
-        let (queues, forces) = (limits.iter().any(queues), limits.iter().any(|limit| limit.force));
-        Policy { limits, ban, plain, ready, queues, forces }
+        let is_queue = |limit: &PolicyLimit| matches!(limit.limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Queue);
+        let (has_queue, has_force) = (limits.iter().any(is_queue), limits.iter().any(|limit| limit.force));
+        Policy { limits, ban, plain, prebuilt, has_queue, has_force }
     }
 
     /// Returns the policy with every limit and refill multiplied by `factor` and rounded down. A refill is at least one
@@ -131,9 +133,9 @@ impl Policy {
     #[must_use]
     pub fn scaled(&self, factor: Amount) -> Policy {
         let scaled = |limit: &PolicyLimit| {
-            let before = limit.limit;
-            let slower = before.recovers_by_rate() && factor > Amount::ONE;
-            PolicyLimit { limit: before.scaled(factor), slower: slower.then_some(before), ..limit.clone() }
+            let unscaled = limit.limit;
+            let is_slower = unscaled.recovers_by_rate() && factor > Amount::ONE;
+            PolicyLimit { limit: unscaled.scaled(factor), slower_limit: is_slower.then_some(unscaled), ..limit.clone() }
         };
         Policy::of(self.limits.iter().map(scaled).collect(), self.ban)
     }
@@ -150,7 +152,7 @@ impl Policy {
     /// [`Error::LongerReply`] if a limit is a queue (LEAKYBUCKET).
     #[inline(always)]
     pub fn reject_longer_reply(&self) -> Result<(), Error> {
-        if self.queues { Err(Error::LongerReply("a LEAKYBUCKET")) } else { Ok(()) }
+        if self.has_queue { Err(Error::LongerReply("a LEAKYBUCKET")) } else { Ok(()) }
     }
 
     /// Returns the spec of a call without options, if a plain key can serve it.
@@ -162,15 +164,15 @@ impl Policy {
 
     /// Returns `true` if a limit has FORCE: the policy may charge a call that it denies.
     #[must_use]
-    pub fn forces(&self) -> bool {
-        self.forces
+    pub fn has_force(&self) -> bool {
+        self.has_force
     }
 
     /// Returns the prebuilt request of a call without options, if there is one.
     #[must_use]
     #[inline(always)]
-    pub fn ready(&self) -> Option<&CompositeRequest<'static>> {
-        self.ready.as_ref()
+    pub fn prebuilt(&self) -> Option<&CompositeRequest<'static>> {
+        self.prebuilt.as_ref()
     }
 
     /// Returns the request of a call without options.
@@ -179,21 +181,25 @@ impl Policy {
     /// Returns an error if the policy has leases, which need a holder, or a sketch, which needs an item.
     #[inline(always)]
     pub fn composite(&self) -> Result<Cow<'_, CompositeRequest<'_>>, Error> {
-        if let Some(ready) = &self.ready { Ok(Cow::Borrowed(ready)) } else { self.build_composite().map(Cow::Owned) }
+        if let Some(prebuilt) = &self.prebuilt {
+            Ok(Cow::Borrowed(prebuilt))
+        } else {
+            self.build_composite().map(Cow::Owned)
+        }
     }
 
     #[inline(never)]
     fn build_composite(&self) -> Result<CompositeRequest<'_>, Error> {
-        if self.limits.iter().any(PolicyLimit::is_of_leases) {
+        if self.limits.iter().any(PolicyLimit::needs_holder) {
             return Err(Error::NoHolder);
         }
-        if self.limits.iter().any(PolicyLimit::is_of_items) {
+        if self.limits.iter().any(PolicyLimit::needs_item) {
             return Err(Error::NoItem);
         }
         Ok(composite_of(self.limits.iter().map(PolicyLimit::spec).collect(), self.ban))
     }
 
-    /// Returns the specs of a call with the options `common`. `holder` is the holder of leases, if there is one.
+    /// Returns the specs of a call with the options `common`. A lease needs `holder`, unless the call charges nothing.
     fn specs<'a>(
         &'a self,
         common: &CommonOptions<'a>,
@@ -202,18 +208,18 @@ impl Policy {
     ) -> Result<Vec<Spec<'a>>, Error> {
         let mut specs = Vec::with_capacity(self.limits.len());
         for policy_limit in &self.limits {
-            let PolicyLimit { limit, slower, cost, name, shadow, .. } = policy_limit;
-            let of_leases = policy_limit.is_of_leases();
+            let PolicyLimit { limit, slower_limit, cost, name, shadow, .. } = policy_limit;
+            let needs_holder = policy_limit.needs_holder();
             let holder_or_item = match holder {
-                _ if policy_limit.is_of_items() => common.options.item.ok_or(Error::NoItem)?,
-                Some(holder) if of_leases => holder,
-                None if of_leases && common.purpose == Purpose::Charge => return Err(Error::NoHolder),
+                _ if policy_limit.needs_item() => common.options.item.ok_or(Error::NoItem)?,
+                Some(holder) if needs_holder => holder,
+                None if needs_holder && common.purpose == Purpose::Charge => return Err(Error::NoHolder),
                 _ => &[],
             };
             let own = Options { cost: *cost, name: name.as_deref(), ..Options::NONE };
             let spec = common.spec(&ParsedLimit { limit: *limit, holder_or_item }, &own)?;
-            let spec = Spec { shadow: *shadow, by_policy: true, slower: slower.as_ref(), ..spec };
-            specs.push(if verb == Verb::Take { policy_limit.forced(spec) } else { spec });
+            let spec = Spec { shadow: *shadow, by_policy: true, slower_limit: slower_limit.as_ref(), ..spec };
+            specs.push(if verb == Verb::Take { policy_limit.with_force(spec) } else { spec });
         }
         Ok(specs)
     }
@@ -225,31 +231,32 @@ fn composite_of(specs: Vec<Spec>, ban: Option<BanRule>) -> CompositeRequest {
 }
 
 impl PolicyLimit {
-    fn is_of_leases(&self) -> bool {
+    fn needs_holder(&self) -> bool {
         matches!(self.limit, AnyLimit::Concurrency(_))
     }
 
-    fn is_of_items(&self) -> bool {
+    fn needs_item(&self) -> bool {
         matches!(self.limit, AnyLimit::Sketch(_))
     }
 
     /// Returns the spec of a call without options.
     fn spec(&self) -> Spec<'_> {
-        Spec { name: self.name.as_deref(), slower: self.slower.as_ref(), ..self.unnamed_spec() }
+        Spec { name: self.name.as_deref(), slower_limit: self.slower_limit.as_ref(), ..self.unnamed_spec() }
     }
 
-    /// Returns the spec of a call without options, but without the limit's name and its unscaled form.
+    /// Returns the spec of a call without options. Omits the name and the slower limit, which would be borrowed.
     fn unnamed_spec(&self) -> Spec<'static> {
         let request = match self.cost {
             Some(Cost::Charge { cost, .. }) => Request::Take(cost),
             _ => Request::Take(Amount::ONE),
         };
-        let (own_cost, shadow) = (self.cost.is_some(), self.shadow);
-        self.forced(Spec { own_cost, shadow, by_policy: true, ..Spec::of(self.limit, request) })
+        let (has_own_cost, shadow) = (self.cost.is_some(), self.shadow);
+        self.with_force(Spec { has_own_cost, shadow, by_policy: true, ..Spec::of(self.limit, request) })
     }
 
-    /// Returns the spec of a call that charges. With FORCE it charges past the limit, and KEEP does not apply.
-    fn forced<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
+    /// Applies FORCE to the spec of a call that charges, if the limit has it: the call charges past the limit, and KEEP
+    /// does not apply.
+    fn with_force<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
         let request = spec.request.forced();
         if self.force && request.is_forced() {
             Spec { limit: self.limit, request, keep: Amount::ZERO, ..spec }
@@ -261,8 +268,8 @@ impl PolicyLimit {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, PolicyLimit { limit, cost, name, shadow, force, .. }) in self.limits.iter().enumerate() {
-            if place > 0 {
+        for (index, PolicyLimit { limit, cost, name, shadow, force, .. }) in self.limits.iter().enumerate() {
+            if index > 0 {
                 f.write_str(" ")?;
             }
             limit.fmt(f)?;
@@ -290,7 +297,7 @@ impl<'a> PolicyRequest<'a> {
     /// Rejects a call of RL.DELAY whose reply would need more than one integer.
     ///
     /// # Errors
-    /// Names the option or the algorithm that needs a longer reply.
+    /// [`Error::LongerReply`] with the option or the algorithm that needs a longer reply.
     pub fn reject_longer_reply(&self, policy: &Policy) -> Result<(), Error> {
         if self.each() {
             return Err(Error::LongerReply("EACH"));
@@ -316,8 +323,8 @@ impl<'a> PolicyRequest<'a> {
         let specs = policy.specs(&self.common, self.verb, holder)?;
         let (purpose, each) = (self.common.purpose, self.each());
         if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), &policy.plain, idempotency, each) {
-            // In a refund (a negative common COST), a limit with a cost of its own is a peek. On the plain path it
-            // could deny, but a refund is never denied.
+            // In a refund (a negative common COST), a limit with a cost of its own is a peek. A plain key could deny
+            // it, but a refund is never denied.
             let is_peek_in_refund = purpose == Purpose::Refund && !matches!(spec.request, Request::Refund(_));
             if !is_peek_in_refund {
                 return Ok(KeyRequest::One(*spec));

@@ -17,12 +17,12 @@ const OR_SYNTAX: Syntax = Syntax { word: "OR", arguments: "name" };
 #[derive(Clone, Debug)]
 pub struct PolicyRequest<'a> {
     /// Name of the preferred policy.
-    first: &'a [u8],
+    preferred: &'a [u8],
     /// Names of fallback policies, in order (OR).
-    others: Vec<&'a [u8]>,
+    fallbacks: Vec<&'a [u8]>,
     /// Options of the call.
     pub(super) common: CommonOptions<'a>,
-    /// Command family, which decides whether the call charges.
+    /// Command family: the call charges or only evaluates.
     pub(super) verb: Verb,
 }
 
@@ -31,8 +31,8 @@ impl<'a> PolicyRequest<'a> {
     ///
     /// # Errors
     /// Returns an error that names the first word that is missing or malformed.
-    pub fn after_first_name(first: &'a [u8], args: &mut Args<'a>) -> Result<PolicyRequest<'a>, Error> {
-        let request = PolicyRequest::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
+    pub fn after_first_name(preferred: &'a [u8], args: &mut Args<'a>) -> Result<PolicyRequest<'a>, Error> {
+        let request = PolicyRequest::after_name(preferred, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
             return Err(word_errors::expected_instead(word, Expected::OrOption, POLICY_NAME_OPTIONS));
         }
@@ -61,30 +61,30 @@ impl<'a> PolicyRequest<'a> {
         PolicyRequest::after_name(next_name(args, &POLICY_SYNTAX)?, args, verb, common, true)
     }
 
-    /// Parses `[OR name ...] [options]`. `one_of_several` is `true` for one key of a call on many keys.
+    /// Parses `[OR name ...] [options]`. `is_one_of_several_keys` is `true` in a call on many keys.
     #[inline(never)]
     fn after_name(
-        first: &'a [u8],
+        preferred: &'a [u8],
         args: &mut Args<'a>,
         verb: Verb,
         common: &CommonOptions<'a>,
-        one_of_several: bool,
+        is_one_of_several_keys: bool,
     ) -> Result<PolicyRequest<'a>, Error> {
-        let words = if one_of_several { MULTI_KEY_POLICY_NAME_OPTIONS } else { POLICY_NAME_OPTIONS };
-        let mut others = Vec::new();
+        let words = if is_one_of_several_keys { MULTI_KEY_POLICY_NAME_OPTIONS } else { POLICY_NAME_OPTIONS };
+        let mut fallbacks = Vec::new();
         while args.accept("OR") {
-            others.push(next_name(args, &OR_SYNTAX)?);
+            fallbacks.push(next_name(args, &OR_SYNTAX)?);
         }
         let own = Options::parse(args, words)?;
-        if one_of_several {
+        if is_one_of_several_keys {
             own.reject_single_spec_options()?;
         }
-        Ok(PolicyRequest { first, others, common: common.merged_with(&own)?, verb })
+        Ok(PolicyRequest { preferred, fallbacks, common: common.merged_with(&own)?, verb })
     }
 
-    /// Returns the names of policies in order. The first that exists applies.
+    /// Returns the names of the policies in order. The first policy that exists applies.
     pub fn names(&self) -> impl Iterator<Item = &'a [u8]> {
-        std::iter::once(self.first).chain(self.others.iter().copied())
+        std::iter::once(self.preferred).chain(self.fallbacks.iter().copied())
     }
 
     /// Returns the error of a call whose policies do not exist.
@@ -101,7 +101,7 @@ impl<'a> PolicyRequest<'a> {
     }
 }
 
-/// Parses the name of a policy that is a required argument. If it is missing, the error is that of a wrong number of
+/// Parses the name of a policy that is a required argument. If the name is missing, the error is a wrong number of
 /// arguments.
 ///
 /// # Errors

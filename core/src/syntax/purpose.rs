@@ -80,7 +80,7 @@ pub enum Block {
     /// The call returns at once.
     #[default]
     No,
-    /// The call waits for up to this long.
+    /// The call waits for at most this span.
     For(Span),
     /// The call waits without a timeout.
     Forever,
@@ -88,8 +88,8 @@ pub enum Block {
 
 /// Purpose of a call as a whole.
 ///
-/// A spec with a cost of its own, or of leases, is charged only by [`Purpose::Charge`]. Any other purpose evaluates it
-/// with a cost of 0.
+/// A spec with a cost of its own, or a limit of leases, is charged only by [`Purpose::Charge`]. Any other purpose
+/// evaluates it with a cost of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The call charges its cost.

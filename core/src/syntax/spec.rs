@@ -28,7 +28,7 @@ const NAMES: MustBe = MustBe::other("different from each other for limits of one
 /// # Ok::<(), ratelimit_core::wire::error::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a word of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option")]
 pub struct Spec<'a> {
     /// Limit, lowered by the amount to keep. Evaluating the lowered limit is exact;
     /// [`Decision::with_keep`](crate::limit::Decision::with_keep) then restores the original limit for the reply.
@@ -41,18 +41,19 @@ pub struct Spec<'a> {
     pub keep: Amount,
     /// Name of the component in a composite key (AS), 1 to [`MAX_SPEC_NAME`] bytes.
     pub name: Option<&'a [u8]>,
-    /// `true` if the spec has a COST of its own. A settlement does not change what it charged.
-    pub own_cost: bool,
+    /// `true` if the spec has a COST of its own. A settlement of the call does not correct such a cost.
+    pub has_own_cost: bool,
     /// `true` if only a holder without a lease is granted one (NX).
     pub nx: bool,
     /// Fencing token of a new lease (FENCE). Set by the charge path.
     pub fence: Option<Token>,
     /// Shadow mode: the decision is recorded but not enforced (SHADOW, in a policy).
     pub shadow: bool,
-    /// `true` if the spec comes from a policy. Components left by an earlier definition of the policy are then removed.
+    /// `true` if the spec comes from a policy. The call then removes components of earlier definitions of the policy.
     pub by_policy: bool,
-    /// Unscaled limit of a scaled policy, if usage recovers more slowly under it. It applies again when the scale ends.
-    pub slower: Option<&'a AnyLimit>,
+    /// Unscaled limit of a scaled policy, if usage recovers more slowly under that limit, which applies again when the
+    /// scale ends.
+    pub slower_limit: Option<&'a AnyLimit>,
 }
 
 /// Parsed numbers and flags of an algorithm.
@@ -73,10 +74,10 @@ impl ParsedLimit<'_> {
 }
 
 impl Spec<'_> {
-    /// Rejects BAN if this is a sketch.
+    /// Rejects BAN if the limit is a sketch.
     pub(super) fn check_bannable(&self) -> Result<(), Error> {
-        let alone = self.limit.kind().stands_alone();
-        if alone { Err(Error::unexpected(b"BAN", Reason::MergedInSketch)) } else { Ok(()) }
+        let is_sketch = self.limit.kind().stands_alone();
+        if is_sketch { Err(Error::unexpected(b"BAN", Reason::MergedInSketch)) } else { Ok(()) }
     }
 }
 
@@ -92,12 +93,12 @@ impl<'a> Spec<'a> {
             holder_or_item,
             keep: Amount::ZERO,
             name: None,
-            own_cost: false,
+            has_own_cost: false,
             nx: false,
             fence: None,
             shadow: false,
             by_policy: false,
-            slower: None,
+            slower_limit: None,
         }
     }
 
@@ -129,7 +130,7 @@ impl<'a> Spec<'a> {
         Spec { limit: self.limit.lowered_by(keep), request, keep, ..self }
     }
 
-    /// Rejects a spec that cannot be combined with `other`, or would have the same component of the key.
+    /// Rejects a spec that cannot be combined with `other`, or would share its component of the key.
     pub(super) fn check_conflict(&self, other: &Spec) -> Result<(), Error> {
         if self.limit.kind().stands_alone() || other.limit.kind().stands_alone() {
             return Err(Error::unexpected(b"SKETCH", Reason::BesideSketch));
@@ -154,6 +155,6 @@ impl<'a> Spec<'a> {
 /// Returns `true` if `text` is a valid name of a limit.
 #[must_use]
 pub fn is_name(text: &[u8]) -> bool {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=MAX_SPEC_NAME).contains(&text.len()) && text.iter().all(plain)
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=MAX_SPEC_NAME).contains(&text.len()) && text.iter().all(is_allowed)
 }

@@ -16,18 +16,18 @@ const BLOCK_SYNTAX: Syntax = Syntax { word: "BLOCK", arguments: "duration" };
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpecOptions<'a> {
     options: Option<Options<'a>>,
-    /// Options that the algorithm accepts.
+    /// Options that the algorithm accepts, for errors about the next word.
     pub(super) words: OptionSet,
     /// `true` if the spec is part of a policy's definition.
-    pub(super) of_policy: bool,
+    pub(super) in_policy: bool,
     /// Cache of parsed buckets.
     pub(super) cache: Option<&'a BucketCache>,
 }
 
 impl<'a> SpecOptions<'a> {
     /// Creates the parser state for a spec of a policy.
-    pub(super) fn of_policy() -> SpecOptions<'a> {
-        SpecOptions { of_policy: true, ..SpecOptions::default() }
+    pub(super) fn for_policy() -> SpecOptions<'a> {
+        SpecOptions { in_policy: true, ..SpecOptions::default() }
     }
 
     /// Creates the parser state for a spec whose bucket may be in `cache`.
@@ -46,7 +46,7 @@ impl<'a> SpecOptions<'a> {
 
     #[inline(never)]
     fn parse_any(&mut self, args: &mut Args<'a>, words: &SpecOptionSets) -> Result<bool, Error> {
-        let words = if self.of_policy { words.of_policy } else { words.of_call };
+        let words = if self.in_policy { words.of_policy } else { words.of_call };
         self.words = words;
         let Some(first) = next_option(args, words) else { return Ok(false) };
         // A flag as the last word needs no `Options`, so that the spec stays plain.
@@ -58,7 +58,7 @@ impl<'a> SpecOptions<'a> {
         }
         let options = self.options.insert(Options::NONE);
         options.parse_from(first, args, words)?;
-        Ok(options.flagged)
+        Ok(options.has_flag)
     }
 
     /// Parses the options of RL.ACQUIRE and returns those that no other command has.
@@ -69,34 +69,34 @@ impl<'a> SpecOptions<'a> {
         while let Some(option) = next_option(args, ACQUIRE_OPTIONS) {
             let before = *args;
             args.skip();
-            let present = if option == Word::Block {
-                block.replace(args.option_value("block", &BLOCK_SYNTAX, &BLOCK, blocking)?).map(|_| Word::Block)
+            let other = if option == Word::Block {
+                block.replace(args.option_value("block", &BLOCK_SYNTAX, &BLOCK, parse_block)?).map(|_| Word::Block)
             } else if option == Word::Fence {
                 std::mem::replace(&mut fence, true).then_some(Word::Fence)
             } else {
                 self.options.get_or_insert(Options::NONE).set(option, args)?
             };
-            if let Some(present) = present {
-                return Err(excluded(&before, option, present));
+            if let Some(other) = other {
+                return Err(excluded(&before, option, other));
             }
         }
         Ok(AcquireOptions { block: block.unwrap_or_default(), fence })
     }
 
-    /// Returns `true` if no option was given except the algorithm's own flag, and no word is left.
+    /// Returns `true` if no word is left, and no option was parsed. ALIGNED or STRICT as the last word is no option.
     #[must_use]
     #[inline(always)]
-    pub fn none_given(&self, args: &Args) -> bool {
-        args.is_empty() && self.has_no_options()
+    pub fn is_plain(&self, args: &Args) -> bool {
+        args.is_empty() && !self.has_any()
     }
 
-    /// Returns `true` if no option was given except the algorithm's own flag. Words may be left.
+    /// Returns `true` if an option was parsed. ALIGNED or STRICT as the last word of the call is no option.
     #[inline(always)]
-    pub(super) fn has_no_options(&self) -> bool {
-        self.options.is_none()
+    pub(super) fn has_any(&self) -> bool {
+        self.options.is_some()
     }
 
-    /// Returns the parsed options, or the empty ones.
+    /// Returns the parsed options, or empty options if there are none.
     pub(super) fn options(&self) -> &Options<'a> {
         self.options.as_ref().unwrap_or(&Options::NONE)
     }
@@ -104,9 +104,9 @@ impl<'a> SpecOptions<'a> {
 
 /// Parses the duration of BLOCK.
 ///
-/// Only the bare `0` waits without a timeout. A program that computes the rest of a timeout may send `0ms` when it is
-/// over, and does not want to wait forever.
-fn blocking(text: &[u8]) -> Option<Block> {
+/// Only the bare `0` waits without a timeout. `0ms` is rejected, because a program may send it when its own timeout is
+/// over, and must not wait forever.
+fn parse_block(text: &[u8]) -> Option<Block> {
     if text == b"0" {
         return Some(Block::Forever);
     }

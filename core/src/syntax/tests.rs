@@ -44,15 +44,15 @@ fn leaked(text: &str) -> &'static Vec<&'static [u8]> {
 }
 
 /// Parses a call that a plain key can serve.
-fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
+fn plain_spec(words: &impl Words) -> Result<Spec<'_>, Error> {
     match KeyRequest::take(&mut Args::new(words), None)? {
         KeyRequest::One(spec) => Ok(spec),
         other => unreachable!("{other:?}"),
     }
 }
 
-/// Parses a call of a command for one algorithm.
-fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
+/// Parses a call of the command for an algorithm, which `text` begins with.
+fn parse_own_command(text: &str) -> Result<Spec<'static>, Error> {
     let mut args = Args::new(leaked(text));
     let name = args.word()?;
     match parse_one_algorithm(&mut args, Spec::limit_parser(name).unwrap())? {
@@ -61,19 +61,19 @@ fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
     }
 }
 
-fn read(text: &str) -> Result<Request, Error> {
-    plain(&words(text)).map(|spec| spec.request)
+/// Parses a call that a plain key can serve, and returns its request.
+fn parse_request(text: &str) -> Result<Request, Error> {
+    plain_spec(&words(text)).map(|spec| spec.request)
 }
 
-fn read_several(words: &[&[u8]]) -> Result<usize, Error> {
+/// Parses the arguments of RL.MTAKE, and returns the number of keys.
+fn parse_mtake(words: &[&[u8]]) -> Result<usize, Error> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.MTAKE"[..]).chain(words.iter().copied()).collect();
     take_keys(&mut Args::new(&words)).map(|request| request.keys.len())
 }
 
-// One key
-
 /// Parses a call that needs a composite key.
-fn several(text: &str) -> Result<CompositeRequest<'static>, Error> {
+fn composite(text: &str) -> Result<CompositeRequest<'static>, Error> {
     match KeyRequest::take(&mut Args::new(leaked(text)), None)? {
         KeyRequest::Composite(call) => Ok(*call),
         other => unreachable!("{other:?}"),
@@ -90,23 +90,21 @@ fn take(cost: u64) -> Request {
 
 const ZERO_COST: Request = Request::Take(Amount::ZERO);
 
-// BLOCK
-
 /// Parses the arguments of RL.ACQUIRE, and returns the request with the time to wait, or the error.
 fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
-    let read = |args: &mut Args<'static>| {
+    let parse = |args: &mut Args<'static>| {
         let mut options = SpecOptions::default();
-        let (numbers, AcquireOptions { block, .. }) = Spec::acquire(args, &mut options)?;
-        let is_plain = options.none_given(args);
-        let request = KeyRequest::build_single_with_options(args, &numbers, &options)?;
-        // A fast path relies on this.
+        let (parsed, AcquireOptions { block, .. }) = Spec::acquire(args, &mut options)?;
+        let is_plain = options.is_plain(args);
+        let request = KeyRequest::build_single_with_options(args, &parsed, &options)?;
+        // RL.ACQUIRE relies on this in its fast path.
         assert!(
             !is_plain
                 || matches!(request, KeyRequest::One(spec) if spec.request == take(1) && spec.keep == Amount::ZERO)
         );
         Ok((request, block))
     };
-    read(&mut Args::new(leaked(text))).map_err(|error: Error| error.to_string())
+    parse(&mut Args::new(leaked(text))).map_err(|error: Error| error.to_string())
 }
 
 #[test]
@@ -116,19 +114,17 @@ fn parsed_bucket_is_cached() {
     let mut options = SpecOptions::with_cache(Some(&cache));
     let mut args = Args::new(words);
     Spec::token_bucket(&mut args, &mut options).unwrap();
-    assert!(options.none_given(&args));
+    assert!(options.is_plain(&args));
     assert!(cache.get([Some(b"5"), Some(b"5"), Some(b"1s")], Discipline::Burst).is_some());
     let words = leaked("5 5 1s COST 2");
     let (mut args, mut options) = (Args::new(words), SpecOptions::default());
     Spec::token_bucket(&mut args, &mut options).unwrap();
-    assert!(!options.none_given(&args));
+    assert!(!options.is_plain(&args));
 }
 
-// KEEP
-
 /// Returns the amount that a call keeps, and the lowered limit.
-fn keep(text: &str) -> (Amount, Amount) {
-    let spec = plain(&words(text)).map(|spec| (spec.keep, spec.limit.limit()));
+fn keep_and_limit(text: &str) -> (Amount, Amount) {
+    let spec = plain_spec(&words(text)).map(|spec| (spec.keep, spec.limit.limit()));
     spec.unwrap_or_else(|error| unreachable!("{text}: {error}"))
 }
 
@@ -148,17 +144,18 @@ fn syntax(algorithm: &str) -> &'static Syntax {
 }
 
 /// Returns a valid spec of an algorithm.
-fn valid(algorithm: &'static str, arguments: &[(&str, &'static str)]) -> Vec<&'static str> {
+fn valid_spec(algorithm: &'static str, arguments: &[(&str, &'static str)]) -> Vec<&'static str> {
     std::iter::once(algorithm).chain(arguments.iter().map(|(_, word)| *word)).collect()
 }
 
 /// Parses words with any content, and returns the limit and the request, or the error.
 fn parse<'a>(words: &[&'a str]) -> Result<(AnyLimit, Request), String> {
     let words: Vec<&'a [u8]> = std::iter::once("RL.TAKE").chain(words.iter().copied()).map(str::as_bytes).collect();
-    plain(&words).map(|spec| (spec.limit, spec.request)).map_err(|error| error.to_string())
+    plain_spec(&words).map(|spec| (spec.limit, spec.request)).map_err(|error| error.to_string())
 }
 
-const NO_DURATIONS: [&str; 49] = [
+/// Words that are malformed or out of range as a duration.
+const INVALID_DURATIONS: [&str; 49] = [
     "",
     "s",
     "us",
@@ -210,13 +207,14 @@ const NO_DURATIONS: [&str; 49] = [
     "-0",
 ];
 
-const NO_TIME: [&str; 6] = ["0", "0s", "0us", "0d", "0.0", "0e9"];
+/// Forms of a duration of zero.
+const ZERO_DURATIONS: [&str; 6] = ["0", "0s", "0us", "0d", "0.0", "0e9"];
 
-/// Returns all orders of a few words.
-fn orders<'a>(words: &[&'a str]) -> Vec<Vec<&'a str>> {
+/// Returns all permutations of a few words.
+fn permutations<'a>(words: &[&'a str]) -> Vec<Vec<&'a str>> {
     let [first, rest @ ..] = words else { return vec![Vec::new()] };
-    let options = |order: Vec<&'a str>| {
-        (0..=order.len()).map(move |place| [&order[..place], &[*first], &order[place..]].concat())
+    let with_first = |order: Vec<&'a str>| {
+        (0..=order.len()).map(move |index| [&order[..index], &[*first], &order[index..]].concat())
     };
-    orders(rest).into_iter().flat_map(options).collect()
+    permutations(rest).into_iter().flat_map(with_first).collect()
 }

@@ -32,8 +32,9 @@ impl Query {
         loop {
             let before = *args;
             let is_duplicate = if args.accept("COUNT") {
-                let parse =
-                    |word| usize::try_from(whole(word, u64::MAX)?).ok().filter(|it| (1..=MAX_ENTRIES).contains(it));
+                let parse = |word| {
+                    usize::try_from(whole(word, u64::MAX)?).ok().filter(|count| (1..=MAX_ENTRIES).contains(count))
+                };
                 count.replace(args.option_value("count", &COUNT_SYNTAX, &COUNT, parse)?).is_some()
             } else if args.accept("SINCE") {
                 let parse = |word| Period::parse(word).and_then(whole_minutes);

@@ -16,10 +16,10 @@ pub(super) const FIXED: Syntax = Syntax { word: "FIXED", arguments: "limit windo
 pub(super) const WINDOW: MustBe =
     MustBe::other("a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y", "60s");
 
-/// Parsed window, before it is known whether it is aligned.
+/// Parsed window. The word ALIGNED may follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Window {
-    /// Window that lasts this long.
+    /// Window of this duration.
     Duration(Period),
     /// Week, month, quarter or year.
     Calendar(Calendar),
@@ -30,32 +30,34 @@ impl Window {
     #[inline(always)]
     pub(super) fn parse(args: &mut Args) -> Result<Window, Error> {
         let word = args.argument("window", &FIXED)?;
-        Period::parse(word).map_or_else(|| Window::of_calendar(word, args), |period| Ok(Window::Duration(period)))
+        Period::parse(word).map_or_else(|| Window::parse_calendar(word, args), |period| Ok(Window::Duration(period)))
     }
 
+    /// Parses a calendar window.
     #[cold]
-    fn of_calendar(word: &[u8], args: &Args) -> Result<Window, Error> {
+    fn parse_calendar(word: &[u8], args: &Args) -> Result<Window, Error> {
         Calendar::parse(word).map(Window::Calendar).ok_or_else(|| {
             // Longer words are never valid windows.
             let word = word.get(..MAX_NUMBER).unwrap_or(word).to_ascii_lowercase();
-            let unit = word.iter().position(|byte| !byte.is_ascii_digit());
-            match unit.filter(|digits| *digits > 0).and_then(|digits| word.get(digits..)) {
-                // Looks like a calendar window, but is not a valid one.
+            let digit_count = word.iter().position(|byte| !byte.is_ascii_digit());
+            let unit = digit_count.filter(|count| *count > 0).and_then(|count| word.get(count..));
+            match unit {
+                // The word looks like a calendar window, but is not a valid one.
                 Some([b'w' | b'q' | b'y', ..] | [b'm', b'o', ..]) => {
-                    Error::out_of_range("window", &WINDOW, args.before(0))
+                    Error::out_of_range("window", &WINDOW, args.recent_word(0))
                 }
                 _ => args.invalid("window", &DURATION, &FIXED),
             }
         })
     }
 
-    /// Creates a limit of `limit` per window. `aligned` is `true` if the call has ALIGNED.
+    /// Creates a limit of `limit` per window. `is_aligned` is `true` if the call has ALIGNED.
     #[inline(never)]
-    pub(super) fn limit(self, limit: Amount, aligned: bool, alignment: Alignment) -> Result<FixedWindow, Error> {
+    pub(super) fn limit(self, limit: Amount, is_aligned: bool, alignment: Alignment) -> Result<FixedWindow, Error> {
         let Alignment { offset, anchor } = alignment;
-        if !aligned {
-            let orphan = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
-            return match (orphan, self) {
+        if !is_aligned {
+            let misplaced = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
+            return match (misplaced, self) {
                 (Some(word), _) => Err(out_of_place(word, Reason::NotAligned)),
                 (None, Window::Duration(window)) => Ok(FixedWindow::new(limit, window)),
                 (None, Window::Calendar(calendar)) => {

@@ -18,8 +18,8 @@ pub(super) fn unknown_first(word: &[u8], options: OptionSet, verb: Verb) -> Erro
     error
 }
 
-/// Returns the error for a word that is not allowed at its position. For BLOCK and FENCE it names the only command that
-/// has them.
+/// Returns the error for a word that is not allowed at its position. For BLOCK and FENCE, the error names RL.ACQUIRE,
+/// the only command that has them.
 #[cold]
 pub(super) fn unexpected(word: &[u8], reason: Reason) -> Error {
     if let Some(option) = [Word::Block, Word::Fence].into_iter().find(|option| option.is(word)) {
@@ -29,21 +29,21 @@ pub(super) fn unexpected(word: &[u8], reason: Reason) -> Error {
     }
 }
 
-/// Returns the error for a word in a place where `expected` is needed: one of `options`, or also the name of an algorithm.
+/// Returns the error for a word in a place where `expected` is needed: one of `options`, or mostly also an algorithm.
 #[cold]
 pub(super) fn expected_instead(word: &[u8], expected: Expected, options: OptionSet) -> Error {
     let is_of_sketch = options.contains(&Word::Size);
     if is_of_sketch && [Word::As, Word::Once, Word::Settle].into_iter().any(|option| option.is(word)) {
         return Error::unexpected(word, Reason::MergedInSketch);
     }
-    let or_algorithm = !matches!(expected, Expected::Option | Expected::OrOption);
-    let algorithms = if or_algorithm { SYNTAXES.map(|syntax| syntax.word).to_vec() } else { Vec::new() };
+    let can_be_algorithm = !matches!(expected, Expected::Option | Expected::OrOption);
+    let algorithms = if can_be_algorithm { SYNTAXES.map(|syntax| syntax.word).to_vec() } else { Vec::new() };
     let mut needed = Needed::instead_of(word, expected, names(options), algorithms);
     let belongs_to_take =
         || is_ban(word) || is_policy(word) || Word::Each.is(word) || Spec::limit_parser(word).is_some();
     if expected == Expected::Option && belongs_to_take() {
         needed.suggestion = Suggestion::Word("RL.TAKE");
-    } else if or_algorithm && (word.eq_ignore_ascii_case(b"ACQUIRE") || word.eq_ignore_ascii_case(b"RL.ACQUIRE")) {
+    } else if can_be_algorithm && (word.eq_ignore_ascii_case(b"ACQUIRE") || word.eq_ignore_ascii_case(b"RL.ACQUIRE")) {
         needed.suggestion = Suggestion::Word(CONCURRENCY.word);
     }
     let has_cost = options.iter().any(|option| matches!(option, Word::Cost | Word::CostOfLease));
@@ -56,25 +56,29 @@ pub(super) fn expected_instead(word: &[u8], expected: Expected, options: OptionS
     unexpected(word, Reason::Needed(needed))
 }
 
-/// Returns the parser of the spec that `word` begins, in a call on one key or in the definition of a policy. `before`
-/// specs precede it, and the last of them accepts the options `words`. There may be none in a policy.
+/// Returns the parser of the spec that begins with `word`, in a call on one key or in the definition of a policy.
+/// `spec_count` specs precede it, and the last one accepts the options `words`.
 pub(super) fn next_limit_parser<'a>(
     word: &[u8],
     words: OptionSet,
-    before: usize,
-    of_policy: bool,
+    spec_count: usize,
+    in_policy: bool,
 ) -> Result<LimitParser<'a>, Error> {
     let Some(parse) = Spec::limit_parser(word) else {
-        if word.eq_ignore_ascii_case(b"EACH") && !of_policy {
+        if word.eq_ignore_ascii_case(b"EACH") && !in_policy {
             return Err(Error::unexpected(b"EACH", Reason::ForAllSpecs));
         }
         if is_policy(word) {
             return Err(Error::unexpected(b"POLICY", Reason::PolicyAlone));
         }
-        return Err(expected_instead(word, if before == 0 { Expected::Algorithm } else { Expected::NextSpec }, words));
+        return Err(expected_instead(
+            word,
+            if spec_count == 0 { Expected::Algorithm } else { Expected::NextSpec },
+            words,
+        ));
     };
-    if before == MAX_SPECS {
-        return Err(Error::unexpected(word, Reason::TooManySpecs { max: MAX_SPECS, of_policy }));
+    if spec_count == MAX_SPECS {
+        return Err(Error::unexpected(word, Reason::TooManySpecs { max: MAX_SPECS, in_policy }));
     }
     Ok(parse)
 }

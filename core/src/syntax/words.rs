@@ -25,33 +25,33 @@ macro_rules! words {
     };
 }
 
-/// Before the first spec of RL.TAKE and RL.PEEK.
+/// Place before the first spec of RL.TAKE and RL.PEEK.
 const CALL: u16 = 1;
-/// Before the first spec of RL.MTAKE and RL.MPEEK.
+/// Place before the first spec of RL.MTAKE and RL.MPEEK.
 const KEYS: u16 = 1 << 1;
-/// After the numbers of a rate limit without options of its own.
+/// Place after the numbers of a rate limit without options of its own.
 const PLAIN_RATE: u16 = 1 << 2;
-/// After the numbers of TOKENBUCKET.
+/// Place after the numbers of TOKENBUCKET.
 const TOKEN_BUCKET: u16 = 1 << 3;
-/// After the numbers of FIXED.
+/// Place after the numbers of FIXED.
 const FIXED_WINDOW: u16 = 1 << 4;
-/// After the numbers of SLIDING.
+/// Place after the numbers of SLIDING.
 const SLIDING_WINDOW: u16 = 1 << 5;
-/// After the numbers of CONCURRENCY.
+/// Place after the numbers of CONCURRENCY.
 const CONCURRENCY: u16 = 1 << 6;
-/// After the numbers of RL.ACQUIRE.
+/// Place after the numbers of RL.ACQUIRE.
 const ACQUIRE: u16 = 1 << 7;
-/// Allowed in the definition of a policy too. A word with neither this nor the next flag belongs to the call.
+/// Flag of a word that is also allowed in the definition of a policy.
 const POLICY: u16 = 1 << 8;
-/// Allowed only in the definition of a policy.
+/// Flag of a word that is allowed only in the definition of a policy.
 const ONLY_POLICY: u16 = 1 << 9;
-/// After the numbers of a sketch.
+/// Place after the numbers of a sketch.
 const SKETCH: u16 = 1 << 10;
-/// After the name of a policy, in a call on one key.
+/// Place after the name of a policy, in a call on one key.
 const POLICY_NAME: u16 = 1 << 11;
-/// After the name of a policy, in a call on many keys.
+/// Place after the name of a policy, in a call on many keys.
 const POLICY_NAME_OF_KEYS: u16 = 1 << 12;
-/// Allowed in the definition of a policy too, after the numbers of a rate limit.
+/// Flag of a word that is also allowed in the definition of a policy, but only after the numbers of a rate limit.
 const RATES_OF_POLICY: u16 = 1 << 13;
 
 const RATES: u16 = PLAIN_RATE | TOKEN_BUCKET | FIXED_WINDOW | SLIDING_WINDOW;
@@ -105,7 +105,7 @@ impl Word {
 
     /// Returns the option of `words` that `word` begins.
     pub(super) fn among(words: OptionSet, word: &[u8]) -> Option<Word> {
-        // Most often the word is the name of the next algorithm, which is longer.
+        // Often the word is the name of the next algorithm, such as TOKENBUCKET.
         if word.len() > MAX_OPTION_LENGTH {
             return None;
         }
@@ -118,7 +118,7 @@ pub(super) fn names(words: OptionSet) -> Vec<&'static str> {
     words.iter().copied().map(Word::name).collect()
 }
 
-/// Returns the error for an option that cannot be combined with the rest of the call.
+/// Returns the error for an option that is not allowed, for `reason`.
 #[cold]
 pub(super) fn out_of_place(word: Word, reason: Reason) -> Error {
     Error::unexpected(word.name().as_bytes(), reason)
@@ -136,10 +136,10 @@ pub(super) struct SpecOptionSets {
     pub(super) of_policy: OptionSet,
 }
 
-/// Returns `true` if a word with the flags `places` is allowed in `place`, of a call or of the definition of a policy.
+/// Returns `true` if a word with the flags `places` is allowed in `place`, in a call or in the definition of a policy.
 const fn is_allowed(places: u16, place: u16, in_policy: bool) -> bool {
-    let of_policy = if place & RATES == 0 { POLICY | ONLY_POLICY } else { POLICY | ONLY_POLICY | RATES_OF_POLICY };
-    let is_in_scope = if in_policy { places & of_policy != 0 } else { places & ONLY_POLICY == 0 };
+    let policy_flags = if place & RATES == 0 { POLICY | ONLY_POLICY } else { POLICY | ONLY_POLICY | RATES_OF_POLICY };
+    let is_in_scope = if in_policy { places & policy_flags != 0 } else { places & ONLY_POLICY == 0 };
     places & place != 0 && is_in_scope
 }
 
@@ -189,7 +189,6 @@ pub(super) const FIXED_WINDOW_OPTIONS: SpecOptionSets = options_at!(FIXED_WINDOW
 pub(super) const SLIDING_WINDOW_OPTIONS: SpecOptionSets = options_at!(SLIDING_WINDOW);
 /// Options of CONCURRENCY.
 pub(super) const CONCURRENCY_OPTIONS: SpecOptionSets = options_at!(CONCURRENCY);
-
 /// Options of SKETCH.
 pub(super) const SKETCH_OPTIONS: SpecOptionSets = options_at!(SKETCH);
 

@@ -16,7 +16,7 @@ use proptest::sample::{Index, select};
 pub fn parse_one_algorithm<'a>(args: &mut Args<'a>, read: LimitParser<'a>) -> Result<KeyRequest<'a>, Error> {
     let mut options = SpecOptions::default();
     let parsed = read(args, &mut options)?;
-    if options.none_given(args) {
+    if options.is_plain(args) {
         return Ok(KeyRequest::One(Spec::plain(parsed)));
     }
     KeyRequest::build_single_with_options(args, &parsed, &options)

@@ -30,8 +30,8 @@ macro_rules! words_in_memory {
 }
 words_in_memory!((<const COUNT: usize>) [&[u8]; COUNT], () &[&[u8]], () Vec<&[u8]>);
 
-/// Remaining words of a call. The bytes of a word are fetched only when they are read. So the name of a key, which only
-/// the server needs, is never fetched.
+/// Remaining words of a call. The bytes of a word are fetched only when they are read. Most calls never fetch the name
+/// of their key, which only the server needs.
 ///
 /// ```
 /// use ratelimit_core::wire::args::{Args, KeyIndex};
@@ -64,7 +64,7 @@ pub fn whole(text: &[u8], max: u64) -> Option<u64> {
 /// Maximum number of names that are compared pairwise, which allocates nothing.
 const MAX_PAIRWISE: usize = 16;
 
-/// Returns a name that occurs twice.
+/// Returns a name that occurs twice, if there is one.
 #[must_use]
 pub fn duplicate<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     let mut names: SmallVec<[&[u8]; MAX_PAIRWISE]> = names.collect();
@@ -88,7 +88,7 @@ impl<'a> Args<'a> {
     /// wrong number of arguments.
     ///
     /// # Errors
-    /// [`Error::WrongArity`] if there is none.
+    /// [`Error::WrongArity`] if there is no next word.
     #[inline]
     pub fn word(&mut self) -> Result<&'a [u8], Error> {
         let Some(word) = self.peek() else { return Err(Error::WrongArity) };
@@ -99,7 +99,7 @@ impl<'a> Args<'a> {
     /// Reads the next word as an argument of `syntax`.
     ///
     /// # Errors
-    /// [`Error::Missing`] if there is none.
+    /// [`Error::Missing`] if there is no next word.
     #[inline]
     pub fn argument(&mut self, argument: &'static str, syntax: &'static Syntax) -> Result<&'a [u8], Error> {
         let Some(word) = self.peek() else { return Err(Error::Missing { argument, syntax }) };
@@ -138,22 +138,22 @@ impl<'a> Args<'a> {
         parse(self.argument(argument, syntax)?).ok_or_else(|| self.invalid(argument, must_be, syntax))
     }
 
-    /// Returns the word read `ago` words before the last one. 0 is the last one.
+    /// Returns the word that was read `ago` words before the most recent one.
     #[must_use]
-    pub fn before(&self, ago: usize) -> &'a [u8] {
+    pub fn recent_word(&self, ago: usize) -> &'a [u8] {
         let index = self.next.checked_sub(1).and_then(|last| last.checked_sub(ago));
         index.and_then(|index| self.words.word(index)).unwrap_or_default()
     }
 
-    /// Returns the error for the last word as an argument of `syntax`.
+    /// Returns the error for the most recent word as an invalid argument of `syntax`.
     #[cold]
     #[must_use]
     pub fn invalid(&self, argument: &'static str, must_be: &'static MustBe, syntax: &'static Syntax) -> Error {
-        let is_first = self.before(1).eq_ignore_ascii_case(syntax.word.as_bytes());
-        Error::out_of_range_at(argument, must_be, self.before(0), Position { syntax, is_first })
+        let is_first = self.recent_word(1).eq_ignore_ascii_case(syntax.word.as_bytes());
+        Error::out_of_range_at(argument, must_be, self.recent_word(0), Position { syntax, is_first })
     }
 
-    /// Returns the error for the next word.
+    /// Returns the error for the next word, which is not allowed for `reason`.
     #[cold]
     #[must_use]
     pub fn unexpected(&self, reason: Reason) -> Error {
@@ -163,7 +163,7 @@ impl<'a> Args<'a> {
     /// Reads the next word as a key, and returns its index.
     ///
     /// # Errors
-    /// [`Error::WrongArity`] if there is none.
+    /// [`Error::WrongArity`] if there is no next word.
     #[inline]
     pub fn key(&mut self) -> Result<KeyIndex, Error> {
         let index = KeyIndex(self.next);
@@ -177,8 +177,8 @@ impl<'a> Args<'a> {
         self.words.word(key.0).unwrap_or_default()
     }
 
-    /// Reads `numkeys key [key ...]` and returns the indexes of the keys. Returns `None` unless there is at least one
-    /// key and as many as numkeys.
+    /// Reads `numkeys key [key ...]` and returns the indexes of the keys. Returns `None` unless numkeys is at least 1
+    /// and so many words follow.
     pub fn numbered_keys(&mut self) -> Option<impl ExactSizeIterator<Item = KeyIndex> + Clone + use<>> {
         let count = usize::try_from(whole(self.word().ok()?, u64::MAX)?).ok().filter(|count| *count > 0)?;
         let first = self.next;

@@ -21,7 +21,7 @@ impl Encoder for Discard {
 
 /// Source of the fields of a usage, in order.
 pub trait Decoder {
-    /// Decodes an integer. Returns `None` if none is left or it is malformed.
+    /// Decodes an integer. Returns `None` if no field is left or the next one is malformed.
     fn integer(&mut self) -> Option<u64>;
 
     /// Decodes a flag. Returns `None` if the next integer is neither 0 nor 1.
@@ -29,11 +29,11 @@ pub trait Decoder {
         self.integer().filter(|flag| *flag <= 1).map(|flag| flag == 1)
     }
 
-    /// Decodes a string. Returns `None` if none is left or it is longer than `max` bytes.
+    /// Decodes a string. Returns `None` if no field is left, or the next one is malformed or longer than `max` bytes.
     fn bytes(&mut self, max: usize) -> Option<Box<[u8]>>;
 }
 
-/// First field of the effect of a kind that may be large, if the whole usage follows.
+/// Tag of an effect that contains the whole usage.
 pub const WHOLE: u64 = 0;
-/// First field of the effect of a kind that may be large, if the change by one call follows.
+/// Tag of an effect that contains the change by one call.
 pub const CHANGE: u64 = 1;

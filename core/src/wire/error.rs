@@ -121,7 +121,7 @@ pub enum Error {
 /// Valid values of an argument, with an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MustBe {
-    /// Continues the text "must be".
+    /// Text after "must be".
     pub what: &'static str,
     /// Range of valid values, appended to `what`. Printed if the word has the right form but is out of range.
     pub range: &'static str,
@@ -138,7 +138,7 @@ pub enum Form {
     Number,
     /// Number with a unit of time.
     Duration,
-    /// Any other form.
+    /// Neither a number nor a duration.
     Other,
 }
 
@@ -155,7 +155,7 @@ impl MustBe {
         MustBe { what, range, example, form: Form::Duration }
     }
 
-    /// Creates a description of any other argument.
+    /// Creates a description of an argument that is neither a number nor a duration.
     #[must_use]
     pub const fn other(what: &'static str, example: &'static str) -> MustBe {
         MustBe { what, range: "", example, form: Form::Other }
@@ -204,7 +204,11 @@ impl Error {
     #[cold]
     #[must_use]
     pub fn hinted(argument: &'static str, must_be: &'static MustBe, word: &[u8], hint: Hint) -> Error {
-        Error::OutOfRange { argument, must_be, found: Box::new(FoundWord::hinted(word, true, hint)) }
+        Error::OutOfRange {
+            argument,
+            must_be,
+            found: Box::new(FoundWord { shown: quoted(word, MAX_SHOWN), has_form: true, hint }),
+        }
     }
 
     /// Creates the error for an unexpected word, which may contain any bytes.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub const MAX_NAME: usize = 256;
 
 /// Shared name, owned by the maps of a table and by the change to propagate. Not an `Rc`, because the server frees a
-/// large table on a thread of its own while a copy of a name may be in use.
+/// large table on another thread, while copies of its names may be in use.
 pub type SharedName = Arc<[u8]>;
 
 /// Returns the name if it has 1 to [`MAX_NAME`] bytes.

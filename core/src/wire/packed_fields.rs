@@ -6,44 +6,46 @@
 //! follows. The tag determines the number:
 //!
 //! * 0: the integer;
-//! * 1: the distance of the integer from the last one that was at least 2^40, with the sign in the lowest bit: most
-//!   such integers are instants, which are close to each other;
-//! * 2: the length of a string of bytes, which follows.
+//! * 1: the distance of the integer from the previous integer of at least 2^40, with the sign in the lowest bit: most
+//!   integers of that size are timestamps, which are close to each other;
+//! * 2: the length of the string of bytes that follows.
 //!
 //! A block ends with the field that makes it [`BLOCK`] bytes long or longer. Each field has only one encoding.
 
 use super::codec::{Decoder, Encoder};
 use super::varint::{self, low_byte};
 
-/// Length from which a block is full.
+/// Length in bytes from which a block is full.
 pub const BLOCK: usize = 32 * 1024;
 
 const INTEGER: u64 = 0;
 const DISTANCE: u64 = 1;
 const BYTES: u64 = 2;
 
-/// Number of bits of the tag, and of the number in the first byte.
+/// Number of bits of the tag.
 const TAG_BITS: u32 = 2;
+/// Number of bits of the number in the first byte.
 const FIRST_BITS: u32 = 5;
 
 /// Smallest integer that is encoded as a distance.
-const MIN_INSTANT: u64 = 1 << 40;
+const MIN_TIMESTAMP: u64 = 1 << 40;
 
 /// Encoder that packs fields into blocks and saves each full block.
 pub struct FieldPacker<S: FnMut(&[u8])> {
     block: Vec<u8>,
-    anchor: u64,
+    /// Last integer of at least [`MIN_TIMESTAMP`], or 0.
+    last_timestamp: u64,
     save: S,
 }
 
 impl<S: FnMut(&[u8])> FieldPacker<S> {
     /// Creates a packer that passes each full block to `save`.
     pub fn new(save: S) -> FieldPacker<S> {
-        FieldPacker { block: Vec::new(), anchor: 0, save }
+        FieldPacker { block: Vec::new(), last_timestamp: 0, save }
     }
 
     #[inline]
-    fn field(&mut self, tag: u64, number: u64) {
+    fn write_field(&mut self, tag: u64, number: u64) {
         let first = tag | (number & 0x1f) << TAG_BITS;
         let mut rest = number >> FIRST_BITS;
         let mut byte = first;
@@ -78,44 +80,45 @@ impl<S: FnMut(&[u8])> FieldPacker<S> {
 impl<S: FnMut(&[u8])> Encoder for FieldPacker<S> {
     #[inline]
     fn integer(&mut self, value: u64) {
-        if value < MIN_INSTANT {
-            self.field(INTEGER, value);
+        if value < MIN_TIMESTAMP {
+            self.write_field(INTEGER, value);
         } else {
-            let distance = varint::distance(value, self.anchor);
-            self.anchor = value;
-            self.field(DISTANCE, distance);
+            let distance = varint::distance(value, self.last_timestamp);
+            self.last_timestamp = value;
+            self.write_field(DISTANCE, distance);
         }
         self.end_field();
     }
 
     #[inline]
     fn bytes(&mut self, value: &[u8]) {
-        self.field(BYTES, u64::try_from(value.len()).unwrap_or(0));
+        self.write_field(BYTES, u64::try_from(value.len()).unwrap_or(0));
         self.block.extend_from_slice(value);
         self.end_field();
     }
 }
 
-/// Decoder that unpacks fields from blocks, and loads a block at the end of the one before.
+/// Decoder that unpacks fields from blocks, and loads the next block at the end of each.
 pub struct FieldUnpacker<L: FnMut() -> Option<Box<[u8]>>> {
     block: Box<[u8]>,
     position: usize,
-    anchor: u64,
+    /// Last integer of at least [`MIN_TIMESTAMP`], or 0.
+    last_timestamp: u64,
     load: L,
 }
 
 impl<L: FnMut() -> Option<Box<[u8]>>> FieldUnpacker<L> {
     /// Creates an unpacker of the blocks that `load` returns until it returns `None`.
     pub fn new(load: L) -> FieldUnpacker<L> {
-        FieldUnpacker { block: Box::default(), position: 0, anchor: 0, load }
+        FieldUnpacker { block: Box::default(), position: 0, last_timestamp: 0, load }
     }
 
-    /// Returns `true` if nothing is left of the last block.
+    /// Returns `true` if the whole current block has been read.
     pub fn is_at_end(&self) -> bool {
         self.position == self.block.len()
     }
 
-    /// Loads the next block. Returns `None` if there is none, as after a block that is not full.
+    /// Loads the next block. Returns `None` if there is none. A block that is not full must be the last.
     #[cold]
     fn next_block(&mut self) -> Option<()> {
         if !self.block.is_empty() && self.block.len() < BLOCK {
@@ -127,7 +130,7 @@ impl<L: FnMut() -> Option<Box<[u8]>>> FieldUnpacker<L> {
 
     /// Reads the tag and the number of a field.
     #[inline]
-    fn field(&mut self) -> Option<(u64, u64)> {
+    fn read_field(&mut self) -> Option<(u64, u64)> {
         // No field begins after the first `BLOCK` bytes of a block.
         if self.position >= self.block.len().min(BLOCK) {
             self.is_at_end().then(|| self.next_block())??;
@@ -156,12 +159,12 @@ impl<L: FnMut() -> Option<Box<[u8]>>> FieldUnpacker<L> {
 impl<L: FnMut() -> Option<Box<[u8]>>> Decoder for FieldUnpacker<L> {
     #[inline]
     fn integer(&mut self) -> Option<u64> {
-        let (tag, number) = self.field()?;
+        let (tag, number) = self.read_field()?;
         match tag {
-            INTEGER => Some(number).filter(|value| *value < MIN_INSTANT),
+            INTEGER => Some(number).filter(|value| *value < MIN_TIMESTAMP),
             DISTANCE => {
-                self.anchor = varint::at_distance(number, self.anchor);
-                Some(self.anchor).filter(|value| *value >= MIN_INSTANT)
+                self.last_timestamp = varint::at_distance(number, self.last_timestamp);
+                Some(self.last_timestamp).filter(|value| *value >= MIN_TIMESTAMP)
             }
             _ => None,
         }
@@ -169,7 +172,7 @@ impl<L: FnMut() -> Option<Box<[u8]>>> Decoder for FieldUnpacker<L> {
 
     #[inline]
     fn bytes(&mut self, max: usize) -> Option<Box<[u8]>> {
-        let (tag, length) = self.field()?;
+        let (tag, length) = self.read_field()?;
         let length = usize::try_from(length).ok().filter(|length| tag == BYTES && *length <= max)?;
         let end = self.position.checked_add(length)?;
         let bytes = self.block.get(self.position..end)?;

@@ -4,7 +4,8 @@
 /// Maximum length that is compared as two numbers, in bytes.
 pub const MAX_SHORT: usize = 16;
 
-/// Returns up to 16 bytes as two numbers, which may overlap. Together with the length they determine the bytes.
+/// Returns a word of 1 to [`MAX_SHORT`] bytes as two numbers: its first and its last bytes, which may overlap. Two such
+/// words of equal length are equal if their numbers are. Returns `None` for an empty word.
 #[inline(always)]
 pub fn halves(word: &[u8]) -> Option<(u64, u64)> {
     if let (Some(head), Some(tail)) = (word.first_chunk(), word.last_chunk()) {
@@ -35,16 +36,16 @@ mod tests {
     use super::are_equal;
 
     #[test]
-    fn comparison_equals_that_of_the_standard_library() {
+    fn equal_bytes_are_distinguished_from_different_ones() {
         let text: Vec<u8> = (0..40).collect();
         for length in 0..=text.len() {
             let (one, mut other) = (text.get(..length).unwrap(), text.get(..length).unwrap().to_vec());
             assert!(are_equal(one, &other));
             assert!(!are_equal(one, text.get(..length + 1).unwrap_or(b"")));
-            for place in 0..length {
-                *other.get_mut(place).unwrap() ^= 0x80;
-                assert!(!are_equal(one, &other), "{length} bytes that differ at {place}");
-                *other.get_mut(place).unwrap() ^= 0x80;
+            for index in 0..length {
+                *other.get_mut(index).unwrap() ^= 0x80;
+                assert!(!are_equal(one, &other), "{length} bytes that differ at {index}");
+                *other.get_mut(index).unwrap() ^= 0x80;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Integers of seven bits a byte, the lowest first (LEB128).
+//! Encoding of integers with seven bits in each byte, the lowest first (LEB128).
 
 /// Writes an integer.
 #[inline]
@@ -39,7 +39,7 @@ pub fn distance(value: u64, anchor: u64) -> u64 {
     (distance.wrapping_shl(1) ^ distance.wrapping_shr(63)).cast_unsigned()
 }
 
-/// Returns the value that is [`distance`] from `anchor`.
+/// Returns the value at a [`distance()`] from `anchor`.
 #[inline]
 pub fn at_distance(distance: u64, anchor: u64) -> u64 {
     anchor.wrapping_add((distance >> 1) ^ (distance & 1).wrapping_neg())
@@ -50,7 +50,7 @@ mod tests {
     use super::{at_distance, distance, read, write};
 
     #[test]
-    fn distance_is_small_between_neighbours_and_leads_back() {
+    fn distance_is_small_between_neighbours_and_restores_the_value() {
         for (value, anchor, expected) in [(7, 7, 0), (6, 7, 1), (8, 7, 2), (0, u64::MAX, 2), (1 << 63, 0, u64::MAX)] {
             assert_eq!(distance(value, anchor), expected);
             assert_eq!(at_distance(expected, anchor), value);
@@ -63,11 +63,11 @@ mod tests {
             let mut bytes = Vec::new();
             write(value, |byte| bytes.push(byte));
             assert_eq!(bytes.len(), length);
-            let mut left = [&bytes[..], &[7]].concat();
-            let mut rest = &left[..];
+            let mut input = [&bytes[..], &[7]].concat();
+            let mut rest = &input[..];
             assert_eq!((read(&mut rest), rest), (Some(value), &[7][..]));
-            left.truncate(length - 1);
-            assert_eq!(read(&mut &left[..]), None);
+            input.truncate(length - 1);
+            assert_eq!(read(&mut &input[..]), None);
         }
     }
 }

@@ -90,7 +90,7 @@ enum Outcome {
 impl Component {
     /// "As the slower of both rates asks."
     fn charged_under(&mut self, spec: &Spec, now: Timestamp) {
-        self.charged_by = std::iter::once(spec.limit).chain(spec.slower.copied()).collect();
+        self.charged_by = std::iter::once(spec.limit).chain(spec.slower_limit.copied()).collect();
         let reset = self.reset(now);
         let recovers_at = now.plus(reset);
         self.is_over = reset == Span::ZERO;

@@ -1,5 +1,5 @@
-mod defined;
-mod forced;
+mod definitions;
+mod force;
 
 use super::*;
 use crate::algorithm::bucket::Bucket;
@@ -18,51 +18,50 @@ fn words(text: &str) -> &'static Vec<&'static [u8]> {
     Box::leak(Box::new(text.split(' ').map(str::as_bytes).collect()))
 }
 
-fn read(text: &str) -> Result<Policy, Error> {
+fn parse_policy(text: &str) -> Result<Policy, Error> {
     Policy::parse(&mut Args::new(words(text)))
 }
 
 fn policy(text: &str) -> Policy {
-    read(text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
+    parse_policy(text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
 }
 
-/// Generates one spec in its displayed form. Its place makes its window different from those of the others.
-fn specs(place: usize) -> impl Strategy<Value = String> {
-    let minutes = place * 7 + 1;
+/// Generates a spec in its displayed form. Specs with different indexes have different windows.
+fn spec_at(index: usize) -> impl Strategy<Value = String> {
+    let minutes = index * 7 + 1;
     let amount = || select(vec!["0", "0.000001", "1", "7.5", "999999999999.999999", "1000000000000"]);
-    let numbers = (amount(), select(vec!["1", "1000000", "1000000000000"])).prop_map(move |(most, rate)| (most, rate));
+    let numbers =
+        (amount(), select(vec!["1", "1000000", "1000000000000"])).prop_map(move |(limit, rate)| (limit, rate));
     let limit = prop_oneof![
         (numbers, select(vec!["TOKENBUCKET", "LEAKYBUCKET"]))
-            .prop_map(move |((most, rate), word)| format!("{word} {most} {rate} {minutes}us")),
+            .prop_map(move |((limit, rate), word)| format!("{word} {limit} {rate} {minutes}us")),
         (amount(), select(vec!["", " ALIGNED", " ALIGNED OFFSET -03:30"]))
-            .prop_map(move |(most, words)| format!("FIXED {most} {minutes}m{words}")),
+            .prop_map(move |(limit, words)| format!("FIXED {limit} {minutes}m{words}")),
         (amount(), select(vec!["", " OFFSET +14:00", " ANCHOR 31", " OFFSET +00:15 ANCHOR 2"]))
-            .prop_map(move |(most, words)| format!("FIXED {most} {}mo ALIGNED{words}", [1, 3][place % 2])),
+            .prop_map(move |(limit, words)| format!("FIXED {limit} {}mo ALIGNED{words}", [1, 3][index % 2])),
         (amount(), select(vec!["SLIDING", "SLIDINGLOG"]))
-            .prop_map(move |(most, word)| format!("{word} {most} {minutes}s")),
-        amount().prop_map(move |most| format!("SLIDING {most} {minutes}h STRICT")),
+            .prop_map(move |(limit, word)| format!("{word} {limit} {minutes}s")),
+        amount().prop_map(move |limit| format!("SLIDING {limit} {minutes}h STRICT")),
     ];
     let cost = select(vec!["", " COST 0", " COST 0.5", " COST 1000000000000"]);
-    let name = select(vec![String::new(), format!(" AS n-{place}_"), format!(" AS {}", "x".repeat(32 - place))]);
+    let name = select(vec![String::new(), format!(" AS n-{index}_"), format!(" AS {}", "x".repeat(32 - index))]);
     (limit, cost, name, select(vec!["", " SHADOW", " FORCE"]))
-        .prop_map(|(limit, cost, name, mark)| format!("{limit}{cost}{name}{mark}"))
+        .prop_map(|(limit, cost, name, flag)| format!("{limit}{cost}{name}{flag}"))
 }
 
-// Calls by policy.
-
 /// Parses the words after a policy's name in RL.LIMIT.
-fn by(text: &str) -> Result<PolicyRequest<'static>, Error> {
-    let nothing: &'static [&'static [u8]; 1] = &[b"RL"];
-    let mut args = if text.is_empty() { Args::new(nothing) } else { Args::new(words(text)) };
+fn parse_options(text: &str) -> Result<PolicyRequest<'static>, Error> {
+    let no_options: &'static [&'static [u8]; 1] = &[b"RL"];
+    let mut args = if text.is_empty() { Args::new(no_options) } else { Args::new(words(text)) };
     PolicyRequest::after_first_name(b"gold", &mut args)
 }
 
 fn request<'p>(text: &str, policy: &'p Policy) -> Result<KeyRequest<'p>, Error> {
-    by(text)?.request(policy)
+    parse_options(text)?.request(policy)
 }
 
-fn names(by: &PolicyRequest) -> Vec<String> {
-    by.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+fn names(request: &PolicyRequest) -> Vec<String> {
+    request.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
 #[test]
@@ -74,35 +73,37 @@ fn policy_names_keep_their_order() {
         // A name may be an option word.
         ("OR OR OR COST", &["gold", "OR", "COST"]),
     ] {
-        let by = by(text).unwrap();
-        assert_eq!(names(&by), expected, "{text}");
+        assert_eq!(names(&parse_options(text).unwrap()), expected, "{text}");
     }
-    assert_eq!(by("OR pro OR a\n").unwrap().no_such_policy().to_string(), r"NOPOLICY no policy 'gold', 'pro' or 'a\n'");
-    assert_eq!(by("").unwrap().no_such_policy().to_string(), "NOPOLICY no policy 'gold'");
+    assert_eq!(
+        parse_options("OR pro OR a\n").unwrap().no_such_policy().to_string(),
+        r"NOPOLICY no policy 'gold', 'pro' or 'a\n'"
+    );
+    assert_eq!(parse_options("").unwrap().no_such_policy().to_string(), "NOPOLICY no policy 'gold'");
     let long = "x".repeat(256);
     assert_eq!(
-        by(&format!("OR {long}")).unwrap().no_such_policy().to_string(),
+        parse_options(&format!("OR {long}")).unwrap().no_such_policy().to_string(),
         format!("NOPOLICY no policy 'gold' or '{long}'")
     );
 }
 
 #[test]
 fn policy_name_of_1_to_256_bytes_is_accepted() {
-    let read = |name: &[u8]| {
+    let name_length = |name: &[u8]| {
         let words: Vec<&[u8]> = vec![b"RL", name];
         name_of_policy(&mut Args::new(&words)).map(<[u8]>::len)
     };
     for length in [1, 32, 256] {
-        assert_eq!(read(&vec![0xff; length]), Ok(length));
+        assert_eq!(name_length(&vec![0xff; length]), Ok(length));
     }
     for length in [0, 257] {
-        let refused = read(&vec![b'a'; length]).unwrap_err();
+        let refused = name_length(&vec![b'a'; length]).unwrap_err();
         let shown = if length == 0 { String::new() } else { format!("{}...", "a".repeat(32)) };
         let expected = format!("ERR name must be a name of 1 to 256 bytes, such as plan:pro, not '{shown}'");
         assert_eq!(refused.to_string(), expected);
     }
-    let nothing: [&[u8]; 1] = [b"RL"];
-    assert_eq!(name_of_policy(&mut Args::new(&nothing)), Err(Error::WrongArity));
+    let no_name: [&[u8]; 1] = [b"RL"];
+    assert_eq!(name_of_policy(&mut Args::new(&no_name)), Err(Error::WrongArity));
 }
 
 #[test]
@@ -131,7 +132,8 @@ fn error_of_a_call_by_policy_names_the_word_or_the_argument() {
         ),
     ] {
         let words = words(text);
-        let refused = PolicyRequest::after_first_name(b"gold", &mut Args::new(words)).map(|by| names(&by)).unwrap_err();
+        let refused =
+            PolicyRequest::after_first_name(b"gold", &mut Args::new(words)).map(|request| names(&request)).unwrap_err();
         assert_eq!(refused.to_string(), error, "{text}");
     }
 }
@@ -140,7 +142,7 @@ fn requests(request: &KeyRequest) -> Vec<Request> {
     match request {
         KeyRequest::One(spec) => vec![spec.request],
         KeyRequest::Composite(call) => call.specs.iter().map(|spec| spec.request).collect(),
-        KeyRequest::Policy(by) => unreachable!("{by:?}"),
+        KeyRequest::Policy(unresolved) => unreachable!("{unresolved:?}"),
     }
 }
 
@@ -172,7 +174,7 @@ fn options_of_a_policy_override_those_of_the_call() {
             [Some(&b"requests"[..]), Some(b"tokens")]
         );
         assert!(call.specs.iter().all(|spec| spec.by_policy && !spec.shadow));
-        assert_eq!(call.specs.iter().map(|spec| spec.own_cost).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(call.specs.iter().map(|spec| spec.has_own_cost).collect::<Vec<_>>(), [true, false]);
     }
     let buckets = policy("TOKENBUCKET 60 60 1m LEAKYBUCKET 60 60 1h FIXED 9 1m");
     let expected = [Request::Within(units(2), max_wait), take(2), take(2)];
@@ -185,7 +187,7 @@ fn options_of_a_policy_override_those_of_the_call() {
 #[test]
 fn policy_of_one_plain_limit_is_a_plain_request() {
     let one = policy("FIXED 10 1m");
-    for (text, plain) in [
+    for (text, plain_request) in [
         ("", Some(take(1))),
         ("COST 3", Some(take(3))),
         ("COST 3 UPTO", Some(Request::UpTo(units(3)))),
@@ -196,7 +198,7 @@ fn policy_of_one_plain_limit_is_a_plain_request() {
         ("ONCE a 1m", None),
         ("SETTLE a 1", None),
     ] {
-        match (request(text, &one).unwrap(), plain) {
+        match (request(text, &one).unwrap(), plain_request) {
             (KeyRequest::One(spec), Some(request)) => {
                 assert_eq!((spec.request, spec.by_policy), (request, true), "{text}");
             }
@@ -214,7 +216,7 @@ fn policy_of_one_plain_limit_is_a_plain_request() {
 #[test]
 fn id_of_the_call_is_the_holder_of_a_policys_lease() {
     let policy = policy("CONCURRENCY 5 1m COST 2 FIXED 10 1m");
-    let holder = |text: &str| {
+    let holder_and_requests = |text: &str| {
         let request = request(text, &policy)?;
         let KeyRequest::Composite(call) = request else { unreachable!() };
         assert_eq!(call.specs[1].holder_or_item, b"");
@@ -224,44 +226,43 @@ fn id_of_the_call_is_the_holder_of_a_policys_lease() {
             call.specs[1].request,
         ))
     };
-    assert_eq!(holder("ONCE req-1 5m COST 7"), Ok(("req-1".to_owned(), take(2), take(7))));
-    assert_eq!(holder("SETTLE req-1 7"), Ok(("req-1".to_owned(), take(0), take(0))));
-    assert_eq!(holder("COST 0"), Ok((String::new(), take(0), take(0))));
-    assert_eq!(holder("COST -1"), Ok((String::new(), take(0), Request::Refund(units(1)))));
-    let refused: Result<(String, Request, Request), Error> = holder("COST 7");
+    assert_eq!(holder_and_requests("ONCE req-1 5m COST 7"), Ok(("req-1".to_owned(), take(2), take(7))));
+    assert_eq!(holder_and_requests("SETTLE req-1 7"), Ok(("req-1".to_owned(), take(0), take(0))));
+    assert_eq!(holder_and_requests("COST 0"), Ok((String::new(), take(0), take(0))));
+    assert_eq!(holder_and_requests("COST -1"), Ok((String::new(), take(0), Request::Refund(units(1)))));
+    let refused: Result<(String, Request, Request), Error> = holder_and_requests("COST 7");
     assert_eq!(
         refused.unwrap_err().to_string(),
         "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder"
     );
     // A peek needs no holder.
     let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold")), None).unwrap();
-    let KeyRequest::Policy(by) = peeked else { unreachable!() };
-    assert!(by.request(&policy).is_ok());
+    let KeyRequest::Policy(request) = peeked else { unreachable!() };
+    assert!(request.request(&policy).is_ok());
 }
 
 #[test]
 fn delay_rejects_options_that_need_a_longer_reply() {
-    let refused =
-        |text: &str, policy: &Policy| by(text).unwrap().reject_longer_reply(policy).map_err(|e| e.to_string());
+    let rejection = |text: &str, policy: &Policy| {
+        parse_options(text).unwrap().reject_longer_reply(policy).map_err(|e| e.to_string())
+    };
     let error =
         |why: &str| Err(format!("ERR RL.DELAY replies one integer, which is not enough for {why}: use RL.LIMIT"));
     let (bucket, queue) = (policy("TOKENBUCKET 5 5 1m FIXED 5 1m"), policy("FIXED 5 1m LEAKYBUCKET 5 5 1m"));
     for text in ["", "COST 5", "FORCE", "KEEP 3", "ONCE a 1m", "SETTLE a 1", "OR pro COST -1"] {
-        assert_eq!(refused(text, &bucket), Ok(()), "{text}");
-        assert_eq!(refused(text, &queue), error("a LEAKYBUCKET"), "{text}");
+        assert_eq!(rejection(text, &bucket), Ok(()), "{text}");
+        assert_eq!(rejection(text, &queue), error("a LEAKYBUCKET"), "{text}");
     }
     for (text, why) in [("MAXWAIT 1s", "MAXWAIT"), ("UPTO", "UPTO"), ("COST 2 EACH", "EACH")] {
-        assert_eq!(refused(text, &bucket), error(why));
+        assert_eq!(rejection(text, &bucket), error(why));
     }
     assert!(bucket.reject_longer_reply().is_ok() && queue.reject_longer_reply().is_err());
     assert!(queue.scaled(units(2)).reject_longer_reply().is_err());
 }
 
-// POLICY as a spec.
-
 #[test]
 fn policy_is_accepted_in_place_of_specs() {
-    for read in [KeyRequest::take, KeyRequest::peek] {
+    for parse in [KeyRequest::take, KeyRequest::peek] {
         for (text, expected, expected_requests) in [
             ("POLICY gold", &["gold"][..], [take(1)]),
             ("policy gold or pro COST 2", &["gold", "pro"], [take(2)]),
@@ -270,23 +271,23 @@ fn policy_is_accepted_in_place_of_specs() {
             ("FORCE POLICY gold OR pro", &["gold", "pro"], [Request::Force(units(1))]),
             // FORCE belongs to the call's cost.
             ("FORCE POLICY gold OR pro COST 3", &["gold", "pro"], [take(3)]),
-            // A cost of the spec itself is only evaluated if the call charges nothing.
+            // If the call charges nothing, the policy is evaluated with a cost of 0.
             ("COST 0 POLICY gold COST 3", &["gold"], [take(0)]),
         ] {
-            let KeyRequest::Policy(by) = read(&mut Args::new(words(text)), None).unwrap() else {
+            let KeyRequest::Policy(request) = parse(&mut Args::new(words(text)), None).unwrap() else {
                 unreachable!("{text}")
             };
-            assert_eq!(names(&by), expected, "{text}");
-            assert_eq!(requests(&by.request(&policy("FIXED 10 1m")).unwrap()), expected_requests, "{text}");
+            assert_eq!(names(&request), expected, "{text}");
+            assert_eq!(requests(&request.request(&policy("FIXED 10 1m")).unwrap()), expected_requests, "{text}");
         }
     }
-    let each = |text: &str| {
-        let KeyRequest::Policy(by) = KeyRequest::take(&mut Args::new(words(text)), None).unwrap() else {
+    let lists_each = |text: &str| {
+        let KeyRequest::Policy(request) = KeyRequest::take(&mut Args::new(words(text)), None).unwrap() else {
             unreachable!("{text}")
         };
-        by.each()
+        request.each()
     };
-    assert!(each("EACH POLICY gold") && each("POLICY gold EACH") && !each("POLICY gold"));
+    assert!(lists_each("EACH POLICY gold") && lists_each("POLICY gold EACH") && !lists_each("POLICY gold"));
 }
 
 #[test]
@@ -313,45 +314,53 @@ fn policy_with_another_spec_is_rejected() {
         ("POLICY gold OR", "ERR name is missing: OR name"),
         ("ONCE a 1m POLICY gold ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
     ] {
-        for read in [KeyRequest::take, KeyRequest::peek] {
-            assert_eq!(read(&mut Args::new(words(text)), None).map(|_| ()).unwrap_err().to_string(), error, "{text}");
+        for parse in [KeyRequest::take, KeyRequest::peek] {
+            assert_eq!(parse(&mut Args::new(words(text)), None).map(|_| ()).unwrap_err().to_string(), error, "{text}");
         }
     }
     let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold SETTLE a 1")), None).unwrap();
-    let KeyRequest::Policy(by) = peeked else { unreachable!() };
+    let KeyRequest::Policy(request) = peeked else { unreachable!() };
     assert_eq!(
-        by.request(&policy("FIXED 5 1m")).unwrap_err().to_string(),
+        request.request(&policy("FIXED 5 1m")).unwrap_err().to_string(),
         "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge"
     );
     // A peek ignores ONCE.
-    let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words("POLICY gold ONCE a 1m")), None).unwrap() else {
+    let KeyRequest::Policy(request) = KeyRequest::peek(&mut Args::new(words("POLICY gold ONCE a 1m")), None).unwrap()
+    else {
         unreachable!()
     };
-    assert!(matches!(by.request(&policy("FIXED 5 1m")), Ok(KeyRequest::One(_))));
+    assert!(matches!(request.request(&policy("FIXED 5 1m")), Ok(KeyRequest::One(_))));
 }
 
 #[test]
 fn policies_are_accepted_for_several_keys() {
-    let read = |text: &str| {
+    let parse = |text: &str| {
         let call = take_keys(&mut Args::new(words(text)))?;
         let shown = call.keys.iter().map(|(_, of_key)| match of_key {
             KeyRequest::One(spec) => format!("{} {:?}", spec.limit, spec.request),
-            KeyRequest::Policy(by) => {
-                format!("{} {:?}", names(by).join("|"), requests(&by.request(&policy("FIXED 10 1m")).unwrap()))
+            KeyRequest::Policy(request) => {
+                format!(
+                    "{} {:?}",
+                    names(request).join("|"),
+                    requests(&request.request(&policy("FIXED 10 1m")).unwrap())
+                )
             }
             KeyRequest::Composite(call) => unreachable!("{call:?}"),
         });
         Ok::<_, Error>(shown.collect::<Vec<_>>())
     };
-    let (one, two) = (format!("{:?}", [take(1)]), format!("{:?}", [take(2)]));
+    let (cost_1, cost_2) = (format!("{:?}", [take(1)]), format!("{:?}", [take(2)]));
     for (text, expected) in [
-        ("1 a POLICY gold", vec![format!("gold {one}")]),
-        ("2 a b POLICY gold OR pro FIXED 5 1m", vec![format!("gold|pro {one}"), format!("FIXED 5 1m {:?}", take(1))]),
-        ("2 a b FIXED 5 1m POLICY gold COST 2", vec![format!("FIXED 5 1m {:?}", take(1)), format!("gold {two}")]),
-        ("2 a b COST 2 POLICY gold policy pro", vec![format!("gold {two}"), format!("pro {two}")]),
-        ("2 a b COST 3 POLICY gold COST 2 POLICY pro COST 1", vec![format!("gold {two}"), format!("pro {one}")]),
+        ("1 a POLICY gold", vec![format!("gold {cost_1}")]),
+        (
+            "2 a b POLICY gold OR pro FIXED 5 1m",
+            vec![format!("gold|pro {cost_1}"), format!("FIXED 5 1m {:?}", take(1))],
+        ),
+        ("2 a b FIXED 5 1m POLICY gold COST 2", vec![format!("FIXED 5 1m {:?}", take(1)), format!("gold {cost_2}")]),
+        ("2 a b COST 2 POLICY gold policy pro", vec![format!("gold {cost_2}"), format!("pro {cost_2}")]),
+        ("2 a b COST 3 POLICY gold COST 2 POLICY pro COST 1", vec![format!("gold {cost_2}"), format!("pro {cost_1}")]),
     ] {
-        assert_eq!(read(text), Ok(expected), "{text}");
+        assert_eq!(parse(text), Ok(expected), "{text}");
     }
     for (text, error) in [
         (
@@ -383,6 +392,6 @@ fn policies_are_accepted_for_several_keys() {
              CONCURRENCY or SKETCH",
         ),
     ] {
-        assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(parse(text).unwrap_err().to_string(), error, "{text}");
     }
 }

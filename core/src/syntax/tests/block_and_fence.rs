@@ -3,7 +3,7 @@
 use super::*;
 
 /// Parses the arguments of RL.ACQUIRE, and returns the request as debug text with the time to wait.
-fn acquired(text: &str) -> (String, Block) {
+fn acquire_text(text: &str) -> (String, Block) {
     let (request, block) = acquire(text).unwrap();
     (format!("{request:?}"), block)
 }
@@ -38,15 +38,15 @@ fn block_is_accepted_anywhere_and_leaves_other_options_unchanged() {
         &["NX", "AS a", "COST 3"],
         &["KEEP 2", "NX", "COST 3", "AS a"],
     ] {
-        for order in orders(&[options, &["BLOCK 5s"]].concat()) {
+        for order in permutations(&[options, &["BLOCK 5s"]].concat()) {
             let text = format!("9 1m me {}", order.join(" "));
             let without = order.iter().filter(|option| **option != "BLOCK 5s");
             let without = without.fold("9 1m me".to_owned(), |text, option| format!("{text} {option}"));
-            assert_eq!(acquired(&without).1, Block::No);
-            assert_eq!(acquired(&text), (acquired(&without).0, Block::For(Span::SECOND.times(5))), "{text}");
-            // Other commands parse the remaining words to the same request.
-            let alone = |args: &mut Args<'static>| parse_one_algorithm(args, Spec::concurrency).unwrap();
-            assert_eq!(format!("{:?}", alone(&mut Args::new(leaked(&without)))), acquired(&without).0);
+            assert_eq!(acquire_text(&without).1, Block::No);
+            assert_eq!(acquire_text(&text), (acquire_text(&without).0, Block::For(Span::SECOND.times(5))), "{text}");
+            // CONCURRENCY parses the words without BLOCK to the same request.
+            let request = parse_one_algorithm(&mut Args::new(leaked(&without)), Spec::concurrency).unwrap();
+            assert_eq!(format!("{request:?}"), acquire_text(&without).0);
         }
     }
 }
@@ -54,8 +54,8 @@ fn block_is_accepted_anywhere_and_leaves_other_options_unchanged() {
 #[test]
 fn malformed_block_is_rejected() {
     // Only the bare 0 waits without a timeout.
-    let zeros = NO_TIME.into_iter().filter(|zero| *zero != "0");
-    for block in zeros.chain(NO_DURATIONS) {
+    let zeros = ZERO_DURATIONS.into_iter().filter(|zero| *zero != "0");
+    for block in zeros.chain(INVALID_DURATIONS) {
         let words: Vec<&[u8]> = ["RL.ACQUIRE", "9", "1m", "me", "BLOCK", block].map(str::as_bytes).into();
         let error = Spec::acquire(&mut Args::new(&words), &mut SpecOptions::default()).unwrap_err();
         let must_be = MustBe::duration("0 (no end) or a duration", " from 1us to 3650d", "5s");
@@ -83,15 +83,15 @@ fn malformed_block_is_rejected() {
         ("9 1m me NX UPTO BLOCK 5s", "UPTO"),
         ("9 1m me BLOCK 5s FIXED 9 1m", "FIXED"),
     ] {
-        let meant = if word == "FIXED" { "; did you mean RL.TAKE?" } else { "" };
-        let needed = format!("where an option is needed: COST, KEEP, AS, NX, BLOCK or FENCE{meant}");
+        let suggestion = if word == "FIXED" { "; did you mean RL.TAKE?" } else { "" };
+        let needed = format!("where an option is needed: COST, KEEP, AS, NX, BLOCK or FENCE{suggestion}");
         assert_eq!(acquire(text).unwrap_err(), format!("ERR syntax error, unexpected '{word}', {needed}"), "{text}");
     }
 }
 
 #[test]
 fn fence_is_accepted_only_by_acquire() {
-    let fence = |text: &str| {
+    let parse = |text: &str| {
         let mut args = Args::new(leaked(text));
         Spec::acquire(&mut args, &mut SpecOptions::default()).map(|(_, acquire_options)| acquire_options)
     };
@@ -102,22 +102,22 @@ fn fence_is_accepted_only_by_acquire() {
         ("9 1m me AS a BLOCK 5s FENCE", AcquireOptions { block: Block::For(Span::SECOND.times(5)), fence: true }),
         ("9 1m FENCE", AcquireOptions { block: Block::No, fence: false }),
     ] {
-        assert_eq!(fence(text).unwrap(), expected, "{text}");
+        assert_eq!(parse(text).unwrap(), expected, "{text}");
     }
     let message = |error: Error| error.to_string();
-    let again = "ERR syntax error, unexpected 'FENCE', which is given twice";
-    assert_eq!(fence("9 1m me FENCE NX FENCE").map_err(message), Err(again.to_owned()));
-    let elsewhere = "ERR syntax error, unexpected 'FENCE', which only RL.ACQUIRE has";
+    let duplicate = "ERR syntax error, unexpected 'FENCE', which is given twice";
+    assert_eq!(parse("9 1m me FENCE NX FENCE").map_err(message), Err(duplicate.to_owned()));
+    let only_acquire = "ERR syntax error, unexpected 'FENCE', which only RL.ACQUIRE has";
     for text in ["CONCURRENCY 9 1m me FENCE", "FIXED 9 1m fence", "FENCE FIXED 9 1m", "POLICY p FENCE"] {
         let refused = KeyRequest::take(&mut Args::new(leaked(text)), None).unwrap_err();
-        assert_eq!(refused.to_string(), elsewhere, "{text}");
+        assert_eq!(refused.to_string(), only_acquire, "{text}");
     }
 }
 
 #[test]
 fn block_outside_acquire_is_rejected_with_a_hint() {
-    fn assert_rejected<T: std::fmt::Debug>(read: Result<T, Error>, text: &str) {
-        let error = read.unwrap_err().to_string();
+    fn assert_rejected<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) {
+        let error = result.unwrap_err().to_string();
         assert_eq!(error, "ERR syntax error, unexpected 'BLOCK', which only RL.ACQUIRE has", "{text}");
     }
     for text in [
@@ -128,7 +128,7 @@ fn block_outside_acquire_is_rejected_with_a_hint() {
         "FIXED 9 1m ALIGNED BLOCK 5s",
         "TOKENBUCKET 9 9 1m MAXWAIT 1s BLOCK 5s",
     ] {
-        assert_rejected(read_alone(text), text);
+        assert_rejected(parse_own_command(text), text);
         for text in [text.to_owned(), format!("SLIDING 9 1m {text}"), format!("COST 1 {text}")] {
             assert_rejected(KeyRequest::take(&mut Args::new(leaked(&text)), None), &text);
             assert_rejected(KeyRequest::peek(&mut Args::new(leaked(&text)), None), &text);

@@ -13,12 +13,12 @@ fn once_takes_an_id_and_a_ttl() {
             format!("ONCE {id} 1m FIXED 9 1m SLIDING 9 1m"),
             format!("EACH ONCE {id} 1m COST 5 FIXED 9 1m CONCURRENCY 9 1m me"),
         ] {
-            let idempotency = several(&text).unwrap().idempotency;
+            let idempotency = composite(&text).unwrap().idempotency;
             assert_eq!(idempotency, Idempotency::Once { id: id.as_bytes().to_vec().leak(), ttl: minute }, "{text}");
         }
     }
     let with_once = "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1, not '-1'";
-    let too_late = "which is for all specs and must come before the first";
+    let must_be_first = "which is for all specs and must come before the first";
     let id = |id: &str| Error::out_of_range("id", &ID, id.as_bytes()).to_string();
     let ttl = |ttl: &[u8]| Error::out_of_range("ttl", &DURATION, ttl).to_string();
     for (text, error) in [
@@ -34,11 +34,11 @@ fn once_takes_an_id_and_a_ttl() {
         ("ONCE a 1m FIXED 9 1m COST -1", with_once),
         ("COST -1 FIXED 9 1m ONCE a 1m", with_once),
         ("FIXED 9 1m COST -1 ONCE a 1m", with_once),
-        ("FIXED 9 1m ONCE a 1m SLIDING 9 1m", &format!("ERR syntax error, unexpected 'ONCE', {too_late}")),
-        ("FIXED 9 1m SLIDING 9 1m ONCE a 1m", &format!("ERR syntax error, unexpected 'ONCE', {too_late}")),
-        ("FIXED 9 1m SLIDING 9 1m SETTLE a 1", &format!("ERR syntax error, unexpected 'SETTLE', {too_late}")),
-        ("FIXED 9 1m EACH", &format!("ERR syntax error, unexpected 'EACH', {too_late}")),
-        ("FIXED 9 1m SLIDING 9 1m each", &format!("ERR syntax error, unexpected 'EACH', {too_late}")),
+        ("FIXED 9 1m ONCE a 1m SLIDING 9 1m", &format!("ERR syntax error, unexpected 'ONCE', {must_be_first}")),
+        ("FIXED 9 1m SLIDING 9 1m ONCE a 1m", &format!("ERR syntax error, unexpected 'ONCE', {must_be_first}")),
+        ("FIXED 9 1m SLIDING 9 1m SETTLE a 1", &format!("ERR syntax error, unexpected 'SETTLE', {must_be_first}")),
+        ("FIXED 9 1m EACH", &format!("ERR syntax error, unexpected 'EACH', {must_be_first}")),
+        ("FIXED 9 1m SLIDING 9 1m each", &format!("ERR syntax error, unexpected 'EACH', {must_be_first}")),
         ("ONCE a 1m FIXED 9 1m ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
         ("ONCE a 1m FIXED 9 1m SETTLE a 1", "ERR syntax error, unexpected 'SETTLE', since the call has an id already"),
         ("SETTLE a 1 FIXED 9 1m ONCE a 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
@@ -48,7 +48,7 @@ fn once_takes_an_id_and_a_ttl() {
         ),
         ("EACH EACH FIXED 9 1m", "ERR syntax error, unexpected 'EACH', which is given twice"),
     ] {
-        assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(composite(text).unwrap_err().to_string(), error, "{text}");
     }
 }
 
@@ -59,16 +59,16 @@ fn settle_takes_an_amount_instead_of_a_cost() {
         ("FIXED 9 1m SETTLE a 0", "0"),
         ("SETTLE a 0.0000001 FIXED 9 1m SLIDING 9 1m", "0.000001"),
         ("FIXED 9 1m AS a SETTLE a 1e12", "1000000000000"),
-        // A spec with a cost of its own keeps its charge.
+        // The charge of a spec with its own cost stays.
         ("SETTLE a 7 FIXED 9 1m COST 2", "7"),
         ("SETTLE a 7 FIXED 9 1m COST 2 FORCE SLIDING 9 1m", "7"),
     ] {
-        let call = several(text).unwrap();
+        let call = composite(text).unwrap();
         assert_eq!(call.purpose, Purpose::Settle, "{text}");
         let expected = Idempotency::Settle { id: b"a", amount: Amount::parse_up(amount.as_bytes()).unwrap() };
         assert_eq!(call.idempotency, expected, "{text}");
         assert!(call.specs.iter().all(|spec| spec.request == ZERO_COST), "{text}");
-        assert_eq!(call.specs[0].own_cost, text.contains("COST"), "{text}");
+        assert_eq!(call.specs[0].has_own_cost, text.contains("COST"), "{text}");
     }
     for (text, word) in [
         ("SETTLE a 7 COST 1 FIXED 9 1m", "COST"),
@@ -84,7 +84,7 @@ fn settle_takes_an_amount_instead_of_a_cost() {
         ("SETTLE a 7 TOKENBUCKET 9 9 1m MAXWAIT 1s", "MAXWAIT"),
     ] {
         let expected = format!("ERR syntax error, unexpected '{word}', since SETTLE sets the cost");
-        assert_eq!(several(text).unwrap_err().to_string(), expected, "{text}");
+        assert_eq!(composite(text).unwrap_err().to_string(), expected, "{text}");
     }
     for (text, word) in [
         ("SETTLE a x FIXED 9 1m", "x"),
@@ -92,7 +92,7 @@ fn settle_takes_an_amount_instead_of_a_cost() {
         ("FIXED 9 1m SETTLE a 1000000000001", "1000000000001"),
     ] {
         let amount = Error::out_of_range("amount", &SETTLED, word.as_bytes()).to_string();
-        assert_eq!(several(text).unwrap_err().to_string(), amount, "{text}");
+        assert_eq!(composite(text).unwrap_err().to_string(), amount, "{text}");
     }
 }
 
@@ -122,7 +122,7 @@ fn each_before_the_specs_requests_all_decisions() {
         ("COST 2 each FIXED 9 1m SLIDING 9 1m", true),
         ("COST 2 FIXED 9 1m SLIDING 9 1m", false),
     ] {
-        assert_eq!(several(text).unwrap().each, each, "{text}");
+        assert_eq!(composite(text).unwrap().each, each, "{text}");
     }
 }
 
@@ -141,7 +141,7 @@ fn ban_is_accepted_only_after_the_last_spec() {
         ("FIXED 9 1m BAN 3 1m 1h max 3600", growing(b"1h")),
         ("FIXED 9 1m BAN 3 1m 1h MAX 3650d", growing(b"3650d")),
     ] {
-        assert_eq!(several(text).unwrap().ban, expected, "{text}");
+        assert_eq!(composite(text).unwrap().ban, expected, "{text}");
     }
     let strikes = "ERR strikes must be a whole number from 1 to 4294967295, such as 10, not";
     for (text, error) in [
@@ -184,7 +184,7 @@ fn ban_is_accepted_only_after_the_last_spec() {
             "ERR syntax error, unexpected 'MAX', since nothing can come after BAN",
         ),
     ] {
-        assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(composite(text).unwrap_err().to_string(), error, "{text}");
     }
 }
 
@@ -194,7 +194,7 @@ fn prebuilt_request_of_a_policy_equals_the_parsed_one() {
         let words: Vec<&[u8]> = std::iter::once("RL.POLICYSET").chain(text.split(' ')).map(str::as_bytes).collect();
         Policy::parse(&mut Args::new(&words)).unwrap().scaled(units(factor))
     };
-    for (text, factor, is_ready) in [
+    for (text, factor, is_prebuilt) in [
         ("FIXED 9 1h SLIDING 9 1h", 1, true),
         ("FIXED 9 1h SLIDING 9 1h", 2, true),
         ("FIXED 9 1h COST 3 SLIDING 9 1h SHADOW BAN 3 1m 1h", 1, true),
@@ -204,17 +204,17 @@ fn prebuilt_request_of_a_policy_equals_the_parsed_one() {
         ("FIXED 9 1h COST 3 AS a SLIDING 9 1h SHADOW BAN 3 1m 1h", 1, false),
     ] {
         let policy = policy(text, factor);
-        let at_length = PolicyRequest::after_first_name(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
+        let parsed = PolicyRequest::after_first_name(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
             .unwrap()
             .request(&policy)
             .map(|request| format!("{request:?}"));
-        let alone = policy.composite().unwrap();
+        let composite = policy.composite().unwrap();
         assert_eq!(
-            Ok(format!("{:?}", KeyRequest::Composite(Box::new(alone.clone().into_owned())))),
-            at_length,
+            Ok(format!("{:?}", KeyRequest::Composite(Box::new(composite.clone().into_owned())))),
+            parsed,
             "{text}"
         );
-        assert_eq!(matches!(alone, Cow::Borrowed(_)), is_ready, "{text}");
+        assert_eq!(matches!(composite, Cow::Borrowed(_)), is_prebuilt, "{text}");
     }
     for leases in ["CONCURRENCY 9 1m", "FIXED 9 1h CONCURRENCY 9 1m"] {
         assert_eq!(policy(leases, 1).composite().map(Cow::into_owned).err(), Some(Error::NoHolder));

@@ -27,12 +27,12 @@ fn keep_accepts_an_amount_or_a_percentage() {
         ("KEEP 1e12", units(10)),
     ] {
         for (algorithm, arguments) in ARGUMENTS {
-            let spec = valid(algorithm, arguments).join(" ");
-            let left = units(10).minus(expected);
-            assert_eq!(keep(&format!("{spec} {text}")), (expected, left), "{spec} {text}");
-            assert_eq!(keep(&format!("{spec}  {text}").replace("  ", " COST 2 ")), (expected, left), "{spec} {text}");
+            let spec = valid_spec(algorithm, arguments).join(" ");
+            let lowered = units(10).minus(expected);
+            assert_eq!(keep_and_limit(&format!("{spec} {text}")), (expected, lowered), "{spec} {text}");
+            assert_eq!(keep_and_limit(&format!("{spec} COST 2 {text}")), (expected, lowered), "{spec} {text}");
         }
-        assert_eq!(keep(&format!("{text} FIXED 10 1m")), (expected, units(10).minus(expected)), "{text}");
+        assert_eq!(keep_and_limit(&format!("{text} FIXED 10 1m")), (expected, units(10).minus(expected)), "{text}");
     }
     for keep in ["", "x", "-1", "-1%", "%", "100.0000001%", "100.00000000000000000000000000001%", "101%", "1e3%", "5 %"]
     {
@@ -43,15 +43,18 @@ fn keep_accepts_an_amount_or_a_percentage() {
         assert_eq!(parse(&["KEEP", keep, "FIXED", "10", "1m"]).unwrap_err(), refused, "{keep:?}");
     }
     // Exact to the last millionth of the largest limit.
-    assert_eq!(keep("FIXED 1e12 1m KEEP 1e-16%"), (millionths(1), millionths(999_999_999_999_999_999)));
-    assert_eq!(keep("FIXED 1e12 1m KEEP 99.9999999999999999%"), (millionths(999_999_999_999_999_999), millionths(1)));
-    assert_eq!(keep("FIXED 999999999999.999999 1m KEEP 50%").0, millionths(500_000_000_000_000_000));
+    assert_eq!(keep_and_limit("FIXED 1e12 1m KEEP 1e-16%"), (millionths(1), millionths(999_999_999_999_999_999)));
+    assert_eq!(
+        keep_and_limit("FIXED 1e12 1m KEEP 99.9999999999999999%"),
+        (millionths(999_999_999_999_999_999), millionths(1))
+    );
+    assert_eq!(keep_and_limit("FIXED 999999999999.999999 1m KEEP 50%").0, millionths(500_000_000_000_000_000));
 }
 
 #[test]
-fn kept_amount_follows_the_cost_of_the_call_and_percentage_applies_to_all() {
-    let keep = |text: &str| {
-        let call = several(text).unwrap_or_else(|error| unreachable!("{text}: {error}"));
+fn kept_amount_applies_to_the_cost_of_the_call_and_percentage_to_any_cost() {
+    let kept_units = |text: &str| {
+        let call = composite(text).unwrap_or_else(|error| unreachable!("{text}: {error}"));
         call.specs.iter().map(|spec| spec.keep.whole_units()).collect::<Vec<u64>>()
     };
     for (text, expected) in [
@@ -67,7 +70,7 @@ fn kept_amount_follows_the_cost_of_the_call_and_percentage_applies_to_all() {
         ("COST 0 KEEP 3 FIXED 10 1m SLIDING 20 1m COST 1 KEEP 5", [3, 5]),
         ("FORCE FIXED 10 1m COST 1 KEEP 4 SLIDING 20 1m", [4, 0]),
     ] {
-        assert_eq!(keep(text), expected, "{text}");
+        assert_eq!(kept_units(text), expected, "{text}");
     }
 }
 
@@ -89,33 +92,34 @@ fn keep_is_rejected_with_force_settle_and_negative_cost() {
         "SETTLE a 1 FIXED 10 1m KEEP 1",
         "SETTLE a 1 FIXED 10 1m COST 1 KEEP 1 SLIDING 10 1m",
     ] {
-        assert_eq!(several(text).unwrap_err().to_string(), refused, "{text}");
+        assert_eq!(composite(text).unwrap_err().to_string(), refused, "{text}");
     }
-    // A kept amount belongs to the call's cost, and does not apply to a spec that is forced with its own cost.
-    assert!(several("KEEP 1 FIXED 10 1m COST 1 FORCE SLIDING 10 1m").is_ok());
+    // The amount to keep applies to the call's cost, but not to a spec with its own cost, which may have FORCE.
+    assert!(composite("KEEP 1 FIXED 10 1m COST 1 FORCE SLIDING 10 1m").is_ok());
 }
 
 #[test]
 fn keeping_more_than_the_limit_is_always_denied() {
     for text in ["COST 0", "COST 0.000001", "COST 5", "UPTO"] {
         for (algorithm, arguments) in &ARGUMENTS[..5] {
-            let spec = valid(algorithm, arguments).join(" ");
-            let read = |keep: &str| decide(plain(leaked(&format!("{spec} {text} KEEP {keep}"))).unwrap());
-            let message = read("10.000001");
+            let spec = valid_spec(algorithm, arguments).join(" ");
+            let decide_keeping =
+                |keep: &str| decide(plain_spec(leaked(&format!("{spec} {text} KEEP {keep}"))).unwrap());
+            let decision = decide_keeping("10.000001");
             assert_eq!(
-                (message.verdict, message.limit, message.remaining),
+                (decision.verdict, decision.limit, decision.remaining),
                 (Verdict::Never, units(10), Amount::ZERO),
                 "{spec}"
             );
             // Keeping exactly the limit admits a cost of zero.
-            let all = read("10").verdict;
-            assert_eq!(all, if text == "COST 0" { Verdict::Allowed(Span::ZERO) } else { Verdict::Never }, "{spec}");
+            let verdict = decide_keeping("10").verdict;
+            assert_eq!(verdict, if text == "COST 0" { Verdict::Allowed(Span::ZERO) } else { Verdict::Never }, "{spec}");
         }
     }
     let wait = "TOKENBUCKET 10 1 1s COST 0 MAXWAIT 5s KEEP 11";
-    assert_eq!(decide(plain(leaked(wait)).unwrap()).verdict, Verdict::Never);
+    assert_eq!(decide(plain_spec(leaked(wait)).unwrap()).verdict, Verdict::Never);
     for words in ["COST 0 CONCURRENCY 10 1m me KEEP 11", "CONCURRENCY 10 1m me KEEP 11"] {
-        assert_eq!(decide(plain(leaked(words)).unwrap()).verdict, Verdict::Never);
+        assert_eq!(decide(plain_spec(leaked(words)).unwrap()).verdict, Verdict::Never);
     }
 }
 
@@ -131,7 +135,7 @@ fn keep_does_not_change_the_purpose_of_a_zero_cost_call() {
         ("FIXED 10 1m COST 0.000001 AS a KEEP 11", Purpose::Charge),
         ("FIXED 10 1m UPTO AS a KEEP 11", Purpose::Charge),
     ] {
-        let call = several(text).unwrap();
+        let call = composite(text).unwrap();
         assert_eq!(call.purpose, purpose, "{text}");
         assert_eq!(call.specs.iter().all(|spec| spec.request.is_peek()), purpose == Purpose::Peek, "{text}");
     }
@@ -150,14 +154,15 @@ proptest! {
     /// A call with KEEP equals a call whose cost is higher by the kept amount, and `remaining` is lower by it.
     #[test]
     fn keep_is_decided_like_a_higher_cost(
-        most in amounts(), window in lengths(), keep in amounts(), cost in amounts(), uses in amounts(),
-        later in lengths(), again in lengths(),
+        limit in amounts(), window in lengths(), keep in amounts(), cost in amounts(), used in amounts(),
+        first_span in lengths(), second_span in lengths(),
     ) {
-        let (now, limit) = (Timestamp::from_clock(1_700_000_000_000_000), Amount::saturating(most));
+        let (now, third, limit) =
+            (Timestamp::from_clock(1_700_000_000_000_000), Amount::saturating(limit / 3), Amount::saturating(limit));
         let period = Period::new(Span::from_micros(window)).unwrap();
         let keep = Amount::saturating(keep).min(limit);
         let limits = [
-            Bucket::new(limit, limit.minus(Amount::saturating(most / 3)), period, Discipline::Burst)
+            Bucket::new(limit, limit.minus(third), period, Discipline::Burst)
                 .map(AnyLimit::Bucket).ok(),
             Bucket::new(limit, limit, period, Discipline::Queue).map(AnyLimit::Bucket).ok(),
             Some(AnyLimit::FixedWindow(FixedWindow::new(limit, period))),
@@ -172,32 +177,34 @@ proptest! {
             let keeping = spec.with_keep(keep);
             prop_assert_eq!(keeping.limit.limit(), limit.minus(keep));
             prop_assert_eq!(keeping.limit.identity(), whole.identity());
-            with_both(&spec.limit, &keeping.limit, now, [later, again], Amount::saturating(uses), cost, keep)?;
+            let spans = [first_span, second_span];
+            compare_with_lowered(&spec.limit, &keeping.limit, now, spans, Amount::saturating(used), cost, keep)?;
         }
     }
 }
 
-/// Compares a limit with its lowered form on a usage with plain and forced charges.
-fn with_both(
+/// Compares the lowered limit with the whole one, on a usage with plain and forced charges of `used` and `cost`. The
+/// clock advances by each of `spans` microseconds.
+fn compare_with_lowered(
     whole: &AnyLimit,
     lowered: &AnyLimit,
     now: Timestamp,
-    later: [u64; 2],
-    uses: Amount,
+    spans: [u64; 2],
+    used: Amount,
     cost: Amount,
     keep: Amount,
 ) -> Result<(), TestCaseError> {
     fn compare<L: Limit>(
         [whole, lowered]: [&L; 2],
         now: Timestamp,
-        later: [u64; 2],
-        uses: Amount,
+        spans: [u64; 2],
+        used: Amount,
         cost: Amount,
         keep: Amount,
     ) -> Result<(), TestCaseError> {
         let (mut usage, mut now) = (L::Usage::default(), now);
-        for span in later {
-            call(whole, &mut usage, now, Request::Take(uses));
+        for span in spans {
+            call(whole, &mut usage, now, Request::Take(used));
             call(whole, &mut usage, now, Request::Force(cost));
             now = now.plus(Span::from_micros(span));
             prop_assert_eq!(lowered.verdict(&usage, now, cost), whole.verdict(&usage, now, cost.plus(keep)));
@@ -206,15 +213,15 @@ fn with_both(
         }
         Ok(())
     }
-    macro_rules! same {
+    macro_rules! compare_variants {
         ($($variant:ident),*) => {
             match (whole, lowered) {
                 $((AnyLimit::$variant(whole), AnyLimit::$variant(lowered)) => {
-                    compare([whole, lowered], now, later, uses, cost, keep)
+                    compare([whole, lowered], now, spans, used, cost, keep)
                 })*
-                _ => unreachable!("of one kind"),
+                _ => unreachable!("both limits are of one kind"),
             }
         };
     }
-    same!(Bucket, FixedWindow, SlidingWindow, StrictWindow, SlidingLog)
+    compare_variants!(Bucket, FixedWindow, SlidingWindow, StrictWindow, SlidingLog)
 }

@@ -6,13 +6,13 @@ use super::*;
 fn error_of_many_keys_names_numkeys_and_the_found_word() {
     const MUST_BE: &str = "ERR numkeys must be the number of keys and of specs, such as 2 for two of each";
     let names = one_of(&Spec::ALGORITHMS.map(|(name, _)| name));
-    let found = |word: &str| {
+    let instead_of_spec = |word: &str| {
         format!(
             "ERR syntax error, unexpected '{word}', where an option, POLICY or an algorithm is needed: \
              COST, FORCE, MAXWAIT, KEEP, ONCE or SETTLE; {names}; numkeys must be the number of keys"
         )
     };
-    let left = |word: &str| {
+    let after_last_spec = |word: &str| {
         format!(
             "ERR syntax error, unexpected '{word}' after the last spec; \
              numkeys must be the number of keys and of specs"
@@ -22,15 +22,15 @@ fn error_of_many_keys_names_numkeys_and_the_found_word() {
         ("0 a FIXED 5 6", format!("{MUST_BE}, not '0'")),
         ("a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE}, not 'a'")),
         ("9 a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE}, not '9'")),
-        ("1 a b FIXED 5 6 FIXED 5 6", found("b")),
-        ("3 a b FIXED 5 6 FIXED 5 6", found("5")),
+        ("1 a b FIXED 5 6 FIXED 5 6", instead_of_spec("b")),
+        ("3 a b FIXED 5 6 FIXED 5 6", instead_of_spec("5")),
         // The duplicate key is not reported, because numkeys is wrong.
-        ("6 a b FIXED 5 6 FIXED 5 6", found("5")),
+        ("6 a b FIXED 5 6 FIXED 5 6", instead_of_spec("5")),
         ("8 a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE} (there are specs for 0 of 8 keys)")),
         ("2 a b FIXED 5 6", format!("{MUST_BE} (there are specs for 1 of 2 keys)")),
-        ("2 a b TOKENBUKET 5 5 6 FIXED 5 6", format!("{}; did you mean TOKENBUCKET?", found("TOKENBUKET"))),
-        ("1 a FIXED 5 6 FIXED 5 6", left("FIXED")),
-        ("1 a FIXED 5 6 MAXWAIT 1s", left("MAXWAIT")),
+        ("2 a b TOKENBUKET 5 5 6 FIXED 5 6", format!("{}; did you mean TOKENBUCKET?", instead_of_spec("TOKENBUKET"))),
+        ("1 a FIXED 5 6 FIXED 5 6", after_last_spec("FIXED")),
+        ("1 a FIXED 5 6 MAXWAIT 1s", after_last_spec("MAXWAIT")),
         (
             "2 a b FIXED 5 6 TOKENBUKET 5 5 6",
             format!(
@@ -50,16 +50,14 @@ fn error_of_many_keys_names_numkeys_and_the_found_word() {
         ),
     ] {
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-        assert_eq!(read_several(&words).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(parse_mtake(&words).unwrap_err().to_string(), error, "{text}");
     }
-    assert_eq!(read_several(&[b"2", b"a", b"b", b"FIXED", b"5", b"6", b"FIXED", b"5", b"6"]), Ok(2));
+    assert_eq!(parse_mtake(&[b"2", b"a", b"b", b"FIXED", b"5", b"6", b"FIXED", b"5", b"6"]), Ok(2));
 }
-
-// Several keys
 
 #[test]
 fn options_before_the_first_spec_apply_to_all_keys() {
-    let read = |text: &str| {
+    let parse = |text: &str| {
         take_keys(&mut Args::new(leaked(text))).map(|call| {
             let specs = call.keys.iter().map(|(_, of_key)| {
                 let KeyRequest::One(spec) = of_key else { unreachable!("{of_key:?}") };
@@ -114,10 +112,10 @@ fn options_before_the_first_spec_apply_to_all_keys() {
             Purpose::Charge,
         ),
     ] {
-        assert_eq!(read(text), Ok((vec![first, second], idempotency, purpose)), "{text}");
+        assert_eq!(parse(text), Ok((vec![first, second], idempotency, purpose)), "{text}");
     }
     // Limits of different keys may have the same identity.
-    assert!(read("2 a b CONCURRENCY 9 1m me AS x CONCURRENCY 9 1m me AS x").is_ok());
+    assert!(parse("2 a b CONCURRENCY 9 1m me AS x CONCURRENCY 9 1m me AS x").is_ok());
     for (text, error) in [
         ("1 a UPTO FIXED 9 1m", "unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take all or nothing"),
         ("1 a COST 2 upto FIXED 9 1m", "unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take all or nothing"),
@@ -133,14 +131,13 @@ fn options_before_the_first_spec_apply_to_all_keys() {
             "unexpected 'BAN', where an option of the spec before, POLICY or an alg",
         ),
     ] {
-        let message = read(text).unwrap_err().to_string();
+        let message = parse(text).unwrap_err().to_string();
         assert!(message.starts_with(&format!("ERR syntax error, {error}")), "{text}: {message}");
     }
     let with_once = Err(Error::out_of_range("cost", &COST_WITH_ONCE, b"-1"));
-    assert_eq!(read("1 a ONCE a 1m COST -1 FIXED 9 1m"), with_once);
-    assert_eq!(read("1 a ONCE a 1m FIXED 9 1m COST -1"), with_once);
-    assert_eq!(read("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
-    // RL.MPEEK.
+    assert_eq!(parse("1 a ONCE a 1m COST -1 FIXED 9 1m"), with_once);
+    assert_eq!(parse("1 a ONCE a 1m FIXED 9 1m COST -1"), with_once);
+    assert_eq!(parse("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
     let peek = |text: &str| peek_keys(&mut Args::new(leaked(text)));
     assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().idempotency, Idempotency::Every);
     let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
@@ -165,7 +162,7 @@ fn call_is_a_peek_if_no_key_is_charged() {
     }
     // The composite request of a policy.
     let mut call = take_keys(&mut Args::new(leaked("1 a FIXED 9 1m COST 0"))).unwrap();
-    let KeyRequest::One(spec) = call.keys[0].1 else { unreachable!("it stays plain") };
+    let KeyRequest::One(spec) = call.keys[0].1 else { unreachable!("a plain key serves the spec") };
     for purpose in [Purpose::Peek, Purpose::Charge] {
         let request = CompositeRequest { purpose, ..CompositeRequest::of_one(spec) };
         call.keys[0].1 = KeyRequest::Composite(Box::new(request));

@@ -25,7 +25,7 @@ fn cost_and_mode_are_parsed() {
         ("TOKENBUCKET 5 1 1s maxwait 1.5s COST 3", Request::Within(units(3), Span::from_micros(1_500_000))),
         ("FIXED 5 1m COST 1000000000000 upto", Request::UpTo(Amount::MAX_ARGUMENT)),
     ] {
-        assert_eq!(read(text), Ok(request), "{text}");
+        assert_eq!(parse_request(text), Ok(request), "{text}");
     }
 }
 
@@ -75,7 +75,7 @@ fn error_names_the_word_or_the_argument() {
             "FIXED 1 1s COST -1 UPTO",
             "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '-1'",
         ),
-        // Rounded up it would be a whole number.
+        // A whole number only after rounding up.
         (
             "FIXED 1 1s COST 0.9999999 UPTO",
             "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '0.9999999'",
@@ -93,7 +93,7 @@ fn error_names_the_word_or_the_argument() {
             "ERR maxwait must be 0 or a duration such as 500ms, not '1x' (units: us ms s m h d)",
         ),
     ] {
-        assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(parse_request(text).unwrap_err().to_string(), error, "{text}");
     }
 }
 
@@ -116,11 +116,11 @@ fn limit_of_each_algorithm_is_parsed() {
         ("SLIDINGLOG 7 60s", AnyLimit::SlidingLog(SlidingLog::new(units(7), minute()))),
         ("CONCURRENCY 7 60s me", AnyLimit::Concurrency(Concurrency::new(units(7), minute()))),
     ] {
-        assert_eq!(format!("{:?}", plain(&words(text)).unwrap().limit), format!("{limit:?}"), "{text}");
+        assert_eq!(format!("{:?}", plain_spec(&words(text)).unwrap().limit), format!("{limit:?}"), "{text}");
     }
 }
 
-fn read_throttle(text: &str) -> Result<(Bucket, Request), Error> {
+fn parse_throttle(text: &str) -> Result<(Bucket, Request), Error> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.THROTTLE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
     throttle(&mut Args::new(&words))
 }
@@ -137,7 +137,7 @@ fn throttle_capacity_is_max_burst_plus_one() {
     ] {
         let period = Period::parse(period.as_bytes()).unwrap();
         let expected = Bucket::new(units(capacity), units(refill), period, Discipline::Burst).unwrap();
-        let (bucket, parsed) = read_throttle(text).unwrap();
+        let (bucket, parsed) = parse_throttle(text).unwrap();
         assert_eq!((format!("{bucket:?}"), parsed), (format!("{expected:?}"), request), "{text}");
     }
 }
@@ -170,7 +170,7 @@ fn error_of_throttle_names_the_argument() {
             "ERR count must be enough to refill the burst within 36500d, such as max_burst itself, not '1'".to_owned(),
         ),
     ] {
-        assert_eq!(read_throttle(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(parse_throttle(text).unwrap_err().to_string(), error, "{text}");
     }
 }
 
@@ -178,17 +178,17 @@ fn error_of_throttle_names_the_argument() {
 fn release_takes_at_least_one_holder_of_1_to_256_bytes() {
     const HOLDER: &str = "ERR holder must be a name of 1 to 256 bytes, such as worker-7, not";
     let (longest, too_long) = ([0xff; MAX_HOLDER], [b'x'; MAX_HOLDER + 1]);
-    let read = |words: &[&[u8]]| holders(&mut Args::new(&words)).map(|holders| holders.concat());
-    assert_eq!(read(&[b"RL.RELEASE", b"a"]), Ok(b"a".to_vec()));
-    assert_eq!(read(&[b"RL.RELEASE", b"a", b"b", b"a"]), Ok(b"aba".to_vec()));
-    assert_eq!(read(&[b"RL.RELEASE", &longest]), Ok(longest.to_vec()));
-    assert_eq!(read(&[b"RL.RELEASE"]), Err(Error::WrongArity));
+    let parse = |words: &[&[u8]]| holders(&mut Args::new(&words)).map(|holders| holders.concat());
+    assert_eq!(parse(&[b"RL.RELEASE", b"a"]), Ok(b"a".to_vec()));
+    assert_eq!(parse(&[b"RL.RELEASE", b"a", b"b", b"a"]), Ok(b"aba".to_vec()));
+    assert_eq!(parse(&[b"RL.RELEASE", &longest]), Ok(longest.to_vec()));
+    assert_eq!(parse(&[b"RL.RELEASE"]), Err(Error::WrongArity));
     for (words, shown) in [
         (&[&b"RL.RELEASE"[..], b""][..], "''".to_owned()),
         (&[b"RL.RELEASE", b"a", b""], "''".to_owned()),
         (&[b"RL.RELEASE", &too_long], format!("'{}...'", "x".repeat(32))),
     ] {
-        assert_eq!(read(words).unwrap_err().to_string(), format!("{HOLDER} {shown}"));
+        assert_eq!(parse(words).unwrap_err().to_string(), format!("{HOLDER} {shown}"));
     }
 }
 
@@ -201,15 +201,15 @@ fn error_truncates_long_words() {
             &[b"2", b"a", b"b", b"FIXED", b"5", b"6", junk, b"5", b"6"],
             &[b"1", b"a", b"FIXED", b"5", b"6", junk],
         ];
-        let on_keys = calls.map(|call| read_several(call).unwrap_err());
+        let errors_of_many_keys = calls.map(|call| parse_mtake(call).unwrap_err());
         let calls: [&[&[u8]]; 3] = [&[junk], &[b"EACH", junk], &[b"FIXED", b"5", b"6", junk]];
-        let on_one = calls.map(|call| {
+        let errors_of_one_key = calls.map(|call| {
             let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(call.iter().copied()).collect();
-            plain(&words).unwrap_err()
+            plain_spec(&words).unwrap_err()
         });
-        let alone: Vec<&[u8]> = vec![b"RL.FIXED", b"5", b"6", junk];
-        let alone = parse_one_algorithm(&mut Args::new(&alone), Spec::fixed_window).unwrap_err();
-        for error in on_keys.into_iter().chain(on_one).chain([alone]) {
+        let own_command: Vec<&[u8]> = vec![b"RL.FIXED", b"5", b"6", junk];
+        let error = parse_one_algorithm(&mut Args::new(&own_command), Spec::fixed_window).unwrap_err();
+        for error in errors_of_many_keys.into_iter().chain(errors_of_one_key).chain([error]) {
             let text = error.to_string();
             assert!(text.contains("...'") && text.len() < 300, "{} bytes: {text}", text.len());
         }
@@ -217,7 +217,7 @@ fn error_truncates_long_words() {
 }
 
 #[test]
-fn displayed_limit_is_the_spec_that_it_is_parsed_from() {
+fn displayed_limit_is_the_spec_it_was_parsed_from() {
     for (text, words) in [
         ("tokenbucket 200 100 60s", "TOKENBUCKET 200 100 1m"),
         ("TOKENBUCKET 0.5 1e-06 100ms COST 0 FORCE", "TOKENBUCKET 0.5 0.000001 100ms"),
@@ -229,7 +229,7 @@ fn displayed_limit_is_the_spec_that_it_is_parsed_from() {
         ("SLIDINGLOG 5 1500ms COST 3 UPTO", "SLIDINGLOG 5 1500ms"),
         ("CONCURRENCY 3 30s worker-7", "CONCURRENCY 3 30s"),
     ] {
-        assert_eq!(plain(&self::words(text)).unwrap().limit.to_string(), words);
+        assert_eq!(plain_spec(&self::words(text)).unwrap().limit.to_string(), words);
     }
     assert_eq!(Span::ZERO.to_string(), "0");
 }
@@ -237,7 +237,7 @@ fn displayed_limit_is_the_spec_that_it_is_parsed_from() {
 #[test]
 fn bucket_that_refills_slower_than_36500_days_is_rejected() {
     for (algorithm, rate) in [("TOKENBUCKET", "refill"), ("LEAKYBUCKET", "leak")] {
-        let read = |text: &str| parse(&[&[algorithm][..], &text.split(' ').collect::<Vec<&str>>()].concat());
+        let parse_bucket = |text: &str| parse(&[&[algorithm][..], &text.split(' ').collect::<Vec<&str>>()].concat());
         for text in [
             "36500.000001 1 1d",
             "36501 1 24h",
@@ -247,8 +247,8 @@ fn bucket_that_refills_slower_than_36500_days_is_rejected() {
             "1e12 0.000001 3650d",
         ] {
             assert_eq!(
-                read(text).unwrap_err(),
-                Error::out_of_range(rate, &QUICK_RATE, text.split(' ').nth(1).unwrap().as_bytes()).to_string(),
+                parse_bucket(text).unwrap_err(),
+                Error::out_of_range(rate, &FAST_RATE, text.split(' ').nth(1).unwrap().as_bytes()).to_string(),
                 "{text}"
             );
         }
@@ -260,7 +260,7 @@ fn bucket_that_refills_slower_than_36500_days_is_rejected() {
             "1e12 1e12 3650d",
             "0.000001 0.000001 3650d",
         ] {
-            assert!(read(text).is_ok(), "{text}");
+            assert!(parse_bucket(text).is_ok(), "{text}");
         }
     }
 }
@@ -286,13 +286,13 @@ fn throttle_rejects_fractions_and_out_of_range_numbers() {
         ("x 1 1", "max_burst"),
         ("9223372036854775807 1 1", "max_burst"),
     ] {
-        let message = read_throttle(text).unwrap_err().to_string();
+        let message = parse_throttle(text).unwrap_err().to_string();
         assert!(message.starts_with(&format!("ERR {argument} must be ")), "{text}: {message}");
     }
-    // The bound that the error names is accepted.
+    // The count that the error proposes is accepted.
     for burst in ["315360", "999999999999"] {
-        let (slow, quick) = (format!("{burst} 1 315360000"), format!("{burst} {burst} 315360000"));
+        let (slow, fast) = (format!("{burst} 1 315360000"), format!("{burst} {burst} 315360000"));
         let expected = Error::out_of_range("count", &FAST_COUNT, b"1");
-        assert_eq!((read_throttle(&slow).err(), read_throttle(&quick).is_ok()), (Some(expected), true), "{burst}");
+        assert_eq!((parse_throttle(&slow).err(), parse_throttle(&fast).is_ok()), (Some(expected), true), "{burst}");
     }
 }

@@ -16,23 +16,23 @@ fn options_are_accepted_in_any_order_and_case() {
         ("SLIDING 10 60s", &["STRICT", "COST 12", "FORCE"]),
         ("SLIDINGLOG 10 60s", &["COST 12", "FORCE"]),
     ] {
-        let read = |options: &str| {
+        let parse_options = |options: &str| {
             let text = format!("{limit} {options}");
             let words: Vec<&str> = text.split(' ').collect();
             let (limit, request) = parse(&words).unwrap();
             (limit.to_string(), request)
         };
-        let expected = read(&options.join(" "));
-        assert_ne!(expected.1, Request::Take(Amount::ONE), "they are read at all");
-        for order in orders(options) {
+        let expected = parse_options(&options.join(" "));
+        assert_ne!(expected.1, Request::Take(Amount::ONE), "the options have an effect");
+        for order in permutations(options) {
             let text = order.join(" ");
-            let mixed: String = text
+            let mixed_case: String = text
                 .chars()
                 .enumerate()
-                .map(|(at, letter)| if at % 2 == 0 { letter.to_ascii_lowercase() } else { letter })
+                .map(|(index, letter)| if index % 2 == 0 { letter.to_ascii_lowercase() } else { letter })
                 .collect();
-            for text in [text.to_lowercase(), mixed, text] {
-                assert_eq!(read(&text), expected, "{limit} {text}");
+            for text in [text.to_lowercase(), mixed_case, text] {
+                assert_eq!(parse_options(&text), expected, "{limit} {text}");
             }
         }
     }
@@ -69,18 +69,19 @@ fn error_of_an_unexpected_word_lists_the_allowed_ones() {
         ("CONCURRENCY 10 60s me SETTLE a 1", "SETTLE", LEASES),
         ("CONCURRENCY 10 60s me extra", "extra", LEASES),
     ] {
-        let meant = match word {
+        let suggestion = match word {
             "COSTS" => "; did you mean COST?",
             "5" => "; did you mean COST '5'?",
             _ => "",
         };
         let needed = format!("an option of the spec before, BAN or an algorithm is needed: {options}; {algorithms}");
-        let expected = format!("ERR syntax error, unexpected '{word}', where {needed}{meant}");
-        assert_eq!(read(text).unwrap_err().to_string(), expected, "{text}");
-        let expected = format!("ERR syntax error, unexpected '{word}', where an option is needed: {options}{meant}");
-        assert_eq!(read_alone(text).unwrap_err().to_string(), expected, "{text}");
+        let expected = format!("ERR syntax error, unexpected '{word}', where {needed}{suggestion}");
+        assert_eq!(parse_request(text).unwrap_err().to_string(), expected, "{text}");
+        let expected =
+            format!("ERR syntax error, unexpected '{word}', where an option is needed: {options}{suggestion}");
+        assert_eq!(parse_own_command(text).unwrap_err().to_string(), expected, "{text}");
     }
-    for (text, word, there) in [
+    for (text, word, earlier_option) in [
         // Duplicate options.
         ("TOKENBUCKET 10 1 1s COST 1 COST 1", "COST", ""),
         ("TOKENBUCKET 10 1 1s cost 1 UPTO cost 1", "cost", ""),
@@ -107,20 +108,24 @@ fn error_of_an_unexpected_word_lists_the_allowed_ones() {
         ("SLIDING 10 60s FORCE STRICT UPTO", "UPTO", "FORCE"),
         ("SLIDINGLOG 10 60s FORCE UPTO", "UPTO", "FORCE"),
     ] {
-        let reason = if there.is_empty() { Reason::Duplicate } else { Reason::ExcludedBy(there) };
+        let reason = if earlier_option.is_empty() { Reason::Duplicate } else { Reason::ExcludedBy(earlier_option) };
         let expected = Err(Error::unexpected(word.as_bytes(), reason));
-        assert_eq!((read(text), read_alone(text).map(|spec| spec.request)), (expected.clone(), expected), "{text}");
+        assert_eq!(
+            (parse_request(text), parse_own_command(text).map(|spec| spec.request)),
+            (expected.clone(), expected),
+            "{text}"
+        );
     }
     for name in ["RL.FIXED", "THROTTLE", "FIXE", "STRICT", "10", "AS"] {
         let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH";
         let needed = format!("an option, POLICY or an algorithm is needed: {options}; {algorithms}");
-        let meant = match name {
+        let suggestion = match name {
             "RL.FIXED" | "FIXE" => "; did you mean FIXED?",
             // A number is unlikely to be the name of a policy.
             "10" => "",
             _ => "; for a policy: RL.TAKE key POLICY name",
         };
-        let expected = format!("ERR syntax error, unexpected '{name}', where {needed}{meant}");
+        let expected = format!("ERR syntax error, unexpected '{name}', where {needed}{suggestion}");
         assert_eq!(parse(&[name, "10", "60s"]).unwrap_err(), expected);
         assert_eq!(parse(&["COST", "5", name, "10", "60s"]).unwrap_err(), expected);
     }
@@ -129,7 +134,7 @@ fn error_of_an_unexpected_word_lists_the_allowed_ones() {
 #[test]
 fn error_of_a_cost_names_the_conflicting_mode() {
     for (algorithm, arguments) in &ARGUMENTS[..5] {
-        let words = |options: &[&'static str]| [&valid(algorithm, arguments), options].concat();
+        let words = |options: &[&'static str]| [&valid_spec(algorithm, arguments), options].concat();
         let upto = |cost: &str| Error::out_of_range("cost", &COST_UPTO, cost.as_bytes()).to_string();
         for cost in [
             "0",
@@ -147,10 +152,12 @@ fn error_of_a_cost_names_the_conflicting_mode() {
             assert_eq!(parse(&words(&["COST", cost, "UPTO"])).unwrap_err(), upto(cost), "{algorithm} {cost}");
             assert_eq!(parse(&words(&["UPTO", "COST", cost])).unwrap_err(), upto(cost), "{algorithm} {cost}");
         }
-        for (cost, most) in [("1", 1), ("1.0", 1), ("1e0", 1), ("10e-1", 1), ("1000000000000", 1_000_000_000_000)] {
+        for (cost, units_asked) in
+            [("1", 1), ("1.0", 1), ("1e0", 1), ("10e-1", 1), ("1000000000000", 1_000_000_000_000)]
+        {
             assert_eq!(
                 parse(&words(&["UPTO", "COST", cost])).unwrap().1,
-                Request::UpTo(units(most)),
+                Request::UpTo(units(units_asked)),
                 "{algorithm} {cost}"
             );
         }
@@ -181,11 +188,11 @@ fn error_of_a_cost_names_the_conflicting_mode() {
 #[test]
 fn error_of_a_missing_word_shows_the_syntax() {
     for (algorithm, arguments) in ARGUMENTS {
-        let words = valid(algorithm, arguments);
+        let words = valid_spec(algorithm, arguments);
         assert_eq!(parse(&[]).unwrap_err(), "ERR a spec is missing: RL.TAKE key [options] spec [spec ...]");
-        for (place, (name, _)) in arguments.iter().enumerate() {
+        for (count, (name, _)) in arguments.iter().enumerate() {
             let expected = format!("ERR {name} is missing: {}", syntax(algorithm));
-            assert_eq!(parse(&words[..=place]).unwrap_err(), expected, "{algorithm} {place}");
+            assert_eq!(parse(&words[..=count]).unwrap_err(), expected, "{algorithm} {count}");
         }
         let message = parse(&[&words[..], &["COST"]].concat()).unwrap_err();
         assert_eq!(message, "ERR cost is missing: COST amount", "{algorithm}");
@@ -200,13 +207,13 @@ fn error_of_a_missing_word_shows_the_syntax() {
         ("SETTLE a", "ERR amount is missing: SETTLE id amount"),
         ("BAN 3", "ERR window is missing: BAN strikes window block [MAX longest]"),
     ] {
-        assert_eq!(read(&format!("TOKENBUCKET 10 1 1s {options}")).unwrap_err().to_string(), message);
+        assert_eq!(parse_request(&format!("TOKENBUCKET 10 1 1s {options}")).unwrap_err().to_string(), message);
     }
     for (options, message) in [
         ("ALIGNED OFFSET", "ERR offset is missing: ALIGNED OFFSET +hh:mm"),
         ("ALIGNED ANCHOR", "ERR anchor is missing: ALIGNED ANCHOR day"),
     ] {
-        assert_eq!(read(&format!("FIXED 10 1mo {options}")).unwrap_err().to_string(), message);
+        assert_eq!(parse_request(&format!("FIXED 10 1mo {options}")).unwrap_err().to_string(), message);
     }
     let message = |text| KeyRequest::take(&mut Args::new(leaked(text)), None).unwrap_err().to_string();
     assert_eq!(message("POLICY"), "ERR name is missing: POLICY name [OR name ...]");

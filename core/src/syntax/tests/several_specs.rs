@@ -3,9 +3,9 @@
 use super::*;
 
 /// Returns the requests of a call with two specs.
-fn both(text: &str) -> [Request; 2] {
-    let asks = requests(&several(text).unwrap_or_else(|error| unreachable!("{text}: {error}")));
-    asks.try_into().unwrap()
+fn two_requests(text: &str) -> [Request; 2] {
+    let requests = requests(&composite(text).unwrap_or_else(|error| unreachable!("{text}: {error}")));
+    requests.try_into().unwrap()
 }
 
 #[test]
@@ -22,9 +22,9 @@ fn options_before_the_first_spec_apply_to_all() {
         ("ONCE a 1s", take(1)),
         ("EACH COST 3 ONCE a 1s", take(3)),
     ] {
-        assert_eq!(both(&format!("{options} FIXED 10 1m SLIDING 10 1m")), [request, request], "{options}");
+        assert_eq!(two_requests(&format!("{options} FIXED 10 1m SLIDING 10 1m")), [request, request], "{options}");
     }
-    // With one spec a plain key is enough.
+    // A plain key can serve a single spec.
     for (options, request) in [
         ("COST 5", take(5)),
         ("UPTO COST 5", Request::UpTo(units(5))),
@@ -33,10 +33,13 @@ fn options_before_the_first_spec_apply_to_all() {
         ("FORCE", Request::Force(Amount::ONE)),
     ] {
         for spec in ["FIXED 10 1m", "TOKENBUCKET 10 1 1s"] {
-            assert_eq!(read(&format!("{options} {spec}")), Ok(request), "{options} {spec}");
+            assert_eq!(parse_request(&format!("{options} {spec}")), Ok(request), "{options} {spec}");
         }
     }
-    assert_eq!(read("MAXWAIT 5s TOKENBUCKET 10 1 1s"), Ok(Request::Within(Amount::ONE, Span::SECOND.times(5))));
+    assert_eq!(
+        parse_request("MAXWAIT 5s TOKENBUCKET 10 1 1s"),
+        Ok(Request::Within(Amount::ONE, Span::SECOND.times(5)))
+    );
 }
 
 #[test]
@@ -50,12 +53,12 @@ fn options_after_a_spec_override_those_of_the_call() {
         ("COST 4 UPTO FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Request::UpTo(units(4))),
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m COST 1 TOKENBUCKET 9 9 1s", take(1), wait(4, 5)),
         ("FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Request::Force(Amount::ONE)),
-        // A mode of the spec with the cost of the call.
+        // The spec has a mode, and the cost is that of the call.
         ("COST 4 FIXED 60 1m FORCE SLIDING 10 1m", Request::Force(units(4)), take(4)),
         ("COST 4 UPTO FIXED 60 1m FORCE SLIDING 10 1m", Request::Force(units(4)), Request::UpTo(units(4))),
         ("COST 4 FORCE TOKENBUCKET 9 9 1m MAXWAIT 2s SLIDING 10 1m", wait(4, 2), Request::Force(units(4))),
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m MAXWAIT 2s TOKENBUCKET 9 9 1s", wait(4, 2), wait(4, 5)),
-        // Mode and cost of the spec.
+        // The spec has a mode and a cost.
         ("COST 4 FIXED 60 1m FORCE COST 2 SLIDING 10 1m", Request::Force(units(2)), take(4)),
         // MAXWAIT applies to token buckets only.
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m SLIDING 10 1m", wait(4, 5), take(4)),
@@ -78,7 +81,7 @@ fn options_after_a_spec_override_those_of_the_call() {
         // A call that charges may have a spec with a cost of zero.
         ("COST 4 FIXED 10 1m COST 0 SLIDING 9 1m", ZERO_COST, take(4)),
     ] {
-        assert_eq!(both(text), [first, second], "{text}");
+        assert_eq!(two_requests(text), [first, second], "{text}");
     }
     // The same for a single spec.
     for (text, request) in [
@@ -89,7 +92,7 @@ fn options_after_a_spec_override_those_of_the_call() {
         ("COST 5 CONCURRENCY 9 1m me", take(1)),
         ("COST 0 CONCURRENCY 9 1m me", ZERO_COST),
     ] {
-        assert_eq!(read(text), Ok(request), "{text}");
+        assert_eq!(parse_request(text), Ok(request), "{text}");
     }
 }
 
@@ -112,11 +115,11 @@ fn purpose_follows_the_cost_of_the_call() {
         ("FIXED 10 1m AS a COST -1", Purpose::Refund),
         ("FIXED 10 1m AS a UPTO", Purpose::Charge),
         ("FIXED 10 1m SETTLE a 0", Purpose::Settle),
-        // A refund is never denied, although a plain key's leases would be.
+        // A refund is never denied, but a lease of a plain key could be.
         ("COST -1 CONCURRENCY 10 1m me", Purpose::Refund),
         ("COST -1 FIXED 10 1m COST 1", Purpose::Refund),
     ] {
-        assert_eq!(several(text).unwrap().purpose, purpose, "{text}");
+        assert_eq!(composite(text).unwrap().purpose, purpose, "{text}");
     }
 }
 
@@ -144,7 +147,7 @@ fn upto_and_negative_cost_are_rejected_for_one_of_several_specs() {
             "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1, not '-1'",
         ),
     ] {
-        assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(composite(text).unwrap_err().to_string(), error, "{text}");
     }
 }
 
@@ -152,13 +155,17 @@ fn upto_and_negative_cost_are_rejected_for_one_of_several_specs() {
 fn more_than_8_specs_are_rejected() {
     let windows = |count: usize| (1..=count).map(|hours| format!("FIXED 10 {hours}h")).collect::<Vec<_>>().join(" ");
     for count in 2..=8 {
-        let call = several(&windows(count)).unwrap();
+        let call = composite(&windows(count)).unwrap();
         assert_eq!(call.specs.len(), count);
         assert_eq!((call.idempotency, call.each, call.ban), (Idempotency::Every, false, None));
     }
     let refused = "ERR syntax error, unexpected 'FIXED', since a call has 8 specs at most";
-    assert_eq!(several(&windows(9)).unwrap_err().to_string(), refused);
-    assert_eq!(several(&format!("{} BAN 1 1s 1s", windows(8))).unwrap().specs.len(), MAX_SPECS, "a ban is none");
+    assert_eq!(composite(&windows(9)).unwrap_err().to_string(), refused);
+    assert_eq!(
+        composite(&format!("{} BAN 1 1s 1s", windows(8))).unwrap().specs.len(),
+        MAX_SPECS,
+        "a ban is not a spec"
+    );
 }
 
 #[test]
@@ -185,7 +192,7 @@ fn specs_of_one_kind_need_different_windows_or_names() {
         ("CONCURRENCY 10 1m me CONCURRENCY 10 2m you", leases()),
         ("CONCURRENCY 10 1m me AS a CONCURRENCY 10 1m me AS b", leases()),
     ] {
-        assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(composite(text).unwrap_err().to_string(), error, "{text}");
     }
     for text in [
         "TOKENBUCKET 10 1 1m TOKENBUCKET 20 2 1h",
@@ -196,7 +203,7 @@ fn specs_of_one_kind_need_different_windows_or_names() {
         "FIXED 10 1m AS a SLIDING 20 1m AS a",
         "CONCURRENCY 10 1m me FIXED 10 1m",
     ] {
-        assert!(several(text).is_ok(), "{text}");
+        assert!(composite(text).is_ok(), "{text}");
     }
 }
 
@@ -212,7 +219,7 @@ fn identity_of_a_limit_is_its_kind_and_window() {
         ("SLIDINGLOG 10 1m", UsageKind::SlidingLog, 60_000_000, 0),
         ("CONCURRENCY 10 1m me", UsageKind::Concurrency, 0, 0),
     ] {
-        let limit = plain(&words(text)).unwrap().limit;
+        let limit = plain_spec(&words(text)).unwrap().limit;
         assert_eq!((limit.kind(), limit.identity()), (kind, Identity { micros, words: flags }), "{text}");
         assert_eq!(limit.limit(), units(10), "{text}");
     }
@@ -224,12 +231,12 @@ fn name_of_1_to_32_letters_is_accepted() {
     for name in ["a", "requests", "AS", "COST", "0", "_", "-", &longest] {
         for spec in ["TOKENBUCKET 9 9 1m", "LEAKYBUCKET 9 9 1m", "FIXED 9 1m", "SLIDING 9 1m", "SLIDINGLOG 9 1m"] {
             let text = format!("{spec} AS {name} COST 2");
-            let call = several(&text).unwrap();
+            let call = composite(&text).unwrap();
             assert_eq!((call.specs.len(), call.specs[0].name), (1, Some(name.as_bytes())), "{text}");
-            assert_eq!((call.specs[0].request, call.specs[0].own_cost), (take(2), true));
+            assert_eq!((call.specs[0].request, call.specs[0].has_own_cost), (take(2), true));
         }
         let text = format!("FIXED 9 1m CONCURRENCY 9 1m me AS {name}");
-        assert_eq!(several(&text).unwrap().specs[1].name, Some(name.as_bytes()));
+        assert_eq!(composite(&text).unwrap().specs[1].name, Some(name.as_bytes()));
     }
     for name in ["", " ", "a b", "a.b", "a%", "\u{e4}", "a\n", &format!("{longest}x")] {
         let refused = Error::out_of_range("name", &NAME, name.as_bytes()).to_string();
@@ -248,7 +255,7 @@ fn command_of_one_algorithm_rejects_a_second_spec() {
     ] {
         let needed = "where an option is needed: COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE";
         let expected = format!("ERR syntax error, unexpected '{word}', {needed}; did you mean RL.TAKE?");
-        assert_eq!(read_alone(text).unwrap_err().to_string(), expected);
+        assert_eq!(parse_own_command(text).unwrap_err().to_string(), expected);
     }
     for (text, request) in [
         ("FIXED 9 1m", take(1)),
@@ -256,7 +263,7 @@ fn command_of_one_algorithm_rejects_a_second_spec() {
         ("CONCURRENCY 9 1m me COST 2", take(2)),
         ("TOKENBUCKET 9 9 1m MAXWAIT 0", Request::Within(Amount::ONE, Span::ZERO)),
     ] {
-        assert_eq!(read_alone(text).unwrap().request, request, "{text}");
+        assert_eq!(parse_own_command(text).unwrap().request, request, "{text}");
     }
 }
 
@@ -271,12 +278,12 @@ fn nx_is_parsed_only_as_an_option() {
         ("FIXED 9 1m ALIGNED", false),
         ("SLIDING 9 1m STRICT", false),
     ] {
-        assert_eq!(plain(&words(text)).unwrap().nx, nx, "{text}");
+        assert_eq!(plain_spec(&words(text)).unwrap().nx, nx, "{text}");
     }
 }
 
 #[test]
-fn errors_of_many_keys_are_those_of_one_spec() {
+fn malformed_call_on_many_keys_is_rejected() {
     let (numkeys, missing) = ("ERR numkeys must be", "ERR window is missing: FIXED limit window");
     for (text, error) in [
         ("-1 a FIXED 5 60", numkeys),
@@ -313,7 +320,7 @@ fn errors_of_many_keys_are_those_of_one_spec() {
         ("2 a b FIXED 5 60 FIXED 5", missing),
     ] {
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-        let message = read_several(&words).unwrap_err().to_string();
+        let message = parse_mtake(&words).unwrap_err().to_string();
         assert!(message.starts_with(error), "{text}: {message}");
     }
 }

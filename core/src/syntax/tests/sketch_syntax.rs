@@ -4,7 +4,7 @@ use super::*;
 use crate::algorithm::count_min::SketchSize;
 
 /// Returns the limit, item and request of a spec.
-fn shown(spec: &Spec) -> (String, Vec<u8>, Request) {
+fn limit_item_request(spec: &Spec) -> (String, Vec<u8>, Request) {
     (spec.limit.to_string(), spec.holder_or_item.to_vec(), spec.request)
 }
 
@@ -38,17 +38,17 @@ fn sketch_is_parsed_with_its_item() {
         ("SKETCH 50 50 1m  COST 10", "SKETCH 50 50 1m", "", ten),
         ("SKETCH 50 50 1m a KEEP 20% COST 10", "SKETCH 40 50 1m", "a", ten),
     ] {
-        let KeyRequest::One(spec) = take(text).unwrap() else { unreachable!("{text} is for a composite key") };
-        assert_eq!(shown(&spec), (limit.to_owned(), item.as_bytes().to_vec(), request), "{text}");
+        let KeyRequest::One(spec) = take(text).unwrap() else { unreachable!("{text} is not plain") };
+        assert_eq!(limit_item_request(&spec), (limit.to_owned(), item.as_bytes().to_vec(), request), "{text}");
         assert_eq!(CompositeRequest::of_one(spec).item(), Some(item.as_bytes()));
     }
-    let KeyRequest::One(spec) = take("SKETCH 50 50 1m a KEEP 20%").unwrap() else { unreachable!("it stays plain") };
+    let KeyRequest::One(spec) = take("SKETCH 50 50 1m a KEEP 20%").unwrap() else { unreachable!("KEEP is plain") };
     assert_eq!((spec.limit.limit(), spec.keep), (units(40), units(10)));
     // RL.SKETCH takes the item first.
     let words = words("a 50 50 1m SIZE 1MB COST 10");
     let request = parse_one_algorithm(&mut Args::new(&words), Spec::sketch_of_item).unwrap();
-    let KeyRequest::One(spec) = request else { unreachable!("it stays plain") };
-    assert_eq!(shown(&spec), ("SKETCH 50 50 1m SIZE 1mb".to_owned(), b"a".to_vec(), ten));
+    let KeyRequest::One(spec) = request else { unreachable!("RL.SKETCH is plain") };
+    assert_eq!(limit_item_request(&spec), ("SKETCH 50 50 1m SIZE 1mb".to_owned(), b"a".to_vec(), ten));
 }
 
 #[test]
@@ -91,32 +91,36 @@ fn sketch_rejects_refunds_ids_names_bans_and_other_specs() {
         let error = policy(text).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains(reason), "{text}: {error}");
     }
-    for verb in [take_keys, peek_keys] {
-        let keys = |text| verb(&mut Args::new(leaked(text))).map(|_| ());
-        assert_eq!(keys("2 a b SKETCH 5 5 1m x FIXED 9 1d"), Ok(()));
-        assert!(keys("2 a b COST -1 SKETCH 5 5 1m x FIXED 9 1d").is_err());
-        assert!(keys("2 a b FIXED 9 1d SKETCH 5 5 1m x COST -1").is_err());
+    for parse_keys in [take_keys, peek_keys] {
+        let parse = |text| parse_keys(&mut Args::new(leaked(text))).map(|_| ());
+        assert_eq!(parse("2 a b SKETCH 5 5 1m x FIXED 9 1d"), Ok(()));
+        assert!(parse("2 a b COST -1 SKETCH 5 5 1m x FIXED 9 1d").is_err());
+        assert!(parse("2 a b FIXED 9 1d SKETCH 5 5 1m x COST -1").is_err());
     }
     assert!(take_keys(&mut Args::new(leaked("2 a b ONCE id 1m SKETCH 5 5 1m x FIXED 9 1d"))).is_err());
 }
 
 #[test]
 fn call_names_the_item_of_a_policys_sketch() {
-    let plain = policy("SKETCH 50 50 1m SIZE 2mb").unwrap();
-    assert_eq!(plain.to_string(), "SKETCH 50 50 1m SIZE 2mb");
-    assert!(plain.plain().is_none() && plain.ready().is_none());
-    assert_eq!(plain.composite().map(|_| ()), Err(Error::NoItem));
+    let sketch = policy("SKETCH 50 50 1m SIZE 2mb").unwrap();
+    assert_eq!(sketch.to_string(), "SKETCH 50 50 1m SIZE 2mb");
+    assert!(sketch.plain().is_none() && sketch.prebuilt().is_none());
+    assert_eq!(sketch.composite().map(|_| ()), Err(Error::NoItem));
     for (options, expected) in [("ITEM a", Request::Take(units(1))), ("COST 3 item a UPTO", Request::UpTo(units(3)))] {
-        let KeyRequest::One(spec) = by_policy(&plain, options).unwrap() else { unreachable!("{options} stays plain") };
-        assert_eq!((shown(&spec).1, spec.request, spec.by_policy), (b"a".to_vec(), expected, true), "{options}");
+        let KeyRequest::One(spec) = by_policy(&sketch, options).unwrap() else { unreachable!("{options} is plain") };
+        assert_eq!(
+            (limit_item_request(&spec).1, spec.request, spec.by_policy),
+            (b"a".to_vec(), expected, true),
+            "{options}"
+        );
     }
     for options in ["", "COST 3"] {
-        assert_eq!(by_policy(&plain, options).map(|_| ()).unwrap_err(), Error::NoItem, "{options}");
+        assert_eq!(by_policy(&sketch, options).map(|_| ()).unwrap_err(), Error::NoItem, "{options}");
     }
     for options in ["ITEM a ONCE id 1m", "ITEM a SETTLE id 1", "ITEM a COST -1"] {
-        assert!(by_policy(&plain, options).is_err(), "{options}");
+        assert!(by_policy(&sketch, options).is_err(), "{options}");
     }
-    assert_eq!(by_policy(&plain, "ITEM").map(|_| ()).unwrap_err().to_string(), "ERR item is missing: ITEM item");
+    assert_eq!(by_policy(&sketch, "ITEM").map(|_| ()).unwrap_err().to_string(), "ERR item is missing: ITEM item");
     // Composite requests carry the item too.
     for (text, options) in
         [("SKETCH 50 50 1m COST 2", "ITEM a"), ("SKETCH 50 50 1m SHADOW", "ITEM a"), ("SKETCH 50 50 1m", "ITEM a EACH")]
@@ -131,14 +135,14 @@ fn call_names_the_item_of_a_policys_sketch() {
     let bucket = policy("TOKENBUCKET 5 5 1m").unwrap();
     assert!(matches!(by_policy(&bucket, "ITEM a"), Ok(KeyRequest::One(spec)) if spec.holder_or_item.is_empty()));
     // Scaling applies to the items' buckets. A faster refill is recorded with the unscaled limit.
-    let scaled = plain.scaled(units(2));
+    let scaled = sketch.scaled(units(2));
     let KeyRequest::Composite(call) = by_policy(&scaled, "ITEM a").unwrap() else {
         unreachable!("it has a slower limit")
     };
     assert_eq!(call.specs[0].limit.to_string(), "SKETCH 100 100 1m SIZE 2mb");
-    assert_eq!(call.specs[0].slower.map(ToString::to_string), Some("SKETCH 50 50 1m SIZE 2mb".to_owned()));
-    let AnyLimit::Sketch(halved) = call.specs[0].limit.lowered_by(units(60)) else { unreachable!("a sketch") };
-    assert_eq!((halved.limit(), SketchSize::parse(b"2mb").map(SketchSize::bytes)), (units(40), Some(2 << 20)));
+    assert_eq!(call.specs[0].slower_limit.map(ToString::to_string), Some("SKETCH 50 50 1m SIZE 2mb".to_owned()));
+    let AnyLimit::Sketch(lowered) = call.specs[0].limit.lowered_by(units(60)) else { unreachable!("a sketch") };
+    assert_eq!((lowered.limit(), SketchSize::parse(b"2mb").map(SketchSize::bytes)), (units(40), Some(2 << 20)));
 }
 
 #[test]

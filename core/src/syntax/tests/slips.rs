@@ -11,7 +11,7 @@ use crate::wire::args::Args;
 use crate::wire::error::Error;
 
 /// Parses a call as its command does.
-fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
+fn parse_call(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     match command {
         "RL.MTAKE" => return take_keys(args).map(|_| ()),
         "RL.MPEEK" => return peek_keys(args).map(|_| ()),
@@ -42,11 +42,11 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
         }
         "RL.ACQUIRE" => {
             let mut options = SpecOptions::default();
-            let (numbers, _) = Spec::acquire(args, &mut options)?;
-            KeyRequest::build_single_with_options(args, &numbers, &options).map(|_| ())
+            let (parsed, _) = Spec::acquire(args, &mut options)?;
+            KeyRequest::build_single_with_options(args, &parsed, &options).map(|_| ())
         }
-        own => {
-            let algorithm = own.strip_prefix("RL.").unwrap();
+        command => {
+            let algorithm = command.strip_prefix("RL.").unwrap();
             parse_one_algorithm(args, Spec::limit_parser(algorithm.as_bytes()).unwrap()).map(|_| ())
         }
     }
@@ -57,12 +57,14 @@ fn common_mistakes_get_the_expected_errors() {
     let mut lines = include_str!("../slips.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut count = 0;
     while let Some(call) = lines.next() {
-        let call = call.strip_prefix("> ").unwrap_or_else(|| unreachable!("no call: {call}"));
-        let answer = lines.next().unwrap();
+        let call = call
+            .strip_prefix("> ")
+            .unwrap_or_else(|| unreachable!("a line without '>' where a call is needed: {call}"));
+        let expected = lines.next().unwrap();
         let words: &'static Vec<&[u8]> = Box::leak(Box::new(call.split(' ').map(str::as_bytes).collect()));
-        let refused = read(&mut Args::new(words), call.split(' ').next().unwrap()).unwrap_err();
-        assert_eq!(refused.to_string(), answer, "{call}");
+        let refused = parse_call(&mut Args::new(words), call.split(' ').next().unwrap()).unwrap_err();
+        assert_eq!(refused.to_string(), expected, "{call}");
         count += 1;
     }
-    assert!(count >= 100, "{count}");
+    assert!(count >= 100, "slips.txt has only {count} calls");
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Parses the arguments of RL.TOP.
+/// Parses the arguments of RL.TOP, and returns the count, the minutes of SINCE, and `true` for RESET.
 fn parse(words: &[&str]) -> Result<(usize, Option<u64>, bool), String> {
     let words: Vec<&[u8]> = ["RL.TOP"].iter().chain(words).map(|word| word.as_bytes()).collect();
     let query = Query::parse(&mut Args::new(&words)).map_err(|error| error.to_string())?;

@@ -3,7 +3,8 @@ use crate::wire::args::Args;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-fn read(text: &str) -> Result<String, String> {
+/// Parses a call on a plain key, and returns its limit as text.
+fn parse_limit(text: &str) -> Result<String, String> {
     let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect();
     match KeyRequest::take(&mut Args::new(&words), None) {
         Ok(KeyRequest::One(Spec { limit, .. })) => Ok(limit.to_string()),
@@ -25,8 +26,8 @@ fn alignment_of_a_window_is_parsed() {
         ("FIXED 1000 1mo ANCHOR 31 COST 2 OFFSET +09:00 ALIGNED", "FIXED 1000 1mo ALIGNED OFFSET +09:00 ANCHOR 31"),
         ("FIXED 10 3mo ALIGNED ANCHOR 01", "FIXED 10 3mo ALIGNED"),
     ] {
-        assert_eq!(read(text).as_deref(), Ok(words), "{text}");
-        assert_eq!(read(words).as_deref(), Ok(words));
+        assert_eq!(parse_limit(text).as_deref(), Ok(words), "{text}");
+        assert_eq!(parse_limit(words).as_deref(), Ok(words));
     }
 }
 
@@ -72,27 +73,26 @@ fn invalid_window_is_rejected() {
         ("FIXED 1 1mo ALIGNED ANCHOR 15 anchor 16", "ERR syntax error, unexpected 'anchor', which is given twice"),
         ("SLIDING 1 1mo STRICT", "ERR window must be a duration such as 60s, not '1mo' (units: us ms s m h d)"),
     ] {
-        assert_eq!(read(text).unwrap_err(), error, "{text}");
+        assert_eq!(parse_limit(text).unwrap_err(), error, "{text}");
     }
 }
 
 #[test]
-fn windows_with_different_alignment_are_different_limits() {
-    let several = |text: &str| {
+fn windows_with_different_alignment_have_different_identities() {
+    let parse_several = |text: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect();
         KeyRequest::take(&mut Args::new(&words), None).map(|_| ()).map_err(|error| error.to_string())
     };
     for other in ["1d", "1d ALIGNED", "1d ALIGNED OFFSET -09:00", "1mo ALIGNED OFFSET +09:00", "1w ALIGNED"] {
-        assert_eq!(several(&format!("FIXED 1 1d ALIGNED OFFSET +09:00 FIXED 1 {other}")), Ok(()), "{other}");
+        assert_eq!(parse_several(&format!("FIXED 1 1d ALIGNED OFFSET +09:00 FIXED 1 {other}")), Ok(()), "{other}");
         assert!(
-            several(&format!("FIXED 1 {other} FIXED 2 {other}")).unwrap_err().contains("specs of one kind must"),
+            parse_several(&format!("FIXED 1 {other} FIXED 2 {other}")).unwrap_err().contains("specs of one kind must"),
             "{other}"
         );
     }
 }
 
 proptest! {
-    /// Any window is either rejected, or displayed as words that are parsed to the same window.
     #[test]
     fn accepted_window_displays_as_its_spec(
         window in select(vec!["1d", "90m", "1us", "1w", "1mo", "3mo", "1y", "2mo"]),
@@ -100,16 +100,16 @@ proptest! {
     ) {
         let text = [vec!["FIXED", "7", window], words.clone()].concat().join(" ");
         let has = |word| words.contains(&word);
-        let (of_calendar, has_day) = (window.ends_with(['w', 'o', 'y']), window.ends_with("mo"));
-        let sound = window != "2mo"
-            && (has("ALIGNED") || !(of_calendar || has("OFFSET +05:45")))
-            && (!has("ANCHOR 31") || has("ALIGNED") && has_day);
-        match read(&text) {
+        let (is_calendar, has_day_of_month) = (window.ends_with(['w', 'o', 'y']), window.ends_with("mo"));
+        let is_valid = window != "2mo"
+            && (has("ALIGNED") || !(is_calendar || has("OFFSET +05:45")))
+            && (!has("ANCHOR 31") || has("ALIGNED") && has_day_of_month);
+        match parse_limit(&text) {
             Ok(shown) => {
-                prop_assert!(sound, "{text}");
-                prop_assert_eq!(read(&shown), Ok(shown));
+                prop_assert!(is_valid, "{text}");
+                prop_assert_eq!(parse_limit(&shown), Ok(shown));
             }
-            Err(error) => prop_assert!(!sound, "{text}: {error}"),
+            Err(error) => prop_assert!(!is_valid, "{text}: {error}"),
         }
     }
 }

@@ -30,14 +30,14 @@ fn missing_words_are_read_as_none() {
 }
 
 #[test]
-fn expected_word_is_accepted_in_any_case_and_another_is_kept() {
+fn only_the_expected_word_is_accepted_in_any_case() {
     let words: [&[u8]; 3] = [b"RL.DEMO", b"CoSt", b"COSTS"];
     let mut args = Args::new(&words);
     assert!(!args.accept("FORCE"));
     assert!(args.accept("COST"));
     assert!(!args.accept("COST"));
     assert_eq!(args.word(), Ok(&b"COSTS"[..]));
-    assert!(!args.accept("COST") && !args.accept(""), "nothing is left to accept");
+    assert!(!args.accept("COST") && !args.accept(""), "no word is left");
 }
 
 #[test]
@@ -102,10 +102,10 @@ fn duplicate_name_is_found_at_any_position() {
         let mut names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
         assert_eq!(duplicate(names.iter().copied()), None, "{length}");
         for (one, other) in [(0, 1), (0, length - 1), (length - 2, length - 1)] {
-            let was = names[other];
+            let original = names[other];
             names[other] = names[one];
             assert_eq!(duplicate(names.iter().copied()), Some(names[one]), "{one} and {other} of {length}");
-            names[other] = was;
+            names[other] = original;
         }
     }
     assert_eq!((duplicate([].into_iter()), duplicate([&b"a"[..]].into_iter())), (None, None));

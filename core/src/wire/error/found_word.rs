@@ -21,19 +21,19 @@ pub struct FoundWord {
 pub enum Hint {
     /// No hint: the error is sufficient.
     Nothing,
-    /// Lists the units of durations.
+    /// List of the units of durations.
     Units,
-    /// Lists the units of durations, because the word has a unit in upper case.
+    /// List of the units of durations, for a word with a unit in upper case.
     LowerCase,
     /// The number has no unit, and therefore counts seconds.
     Seconds,
     /// The word is a calendar window, and ALIGNED is missing.
     NotAligned,
-    /// Shows how numbers are written.
+    /// Examples of valid numbers.
     Digits,
     /// The word looks like another argument, so the order may be wrong.
     Order(&'static Syntax),
-    /// The word follows the name of an algorithm and may be a key.
+    /// The word follows the name of an algorithm, and is probably meant as a key.
     NoKey(&'static Syntax),
     /// The word occurs twice.
     Twice,
@@ -44,9 +44,9 @@ pub enum Hint {
 /// Position of a word in the syntax.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
-    /// Syntax of which it is an argument.
+    /// Syntax that contains the word as an argument.
     pub syntax: &'static Syntax,
-    /// `true` if it is the first word after the name of an algorithm.
+    /// `true` if the word is the first after the name of an algorithm.
     pub is_first: bool,
 }
 
@@ -54,26 +54,23 @@ impl FoundWord {
     /// Describes a word that does not match `must_be`, at a position that may be unknown.
     pub(super) fn describe(word: &[u8], must_be: &MustBe, position: Option<Position>) -> FoundWord {
         let (has_form, hint) = match must_be.form {
-            Form::Duration => duration(word, position),
-            Form::Number => number(word, position),
+            Form::Duration => describe_duration(word, position),
+            Form::Number => describe_number(word, position),
             Form::Other => (true, Hint::Nothing),
         };
-        FoundWord::hinted(word, has_form, hint)
-    }
-
-    /// Describes a word with a known hint.
-    pub(super) fn hinted(word: &[u8], has_form: bool, hint: Hint) -> FoundWord {
         FoundWord { shown: quoted(word, MAX_SHOWN), has_form, hint }
     }
 }
 
-fn duration(word: &[u8], position: Option<Position>) -> (bool, Hint) {
+/// Returns [`FoundWord::has_form`] and the hint for a word that is not a valid duration.
+fn describe_duration(word: &[u8], position: Option<Position>) -> (bool, Hint) {
     if word.len() > MAX_NUMBER {
-        return too_long(word);
+        return describe_long_word(word);
     }
     if time::is_duration(word.strip_prefix(b"-").unwrap_or(word)) {
-        let is_long = word.len() > 1 && word.iter().all(u8::is_ascii_digit);
-        return (true, if is_long { Hint::Seconds } else { Hint::Nothing });
+        // A single digit is mostly 0, which needs no unit.
+        let lacks_unit = word.len() > 1 && word.iter().all(u8::is_ascii_digit);
+        return (true, if lacks_unit { Hint::Seconds } else { Hint::Nothing });
     }
     let is_keyword = !word.is_empty() && word.iter().all(u8::is_ascii_uppercase);
     let hint = match position {
@@ -84,9 +81,10 @@ fn duration(word: &[u8], position: Option<Position>) -> (bool, Hint) {
     (false, hint)
 }
 
-fn number(word: &[u8], position: Option<Position>) -> (bool, Hint) {
+/// Returns [`FoundWord::has_form`] and the hint for a word that is not a valid number.
+fn describe_number(word: &[u8], position: Option<Position>) -> (bool, Hint) {
     if word.len() > MAX_NUMBER {
-        return too_long(word);
+        return describe_long_word(word);
     }
     if decimal::after_number(word.strip_prefix(b"-").unwrap_or(word)) == Some(b"") {
         return (true, Hint::Nothing);
@@ -101,8 +99,8 @@ fn number(word: &[u8], position: Option<Position>) -> (bool, Hint) {
     (false, hint)
 }
 
-/// Returns the hint for a word that is too long to be a number, without scanning the word.
-fn too_long(word: &[u8]) -> (bool, Hint) {
+/// Returns [`FoundWord::has_form`] and the hint for a word that is too long to be a number, without scanning the word.
+fn describe_long_word(word: &[u8]) -> (bool, Hint) {
     (false, if begins_as_number(word) { Hint::TooLong } else { Hint::Nothing })
 }
 

@@ -14,7 +14,7 @@ pub enum Reason {
     Duplicate,
     /// The option is excluded by an earlier one.
     ExcludedBy(&'static str),
-    /// Something else is needed.
+    /// Another word is needed.
     Needed(Needed),
     /// BLOCK or FENCE outside RL.ACQUIRE.
     OnlyAcquire,
@@ -55,15 +55,15 @@ pub enum Reason {
         /// Maximum number of specs.
         max: usize,
         /// `true` if the specs are those of a policy.
-        of_policy: bool,
+        in_policy: bool,
     },
     /// Word after as many specs as numkeys.
     AfterLastSpec,
-    /// Duration without FOR before it.
+    /// Duration after the factor of RL.POLICYSCALE, without FOR before it.
     ForIsMissing,
-    /// Word after a factor.
+    /// Word other than FOR after the factor of RL.POLICYSCALE.
     OnlyFor,
-    /// VERSION after several names.
+    /// VERSION after several names of policies.
     VersionAfterNames,
 }
 
@@ -74,7 +74,7 @@ pub struct Needed {
     pub what: Expected,
     /// Allowed words.
     pub words: Vec<&'static str>,
-    /// Names of algorithms, if one is allowed.
+    /// Names of algorithms, if an algorithm is allowed.
     pub algorithms: Vec<&'static str>,
     /// Suggestion for a misspelled word.
     pub suggestion: Suggestion,
@@ -124,15 +124,16 @@ impl Needed {
         Needed { what, words, algorithms, suggestion }
     }
 
-    /// Suggests a policy named by `syntax`, unless there is another suggestion.
+    /// Suggests the command of `syntax`, which takes the word as the name of a policy, unless there is another
+    /// suggestion or the word is a duration.
     pub fn suggest_policy(&mut self, syntax: &'static Syntax, word: &[u8]) {
         if self.suggestion == Suggestion::Unknown && !time::is_duration(word) {
             self.suggestion = Suggestion::Policy(syntax);
         }
     }
 
-    /// Suggests that the word is the value of an option, unless there is another suggestion. For COST it must be a
-    /// number, and for OR it must not be in upper case, like option words.
+    /// Suggests that the word is the value of an option, unless there is another suggestion. For OR, the word must not
+    /// be in upper case, like option words. For any other option, the word must be a number.
     pub fn suggest_value_of(&mut self, option: &'static str, word: &[u8]) {
         let is_short = word.len() <= MAX_SUGGESTED_VALUE && word.iter().all(u8::is_ascii_graphic);
         let may_be = match option {
@@ -154,23 +155,25 @@ const MAX_COMPARED_LENGTH: usize = 24;
 
 /// Returns the most similar of `names`, if one is similar enough.
 fn nearest<'n>(word: &[u8], names: impl Iterator<Item = &'n &'static str>) -> Option<&'static str> {
-    let of_command = word.split_at_checked(3).filter(|(head, _)| head.eq_ignore_ascii_case(b"RL."));
-    let word = of_command.map_or(word, |(_, rest)| rest);
+    let word = match word.split_at_checked(3) {
+        Some((prefix, rest)) if prefix.eq_ignore_ascii_case(b"RL.") => rest,
+        _ => word,
+    };
     if word.len() < 2 || word.len() > MAX_COMPARED_LENGTH {
         return None;
     }
-    let bare = |name: &[u8]| -> Vec<u8> {
+    let normalized = |name: &[u8]| -> Vec<u8> {
         name.iter().filter(|byte| !matches!(byte, b'_' | b'-')).map(u8::to_ascii_uppercase).collect()
     };
-    let word = bare(word);
-    let near = names.map(|name| (typos(&word, &bare(name.as_bytes())), *name));
+    let word = normalized(word);
+    let candidates = names.map(|name| (typos(&word, &normalized(name.as_bytes())), *name));
     // Tolerance: one typo, or two in a long name. A name of two letters must match.
-    let near = near.filter(|(typos, name)| match name.len() {
+    let similar = candidates.filter(|(typos, name)| match name.len() {
         ..=2 => *typos == 0,
         3..=5 => *typos <= 1,
         _ => *typos <= 2,
     });
-    near.min_by_key(|(typos, name)| (*typos, Reverse(name.len()))).map(|(_, name)| name)
+    similar.min_by_key(|(typos, name)| (*typos, Reverse(name.len()))).map(|(_, name)| name)
 }
 
 /// Returns the edit distance with transpositions. A long name followed by more letters counts as one typo.
@@ -179,28 +182,29 @@ fn typos(word: &[u8], name: &[u8]) -> usize {
         return 1;
     }
     // Each row belongs to a prefix of the word, and contains its distances from all prefixes of the name.
-    let mut before: Vec<usize> = Vec::new();
+    let mut previous_row: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=name.len()).collect();
-    let mut letter_before = None;
+    let mut previous_letter = None;
     for letter in word {
-        let mut next = Vec::with_capacity(row.len());
+        let mut next_row = Vec::with_capacity(row.len());
         let mut left = row.first().copied().unwrap_or_default().saturating_add(1);
-        next.push(left);
-        for (place, of_name) in name.iter().enumerate() {
-            let distance = |row: &[usize], place: usize| row.get(place).copied().unwrap_or(usize::MAX);
-            let replaced = distance(&row, place).saturating_add(usize::from(letter != of_name));
-            let added = distance(&row, place.saturating_add(1)).saturating_add(1);
+        next_row.push(left);
+        for (column, name_letter) in name.iter().enumerate() {
+            let distance = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
+            let replaced = distance(&row, column).saturating_add(usize::from(letter != name_letter));
+            let added = distance(&row, column.saturating_add(1)).saturating_add(1);
             let mut least = replaced.min(added).min(left.saturating_add(1));
-            let swapped =
-                place.checked_sub(1).filter(|place| letter_before == Some(of_name) && name.get(*place) == Some(letter));
-            if let Some(place) = swapped {
-                least = least.min(distance(&before, place).saturating_add(1));
+            let swapped = column
+                .checked_sub(1)
+                .filter(|column| previous_letter == Some(name_letter) && name.get(*column) == Some(letter));
+            if let Some(column) = swapped {
+                least = least.min(distance(&previous_row, column).saturating_add(1));
             }
-            next.push(least);
+            next_row.push(least);
             left = least;
         }
-        before = std::mem::replace(&mut row, next);
-        letter_before = Some(letter);
+        previous_row = std::mem::replace(&mut row, next_row);
+        previous_letter = Some(letter);
     }
     row.last().copied().unwrap_or_default()
 }
@@ -232,8 +236,8 @@ impl fmt::Display for Reason {
             Reason::SecondConcurrency => f.write_str(", since a key can have only one"),
             Reason::BesideSketch => f.write_str(", which must be the only spec of its key"),
             Reason::MergedInSketch => f.write_str(", since a SKETCH cannot tell apart again what it has merged"),
-            Reason::TooManySpecs { max, of_policy } => {
-                write!(f, ", since a {} has {max} specs at most", if *of_policy { "policy" } else { "call" })
+            Reason::TooManySpecs { max, in_policy } => {
+                write!(f, ", since a {} has {max} specs at most", if *in_policy { "policy" } else { "call" })
             }
             Reason::AfterLastSpec => {
                 f.write_str(" after the last spec; numkeys must be the number of keys and of specs")

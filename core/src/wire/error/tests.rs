@@ -46,25 +46,25 @@ fn error_of_a_long_number_names_the_maximum_length() {
 
 #[test]
 fn every_error_has_its_text() {
-    const MUST_BE: MustBe = MustBe::number("a thing", " of these", "this");
-    const SYNTAX: Syntax = Syntax { word: "DO", arguments: "this that" };
+    const MUST_BE: MustBe = MustBe::number("a number", " from 1 to 5", "3");
+    const SYNTAX: Syntax = Syntax { word: "FIXED", arguments: "limit window" };
     const FIRST: Position = Position { syntax: &SYNTAX, is_first: true };
     for (error, text) in [
         (Error::WrongArity, "ERR wrong number of arguments"),
-        (Error::Missing { argument: "that", syntax: &SYNTAX }, "ERR that is missing: DO this that"),
-        (Error::out_of_range("cost", &MUST_BE, b"9"), "ERR cost must be a thing of these, such as this, not '9'"),
-        (Error::out_of_range("cost", &MUST_BE, b"x\0"), r"ERR cost must be a thing such as this, not 'x\x00'"),
+        (Error::Missing { argument: "window", syntax: &SYNTAX }, "ERR window is missing: FIXED limit window"),
+        (Error::out_of_range("cost", &MUST_BE, b"9"), "ERR cost must be a number from 1 to 5, such as 3, not '9'"),
+        (Error::out_of_range("cost", &MUST_BE, b"x\0"), r"ERR cost must be a number such as 3, not 'x\x00'"),
         (
             Error::out_of_range_at("cost", &MUST_BE, b"x", FIRST),
-            "ERR cost must be a thing such as this, not 'x' (DO this that, with no key between)",
+            "ERR cost must be a number such as 3, not 'x' (FIXED limit window, with no key between)",
         ),
         (
             Error::out_of_range_at("cost", &MUST_BE, b"5s", FIRST),
-            "ERR cost must be a thing such as this, not '5s' (the order is this that)",
+            "ERR cost must be a number such as 3, not '5s' (the order is limit window)",
         ),
         (
             Error::hinted("cost", &MUST_BE, b"x", Hint::Twice),
-            "ERR cost must be a thing of these, such as this, not 'x' twice",
+            "ERR cost must be a number from 1 to 5, such as 3, not 'x' twice",
         ),
         (
             Error::SameIdentity(Box::new(["FIXED 5 1m", "FIXED 9 1m"].map(str::to_owned))),
@@ -115,8 +115,8 @@ fn word_is_truncated_after_32_characters() {
         assert_eq!(shown(&vec![b'x'; length]), format!("'{expected}{dots}'"));
     }
     // Escaped bytes are not split.
-    for (length, whole, dots) in [(7, 7, ""), (8, 8, ""), (9, 8, "..."), (1000, 8, "...")] {
-        let expected = r"\xff".repeat(whole);
+    for (length, escapes, dots) in [(7, 7, ""), (8, 8, ""), (9, 8, "..."), (1000, 8, "...")] {
+        let expected = r"\xff".repeat(escapes);
         assert_eq!(shown(&vec![0xff; length]), format!("'{expected}{dots}'"));
     }
     let (thirty, word) = ("x".repeat(30), [&[b'x'; 30][..], b"\n"].concat());
@@ -125,7 +125,7 @@ fn word_is_truncated_after_32_characters() {
 }
 
 #[test]
-fn similar_word_is_suggested() {
+fn only_a_similar_word_is_suggested() {
     const NAMES: [&str; 9] =
         ["TOKENBUCKET", "LEAKYBUCKET", "FIXED", "SLIDING", "SLIDINGLOG", "CONCURRENCY", "COST", "AS", "UPTO"];
     let suggested = |word: &[u8]| Needed::instead_of(word, Expected::Word, NAMES.to_vec(), Vec::new()).suggestion;
@@ -151,8 +151,7 @@ fn similar_word_is_suggested() {
     ] {
         assert_eq!(suggested(word.as_bytes()), Suggestion::Word(name), "{word}");
     }
-    let long = vec![b'x'; 100_000];
-    let (longer, continued) = ("TOKENBUCKET and more than that".as_bytes(), b"COSTING");
+    let huge = vec![b'x'; 100_000];
     for word in [
         &b""[..],
         b"A",
@@ -164,9 +163,9 @@ fn similar_word_is_suggested() {
         b"ASS",
         b"\xff\xff",
         b"RL.",
-        &long,
-        longer,
-        continued,
+        &huge,
+        b"TOKENBUCKET and more than that",
+        b"COSTING",
     ] {
         assert_eq!(suggested(word), Suggestion::Unknown, "{:?}", word.get(..9).unwrap_or(word));
     }
@@ -195,7 +194,7 @@ fn missing_option_is_suggested_for_a_short_value() {
 }
 
 #[test]
-fn only_adjacent_equal_letters_count_as_transposed() {
+fn swapped_neighbours_count_as_one_typo() {
     let suggested = |word: &[u8], names: &[&'static str]| {
         Needed::instead_of(word, Expected::Word, names.to_vec(), Vec::new()).suggestion
     };

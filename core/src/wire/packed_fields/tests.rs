@@ -22,21 +22,28 @@ fn packed(fields: &[Field]) -> VecDeque<Box<[u8]>> {
     blocks
 }
 
-/// Returns the fields of blocks, with the types of those in `like`; `None` if the blocks are malformed.
+/// Decodes blocks to fields of the same types as in `like`. Returns `None` if the blocks are malformed.
 fn unpacked(mut blocks: VecDeque<Box<[u8]>>, like: &[Field]) -> Option<Vec<Field>> {
     let mut unpacker = FieldUnpacker::new(|| blocks.pop_front());
-    let read = like.iter().map(|field| match field {
+    let decoded = like.iter().map(|field| match field {
         Field::Integer(_) => unpacker.integer().map(Field::Integer),
         Field::Bytes(_) => unpacker.bytes(300).map(|bytes| Field::Bytes(bytes.into())),
     });
-    let read: Option<Vec<Field>> = read.collect();
+    let decoded: Option<Vec<Field>> = decoded.collect();
     let at_end = unpacker.is_at_end();
-    read.filter(|_| at_end && blocks.is_empty())
+    decoded.filter(|_| at_end && blocks.is_empty())
 }
 
 fn fields() -> impl Strategy<Value = Vec<Field>> {
-    let near = 1_700_000_000_000_000..1_700_000_100_000_000u64;
-    let integer = prop_oneof![any::<u64>(), 0..100u64, near, Just(MIN_INSTANT - 1), Just(MIN_INSTANT), Just(u64::MAX)];
+    let recent_timestamp = 1_700_000_000_000_000..1_700_000_100_000_000u64;
+    let integer = prop_oneof![
+        any::<u64>(),
+        0..100u64,
+        recent_timestamp,
+        Just(MIN_TIMESTAMP - 1),
+        Just(MIN_TIMESTAMP),
+        Just(u64::MAX)
+    ];
     vec(prop_oneof![3 => integer.prop_map(Field::Integer), 1 => vec(any::<u8>(), 0..300).prop_map(Field::Bytes)], 0..40)
 }
 
@@ -54,7 +61,7 @@ proptest! {
         }
     }
 
-    /// Fields that are read in another form than they are written in would be written anew as something else.
+    /// A field with two encodings would change its bytes when it is saved again.
     #[test]
     fn decoded_fields_are_encoded_to_the_same_bytes(bytes in vec(any::<u8>(), 1..40), like in fields()) {
         if let Some(fields) = unpacked([bytes.clone().into()].into(), &like) {
@@ -64,7 +71,7 @@ proptest! {
 }
 
 #[test]
-fn field_takes_few_bytes() {
+fn encoded_field_has_the_expected_length() {
     let length = |fields: &[Field]| packed(fields).iter().map(|block| block.len()).sum::<usize>();
     let at = |micros: u64| Field::Integer(1_700_000_000_000_000 + micros);
     for (fields, bytes) in [
@@ -88,7 +95,7 @@ fn block_ends_with_the_field_that_fills_it() {
     let blocks = packed(&fields);
     assert_eq!(blocks.iter().map(|block| block.len()).collect::<Vec<_>>(), [BLOCK, BLOCK, 300 * 256 - 2 * BLOCK]);
     assert_eq!(unpacked(blocks.clone(), &fields), Some(fields.clone()));
-    // No block is cut in another place, and none is missing.
+    // Blocks with other boundaries, or without the last block, are malformed.
     let joined: Box<[u8]> = blocks.iter().flat_map(|block| block.iter().copied()).collect();
     assert_eq!(unpacked([joined].into(), &fields), None);
     let first = blocks[0].split_at(256);
@@ -101,17 +108,17 @@ fn block_ends_with_the_field_that_fills_it() {
 fn non_canonical_field_is_rejected() {
     let integer = [Field::Integer(0)];
     for (bytes, what) in [
-        (&[3][..], "no such tag"),
-        (&[2, 0], "a string in the place of an integer"),
-        (&[0x80, 0], "a byte that says nothing"),
-        (&[0x81, 0x80, 0x80, 0x80, 0x80, 0], "a byte that says nothing behind others"),
+        (&[3][..], "an unknown tag"),
+        (&[2, 0], "a string in place of an integer"),
+        (&[0x80, 0], "a last byte of zero"),
+        (&[0x81, 0x80, 0x80, 0x80, 0x80, 0], "a last byte of zero after five bytes"),
         (&[0x84, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f], "more than 64 bits"),
         (&[0x84, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x81, 1], "more bytes than 64 bits take"),
-        (&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40], "an integer that is told by its distance"),
-        (&[1], "an integer that is told by itself"),
+        (&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40], "a large integer that is not encoded as a distance"),
+        (&[1], "a small integer that is encoded as a distance"),
     ] {
         assert_eq!(unpacked([bytes.into()].into(), &integer), None, "{what}");
     }
     assert_eq!(unpacked([(&[0][..]).into()].into(), &[Field::Bytes(vec![])]), None);
-    assert_eq!(unpacked([(&[0x82, 0x0a][..]).into()].into(), &[Field::Bytes(vec![])]), None, "a string that is cut");
+    assert_eq!(unpacked([(&[0x82, 0x0a][..]).into()].into(), &[Field::Bytes(vec![])]), None, "a truncated string");
 }

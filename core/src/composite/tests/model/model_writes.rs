@@ -114,7 +114,7 @@ impl Model {
         id.settled = true;
         for (number, charge) in std::mem::take(&mut id.charges) {
             let mut specs = call.specs.iter().zip(found);
-            let spec = specs.find(|(spec, found)| **found == Some(number) && !spec.own_cost);
+            let spec = specs.find(|(spec, found)| **found == Some(number) && !spec.has_own_cost);
             let component = self.component(number);
             component.to_settle -= 1;
             let Some((spec, _)) = spec.filter(|_| amount != charge.cost) else {

@@ -1,6 +1,7 @@
 //! Definitions of policies: parsing, displaying, rejecting and scaling.
 
 use super::*;
+use crate::syntax::MAX_SPECS;
 
 const ALGORITHMS: &str = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, CONCURRENCY or SKETCH";
 
@@ -32,10 +33,10 @@ fn displayed_policy_is_its_definition() {
 }
 
 fn policies() -> impl Strategy<Value = String> {
-    let all = (0..MAX).map(specs).collect::<Vec<_>>();
+    let specs = (0..MAX_SPECS).map(spec_at).collect::<Vec<_>>();
     let leases = select(vec![None, Some("CONCURRENCY 9 1m"), Some("CONCURRENCY 0.5 1us COST 0.5 AS x SHADOW")]);
     let ban = select(vec!["", " BAN 1 1us 3650d", " BAN 4294967295 90s 1h", " BAN 2 1m 1us MAX 3650d"]);
-    (all, 1..=MAX, leases, ban).prop_map(|(mut specs, count, leases, ban)| {
+    (specs, 1..=MAX_SPECS, leases, ban).prop_map(|(mut specs, count, leases, ban)| {
         specs.truncate(count);
         if let Some(leases) = leases {
             specs[count - 1] = leases.to_owned();
@@ -44,13 +45,11 @@ fn policies() -> impl Strategy<Value = String> {
     })
 }
 
-const MAX: usize = crate::syntax::MAX_SPECS;
-
 proptest! {
     #[test]
     fn displayed_policy_is_parsed_back_to_the_same(text in policies()) {
         // Two limits may have the same identity: two windows of one quarter or one month with the same offset.
-        if let Ok(policy) = read(&text) {
+        if let Ok(policy) = parse_policy(&text) {
             prop_assert_eq!(policy.to_string(), text);
         } else {
             prop_assert!(text.matches("mo ALIGNED").count() > 1, "{}", text);
@@ -67,9 +66,9 @@ proptest! {
             0..14,
         ),
     ) {
-        if let Ok(policy) = read(&words.join(" ")) {
+        if let Ok(policy) = parse_policy(&words.join(" ")) {
             let shown = policy.to_string();
-            prop_assert_eq!(read(&shown).unwrap().to_string(), shown);
+            prop_assert_eq!(parse_policy(&shown).unwrap().to_string(), shown);
         }
     }
 }
@@ -80,10 +79,10 @@ fn error_of_a_policy_names_the_word_or_the_argument() {
     let next = |options: &str| {
         format!("where an option of the spec before, BAN or an algorithm is needed: {options}; {ALGORITHMS}")
     };
-    let of_fixed = || next("COST, FORCE, AS, ALIGNED, OFFSET, ANCHOR or SHADOW");
-    let (plain, of_sliding) = (next("COST, FORCE, AS or SHADOW"), next("COST, FORCE, AS, STRICT or SHADOW"));
-    let of_leases = next("COST, AS or SHADOW");
-    let eight = [1, 2, 3, 4, 5, 6, 7, 8].map(|n| format!("FIXED 1 {n}s ")).concat();
+    let after_fixed = || next("COST, FORCE, AS, ALIGNED, OFFSET, ANCHOR or SHADOW");
+    let (after_bucket, after_sliding) = (next("COST, FORCE, AS or SHADOW"), next("COST, FORCE, AS, STRICT or SHADOW"));
+    let after_leases = next("COST, AS or SHADOW");
+    let eight_limits = [1, 2, 3, 4, 5, 6, 7, 8].map(|n| format!("FIXED 1 {n}s ")).concat();
     for (text, error) in [
         ("NOSUCH 1 1s", format!("ERR syntax error, unexpected 'NOSUCH', {first}")),
         ("BAN 3 1m 1h", format!("ERR syntax error, unexpected 'BAN', {first}")),
@@ -101,15 +100,15 @@ fn error_of_a_policy_names_the_word_or_the_argument() {
                 .to_owned(),
         ),
         // Options that only a call may have.
-        ("TOKENBUCKET 5 5 1m MAXWAIT 1s", format!("ERR syntax error, unexpected 'MAXWAIT', {plain}")),
-        ("LEAKYBUCKET 5 5 1m UPTO", format!("ERR syntax error, unexpected 'UPTO', {plain}")),
-        ("SLIDINGLOG 5 1m KEEP 5", format!("ERR syntax error, unexpected 'KEEP', {plain}")),
-        ("FIXED 5 1m ONCE a 1m", format!("ERR syntax error, unexpected 'ONCE', {}", of_fixed())),
-        ("FIXED 5 1m SETTLE a 1", format!("ERR syntax error, unexpected 'SETTLE', {}", of_fixed())),
-        ("FIXED 5 1m EACH", format!("ERR syntax error, unexpected 'EACH', {}", of_fixed())),
-        ("SLIDING 5 1m ALIGNED", format!("ERR syntax error, unexpected 'ALIGNED', {of_sliding}")),
-        ("CONCURRENCY 5 1m worker-7", format!("ERR syntax error, unexpected 'worker-7', {of_leases}")),
-        ("CONCURRENCY 5 1m NX", format!("ERR syntax error, unexpected 'NX', {of_leases}")),
+        ("TOKENBUCKET 5 5 1m MAXWAIT 1s", format!("ERR syntax error, unexpected 'MAXWAIT', {after_bucket}")),
+        ("LEAKYBUCKET 5 5 1m UPTO", format!("ERR syntax error, unexpected 'UPTO', {after_bucket}")),
+        ("SLIDINGLOG 5 1m KEEP 5", format!("ERR syntax error, unexpected 'KEEP', {after_bucket}")),
+        ("FIXED 5 1m ONCE a 1m", format!("ERR syntax error, unexpected 'ONCE', {}", after_fixed())),
+        ("FIXED 5 1m SETTLE a 1", format!("ERR syntax error, unexpected 'SETTLE', {}", after_fixed())),
+        ("FIXED 5 1m EACH", format!("ERR syntax error, unexpected 'EACH', {}", after_fixed())),
+        ("SLIDING 5 1m ALIGNED", format!("ERR syntax error, unexpected 'ALIGNED', {after_sliding}")),
+        ("CONCURRENCY 5 1m worker-7", format!("ERR syntax error, unexpected 'worker-7', {after_leases}")),
+        ("CONCURRENCY 5 1m NX", format!("ERR syntax error, unexpected 'NX', {after_leases}")),
         ("FIXED 5 1m SHADOW SHADOW", "ERR syntax error, unexpected 'SHADOW', which is given twice".to_owned()),
         ("FIXED 5 1m COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is given twice".to_owned()),
         (
@@ -146,7 +145,7 @@ fn error_of_a_policy_names_the_word_or_the_argument() {
             "ERR syntax error, unexpected 'CONCURRENCY', since a key can have only one".to_owned(),
         ),
         (
-            &format!("{eight}FIXED 1 9s"),
+            &format!("{eight_limits}FIXED 1 9s"),
             "ERR syntax error, unexpected 'FIXED', since a policy has 8 specs at most".to_owned(),
         ),
         (
@@ -168,19 +167,19 @@ fn error_of_a_policy_names_the_word_or_the_argument() {
         ("FIXED 5 1m AS", "ERR name is missing: AS name".to_owned()),
         ("FIXED 5 1m OFFSET +01:00", "ERR syntax error, unexpected 'OFFSET', which needs ALIGNED before it".to_owned()),
     ] {
-        assert_eq!(read(text).map(|policy| policy.to_string()).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(parse_policy(text).map(|policy| policy.to_string()).unwrap_err().to_string(), error, "{text}");
     }
-    let nothing: [&[u8]; 1] = [b"RL"];
+    let no_spec: [&[u8]; 1] = [b"RL"];
     let missing = "ERR a spec is missing: RL.POLICYSET name [NX | VERSION version] spec [spec ...]";
-    assert_eq!(Policy::parse(&mut Args::new(&nothing)).unwrap_err().to_string(), missing);
+    assert_eq!(Policy::parse(&mut Args::new(&no_spec)).unwrap_err().to_string(), missing);
     // Eight limits with a ban are accepted.
-    let most = format!("{eight}BAN 3 1m 1h");
-    assert_eq!((policy(&most).limit_count(), policy(&most).to_string()), (8, most));
+    let largest = format!("{eight_limits}BAN 3 1m 1h");
+    assert_eq!((policy(&largest).limit_count(), policy(&largest).to_string()), (8, largest));
 }
 
 #[test]
 fn policy_of_one_limit_without_options_is_plain() {
-    for (text, plain) in [
+    for (text, is_plain) in [
         ("TOKENBUCKET 5 5 1m", true),
         ("LEAKYBUCKET 5 5 1m", true),
         ("FIXED 5 1m ALIGNED", true),
@@ -194,7 +193,7 @@ fn policy_of_one_limit_without_options_is_plain() {
     ] {
         let policy = policy(text);
         let spec = policy.plain();
-        assert_eq!(spec.is_some(), plain, "{text}");
+        assert_eq!(spec.is_some(), is_plain, "{text}");
         if let Some(spec) = spec {
             assert_eq!(
                 (spec.request, spec.by_policy, spec.limit.to_string()),
@@ -202,19 +201,17 @@ fn policy_of_one_limit_without_options_is_plain() {
             );
         }
     }
-    // FORCE changes the request, but a plain key is still enough.
+    // FORCE changes the request, but a plain key can still serve it.
     let forced = policy("TOKENBUCKET 5 5 1m FORCE");
     assert_eq!(forced.plain().map(|spec| spec.request), Some(Request::Force(Amount::ONE)));
-    assert!(forced.ready().is_none());
+    assert!(forced.prebuilt().is_none());
     let several = policy("FIXED 5 1m FIXED 5 1h");
-    assert_eq!(several.ready().map(|request| request.specs.len()), Some(2));
+    assert_eq!(several.prebuilt().map(|request| request.specs.len()), Some(2));
     // A faster refill needs a composite key, which stores the rate of recovery.
     assert!(policy("TOKENBUCKET 5 5 1m").scaled(units(2)).plain().is_none());
     assert!(policy("TOKENBUCKET 5 5 1m").scaled(Amount::saturating(500_000)).plain().is_some());
     assert!(policy("FIXED 5 1m").scaled(units(2)).plain().is_some());
 }
-
-// Scaling.
 
 #[test]
 fn scale_multiplies_every_limit_and_refill() {
@@ -272,11 +269,11 @@ fn scaled_bucket_refills_within_36500_days() {
     for factor in [1, 999, 10_000, 333_333, 999_999, 1_500_000, 999_999_999, 1_000_000_000].map(millionths) {
         let AnyLimit::Bucket(bucket) = slowest.scaled(factor).limits[0].limit else { unreachable!() };
         let words = bucket.to_string();
-        assert!(read(&words).is_ok(), "{words} is a valid spec");
+        assert!(parse_policy(&words).is_ok(), "{words} is a valid spec");
         let numbers: Vec<&str> = words.split(' ').collect();
         let [capacity, refill] = [numbers[1], numbers[2]].map(|text| Amount::parse_down(text.as_bytes()).unwrap());
         assert_eq!(capacity, units(36500).times(factor));
-        // The slowest valid refill: a millionth less is rejected, unless the factor asks for exactly this one.
+        // The slowest valid refill: a millionth less is rejected, unless the refill is exactly the scaled one.
         let less = refill.minus(millionths(1));
         let day = Period::parse(b"1d").unwrap();
         assert!(refill == Amount::ONE.times(factor) || Bucket::new(capacity, less, day, Discipline::Burst).is_err());
@@ -285,24 +282,24 @@ fn scaled_bucket_refills_within_36500_days() {
 
 #[test]
 fn scaled_up_bucket_keeps_the_unscaled_limit() {
-    let slower = |text: &str, factor: u64| {
+    let slower_limit = |text: &str, factor: u64| {
         let scaled = policy(text).scaled(millionths(factor));
-        let slower = scaled.limits[0].slower.map(|limit| limit.to_string());
+        let slower_limit = scaled.limits[0].slower_limit.map(|limit| limit.to_string());
         if let KeyRequest::Composite(call) = request("", &scaled).unwrap() {
-            assert_eq!(call.specs[0].slower.map(ToString::to_string), slower);
+            assert_eq!(call.specs[0].slower_limit.map(ToString::to_string), slower_limit);
         } else {
-            assert_eq!(slower, None);
+            assert_eq!(slower_limit, None);
         }
-        slower
+        slower_limit
     };
     let bucket = "TOKENBUCKET 60 30 1m";
     for factor in [0, 500_000, 1_000_000] {
-        assert_eq!(slower(bucket, factor), None);
+        assert_eq!(slower_limit(bucket, factor), None);
     }
-    assert_eq!(slower(bucket, 1_000_001), Some(bucket.to_owned()));
-    assert_eq!(slower("LEAKYBUCKET 60 30 1m", 2_000_000), Some("LEAKYBUCKET 60 30 1m".to_owned()));
+    assert_eq!(slower_limit(bucket, 1_000_001), Some(bucket.to_owned()));
+    assert_eq!(slower_limit("LEAKYBUCKET 60 30 1m", 2_000_000), Some("LEAKYBUCKET 60 30 1m".to_owned()));
     // The end of a window does not depend on its limit.
-    assert_eq!(slower("SLIDING 60 1m", 2_000_000), None);
+    assert_eq!(slower_limit("SLIDING 60 1m", 2_000_000), None);
 }
 
 #[test]
