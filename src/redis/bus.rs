@@ -240,7 +240,7 @@ guard::entry_point! {
         }
         // SAFETY: the timer's own context.
         unsafe {
-            match state.peers.with(|gossip, now| gossip.early(state.policies.has_buffered(), now)) {
+            match state.peers.with(|gossip, now| gossip.decide_early_digest(state.policies.has_buffered(), now)) {
                 EarlyDigest::Send => send_digest(state, ctx, &other_primaries(ctx)),
                 EarlyDigest::Wait(delay) => drop(start_timer(ctx, delay, send_early_digest)),
                 EarlyDigest::Cancelled => {}

@@ -172,7 +172,10 @@ impl Info {
             .with(|table| (table.len(), table.digest(), table.stamps_refused(), table.busiest(MAX_SHOWN, now())));
         self.field(c"policies", count(policies));
         self.text(c"policies_digest", &format!("{digest:016x}"));
-        self.field(c"policy_peers_differ", count(state.peers.with(|gossip, now| gossip.differing(digest, now))));
+        self.field(
+            c"policy_peers_differ",
+            count(state.peers.with(|gossip, now| gossip.differing_peer_count(digest, now))),
+        );
         self.field(c"policy_stamps_refused", refused);
         self.field(c"policies_shown", count(shown.len()));
         for (position, policy) in shown.into_iter().enumerate() {

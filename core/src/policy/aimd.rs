@@ -1,8 +1,8 @@
 //! Relative changes of a policy's scale (`MUL` and `ADD`), which act as one brake for a fleet of workers.
 //!
-//! The scheme is additive increase, multiplicative decrease (Chiu and Jain, 1989): each worker whose upstream rejects a
-//! call multiplies the factor for all, and each whose upstream answers adds to it. With `EVERY`, only one change by the
-//! same word counts within that time, so that a hundred workers that see the same rejection brake once. A server
+//! The scheme is additive increase, multiplicative decrease (Chiu and Jain, 1989): a worker whose upstream rejects a
+//! call multiplies the factor for all, and a worker whose upstream answers adds to it. With `EVERY`, only one change by
+//! the same word counts within that time, so that a hundred workers that see the same rejection brake once. A server
 //! measures that time by its steady clock, so that a clock that is set back does not delay a change. Records contain
 //! the time since the last change, so that a receiver whose clock is ahead measures the same time.
 //!
@@ -17,12 +17,12 @@ use super::stamp::Stamp;
 use crate::number::{Span, Timestamp};
 
 impl ScaleTiming {
-    /// Returns the timing after the change `scaling`, with the given time left until the end of the scale.
-    pub(super) fn followed_by(self, scaling: Scaling, left: Option<Span>) -> ScaleTiming {
+    /// Returns the timing after the change `scaling`, with `time_left` until the end of the scale.
+    pub(super) fn followed_by(self, scaling: Scaling, time_left: Option<Span>) -> ScaleTiming {
         match scaling.step {
-            ScaleStep::Set(_) => ScaleTiming { left, ..ScaleTiming::default() },
-            ScaleStep::Multiply { .. } => ScaleTiming { left, since_multiplied: Span::ZERO, ..self },
-            ScaleStep::Add { .. } => ScaleTiming { left, since_added: Span::ZERO, ..self },
+            ScaleStep::Set(_) => ScaleTiming { time_left, ..ScaleTiming::default() },
+            ScaleStep::Multiply { .. } => ScaleTiming { time_left, since_multiplied: Span::ZERO, ..self },
+            ScaleStep::Add { .. } => ScaleTiming { time_left, since_added: Span::ZERO, ..self },
         }
     }
 }
@@ -30,26 +30,28 @@ impl ScaleTiming {
 impl Scale {
     /// Returns `true` if the last change by the same word was less than `EVERY` ago, so that `scaling` is ignored.
     pub(super) fn is_too_soon(&self, scaling: Scaling, timing: ScaleTiming) -> bool {
-        let (last, age) = match scaling.step {
+        let (last_change, age) = match scaling.step {
             ScaleStep::Set(_) => return false,
             ScaleStep::Multiply { .. } => (self.times.multiplied, timing.since_multiplied),
             ScaleStep::Add { .. } => (self.times.added, timing.since_added),
         };
-        last != Timestamp::EPOCH && scaling.every.is_some_and(|every| age < every.span())
+        last_change != Timestamp::EPOCH && scaling.every.is_some_and(|every| age < every.span())
     }
 
-    /// Returns the scale after applying `scaling` at `now`. The caller has checked `EVERY`, and passes [`Scale::NONE`]
-    /// for a scale that has ended.
+    /// Returns the scale after applying `scaling` at `now`. `self` must be [`Scale::NONE`] if the last scale has ended.
+    /// `EVERY` is not checked.
     pub(super) fn followed_by(&self, scaling: Scaling, stamp: Stamp, now: Timestamp) -> Scale {
         let mut times = self.times;
-        let (factor, last) = match scaling.step {
+        let (factor, last_change) = match scaling.step {
             ScaleStep::Set(factor) => {
                 return Scale { stamp, factor, end: end_of(scaling, now, End::Never), times: StepTimes::NEVER };
             }
-            ScaleStep::Multiply { by, min } => (self.factor.times(by).max(min).min(self.factor), &mut times.multiplied),
+            ScaleStep::Multiply { multiplier, min } => {
+                (self.factor.times(multiplier).max(min).min(self.factor), &mut times.multiplied)
+            }
             ScaleStep::Add { step, max } => (self.factor.plus(step).min(max).max(self.factor), &mut times.added),
         };
-        *last = now;
+        *last_change = now;
         Scale { stamp, factor, end: end_of(scaling, now, self.end), times }
     }
 }

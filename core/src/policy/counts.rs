@@ -19,7 +19,7 @@ pub struct Counts {
 
 /// Outcome of one call for the counters of its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is counted for itself")]
+#[allow(clippy::struct_excessive_bools, reason = "each has its own counter")]
 pub struct CountedOutcome {
     /// `true` if the call charges: peeks, refunds and settlements only count as calls.
     pub charges: bool,
@@ -36,7 +36,7 @@ pub struct CountedOutcome {
 }
 
 impl CountedOutcome {
-    /// Creates the outcome of a call that plain limits decided.
+    /// Creates the outcome of a call without limits in shadow mode, ban or id.
     #[must_use]
     #[inline(always)]
     pub fn of(decision: &Decision, purpose: Purpose) -> CountedOutcome {
@@ -83,7 +83,7 @@ impl Counts {
         self.calls.get()
     }
 
-    /// Returns each counter with the name that operators see.
+    /// Returns the counters with the names that operators see.
     #[must_use]
     pub fn all(&self) -> [(&'static str, u64); 7] {
         [

@@ -14,7 +14,7 @@ pub struct EffectivePolicy {
     pub version: u64,
     /// Limits, scaled by the current factor.
     pub limits: Policy,
-    /// Counters of the outcomes of its calls.
+    /// Counters of the outcomes of the policy's calls.
     pub counts: Rc<Counts>,
 }
 
@@ -44,6 +44,6 @@ pub struct PolicyFacts {
     pub scale_left: Option<Span>,
     /// Definition as the words of RL.POLICYSET, which may be of a later version of the module.
     pub specs: Box<[u8]>,
-    /// Counters of the outcomes of its calls on this server.
+    /// Counters of the outcomes of the policy's calls on this server.
     pub counts: Rc<Counts>,
 }

@@ -1,25 +1,25 @@
 //! Entry of one policy: two registers, its definition and its scale.
 //!
-//! The server that writes a register stamps it, and of two values the one with the later stamp wins, on every server
-//! and in any order of arrival. So a definition and a scale that two servers write at the same time both survive. A
-//! deletion is a definition without text.
+//! The server that writes a register stamps it. The value with the later stamp wins on every server, in any order of
+//! arrival. So a definition and a scale that two servers write at the same time both survive. A deletion is a
+//! definition without text.
 //!
-//! A scale with a duration needs the second form of a record, and one that MUL or ADD has changed the third. All other
-//! records have the first form, which is shorter.
+//! A record has one of three forms: the second if the scale has a duration, the third if MUL or ADD has changed the
+//! scale, and otherwise the first, which is the shortest.
 //!
 //! A record consists of these words:
 //!
 //! 1. `rl-policy`, and the form;
 //! 2. the name, preceded by its length;
-//! 3. the stamp of the definition (microseconds and node), and the stamp of the creation of the policy, before which no
-//!    scale counts;
+//! 3. the stamp of the definition (microseconds and node), and the stamp of the creation of the policy: a scale counts
+//!    only if its stamp is later;
 //! 4. the version of the policy (later forms take it from the stamp), and the time of the change in milliseconds;
 //! 5. the specs, preceded by their length (empty: deleted);
-//! 6. the stamp of the scale, the factor in millionths, and the microsecond at which it ends (0: never; always in form 1);
+//! 6. the stamp of the scale, the factor in millionths, and the microsecond at which it ends (0: never, as in form 1);
 //! 7. in forms 2 and 3, the duration of the scale in microseconds (0 in form 3: no duration);
 //! 8. in form 3, the microseconds at which MUL and ADD last changed the scale (0: never);
-//! 9. in form 3, the microseconds since then by the sender's steady clock (0: never), which are not in the digest;
-//! 10. with a duration, the microseconds left at the sender, which are not in the digest.
+//! 9. in form 3, the microseconds since these changes by the sender's steady clock (0: never), not in the digest;
+//! 10. for a scale with a duration, the microseconds until its end at the sender, not in the digest.
 
 use super::scale_timing::ScaleTiming;
 use super::stamp::{Horizon, Stamp};
@@ -31,7 +31,7 @@ use crate::wire::name;
 /// Maximum length of the specs, in bytes. This version writes far shorter texts, but keeps those of later versions.
 pub const MAX_TEXT: usize = 16 * 1024;
 
-/// First word of a record. Its form follows.
+/// First word of a record. The form follows.
 const HEADING: &[u8] = b"rl-policy";
 /// Form of a record whose scale has no end and was never changed by MUL or ADD.
 const FIRST_FORM: u64 = 1;
@@ -40,13 +40,13 @@ const FORM_WITH_DURATION: u64 = 2;
 /// Form of a record with the times at which MUL and ADD changed the scale.
 const FORM_WITH_STEPS: u64 = 3;
 
-/// Definition of a policy. Two are ordered by their stamps, and at equal stamps by their fields, so that all servers
-/// agree.
+/// Definition of a policy. Ordered by the stamp, and for equal stamps by the other fields, so that all servers agree on
+/// the latest definition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Definition {
-    /// Stamp of the set or the deletion.
+    /// Stamp of the call that set or deleted the policy.
     pub stamp: Stamp,
-    /// Stamp of the set that created the policy. A scale with an earlier stamp belongs to a former policy of the same
+    /// Stamp of the call that created the policy. A scale with an earlier stamp belongs to a former policy of the same
     /// name.
     pub created: Stamp,
     /// Version number for the first version of the module, which counted the sets of a policy. This version of the
@@ -80,7 +80,7 @@ impl StepTimes {
     pub const NEVER: StepTimes = StepTimes { multiplied: Timestamp::EPOCH, added: Timestamp::EPOCH };
 }
 
-/// Scale of a policy. Two are ordered like definitions.
+/// Scale of a policy. Ordered by the stamp, and for equal stamps by the other fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scale {
     /// Stamp of the change.
@@ -123,21 +123,21 @@ impl Scale {
         }
     }
 
-    /// Returns the timing of this scale, which is loaded at `now` and was stored with the timing `stored`. Time has
-    /// passed since it was stored, even if the clock was set back in between.
+    /// Returns the timing of this scale when it is loaded at `now`. `stored` is the timing in the record. The times
+    /// only advance, even if the clock was set back since the record was stored.
     pub fn loaded_timing(&self, stored: ScaleTiming, now: Timestamp) -> ScaleTiming {
         let by_clock = self.left_by_clock(now);
         ScaleTiming {
-            left: by_clock.map(|by_clock| stored.left.map_or(by_clock, |left| left.min(by_clock))),
+            time_left: by_clock.map(|by_clock| stored.time_left.map_or(by_clock, |stored| stored.min(by_clock))),
             since_multiplied: stored.since_multiplied.max(now.since(self.times.multiplied)),
             since_added: stored.since_added.max(now.since(self.times.added)),
         }
     }
 
-    /// Returns the timing of this scale, which a peer has sent with the timing `sent`. A record of the first form
-    /// contains only the end of the scale, so the timing is then computed by the clock, which shows `now`.
+    /// Returns the timing of this scale when it is received at `now`. `sent` is the timing in the record. If the record
+    /// does not contain the time left, it is computed from the end of the scale.
     pub fn received_timing(&self, sent: ScaleTiming, now: Timestamp) -> ScaleTiming {
-        ScaleTiming { left: sent.left.or(self.left_by_clock(now)), ..sent }
+        ScaleTiming { time_left: sent.time_left.or(self.left_by_clock(now)), ..sent }
     }
 }
 
@@ -170,7 +170,7 @@ impl Record {
         let (stamp, created) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
         let (legacy_version, set_at) = (fields.integer()?, fields.integer()?);
         let text = fields.bytes(MAX_TEXT)?;
-        let scaled = Stamp::decode(&mut fields)?;
+        let scale_stamp = Stamp::decode(&mut fields)?;
         let factor = Amount::from_millionths(fields.integer()?).filter(|factor| *factor <= Scale::MAX_FACTOR)?;
         let until = Timestamp::from_micros(fields.integer()?)?;
         let mut timing = ScaleTiming::default();
@@ -190,25 +190,25 @@ impl Record {
             Some(End::Never).filter(|_| until == Timestamp::EPOCH)?
         } else {
             let duration = Period::new(duration)?;
-            timing.left = Some(Span::from_micros(fields.integer()?)).filter(|left| *left <= duration.span());
-            timing.left?;
+            timing.time_left = Some(Span::from_micros(fields.integer()?)).filter(|left| *left <= duration.span());
+            timing.time_left?;
             End::For { duration, until }
         };
-        let possible = created <= stamp && legacy_version > 0 && set_at <= Timestamp::MAX.floor_millis();
+        let is_possible = created <= stamp && legacy_version > 0 && set_at <= Timestamp::MAX.floor_millis();
         let definition = Definition { stamp, created, legacy_version, set_at, text };
-        let entry = PolicyEntry { name, definition, scale: Scale { stamp: scaled, factor, end, times } };
-        (possible && fields.end()).then_some(Record { entry, timing })
+        let entry = PolicyEntry { name, definition, scale: Scale { stamp: scale_stamp, factor, end, times } };
+        (is_possible && fields.end()).then_some(Record { entry, timing })
     }
 }
 
-/// Decodes the times of changes by MUL and ADD, of which at least one is set.
+/// Decodes the times of changes by MUL and ADD. Returns `None` if neither has changed the scale.
 fn read_times(fields: &mut TextDecoder) -> Option<StepTimes> {
     let mut instant = || Timestamp::from_micros(fields.integer()?);
     let times = StepTimes { multiplied: instant()?, added: instant()? };
     (times != StepTimes::NEVER).then_some(times)
 }
 
-/// Decodes the time since a change at `at`, which is zero if there was none.
+/// Decodes the time since a change at `at`. Must be zero if there was no change.
 fn read_age(fields: &mut TextDecoder, at: Timestamp) -> Option<Span> {
     let max = if at == Timestamp::EPOCH { Span::ZERO } else { Span::MAX };
     fields.integer().map(Span::from_micros).filter(|age| *age <= max)
@@ -226,7 +226,7 @@ impl PolicyEntry {
             }
         }
         if let End::For { duration, .. } = end {
-            record.integer(timing.left.unwrap_or_default().min(duration.span()).micros());
+            record.integer(timing.time_left.unwrap_or_default().min(duration.span()).micros());
         }
         record
     }
@@ -264,8 +264,8 @@ impl PolicyEntry {
         record
     }
 
-    /// Replaces the registers that are later in `other`. Returns `true` for the definition and for the scale if it was
-    /// replaced.
+    /// Replaces the registers that are later in `other`. Returns `true` if the definition was replaced, and `true` if
+    /// the scale was.
     pub fn merge(&mut self, other: PolicyEntry, horizon: Horizon) -> (bool, bool) {
         let definition_changed = horizon.is_later(&other.definition, &self.definition, |definition| definition.stamp);
         let scale_changed = horizon.is_later(&other.scale, &self.scale, |scale| scale.stamp);
@@ -283,8 +283,8 @@ impl PolicyEntry {
         self.definition.text.is_empty()
     }
 
-    /// Returns the stamp of the creation of the policy. If that is beyond the horizon, returns the earliest stamp that
-    /// leaves the scale in force or not in force, as it is.
+    /// Returns the stamp of the creation of the policy. If it is beyond the horizon, returns the earliest stamp that
+    /// does not change whether the scale is in force.
     pub fn created_within(&self, horizon: Horizon) -> Stamp {
         if horizon.covers(self.definition.created) {
             self.definition.created
@@ -300,8 +300,8 @@ impl PolicyEntry {
         (self.scale.stamp > self.definition.created).then_some(&self.scale)
     }
 
-    /// Returns the latest time of its stamps within the horizon. This includes the creation: if a later set is beyond
-    /// the horizon, the next stamp must still be after the creation.
+    /// Returns the latest time of the entry's stamps within the horizon. Includes the creation, because the next stamp
+    /// must be later than it even if the stamp of the definition is beyond the horizon.
     pub fn latest(&self, horizon: Horizon) -> u64 {
         let PolicyEntry { definition: Definition { stamp, created, .. }, scale, .. } = self;
         [*stamp, *created, scale.stamp].iter().map(|stamp| horizon.zero_if_beyond(stamp.at)).max().unwrap_or_default()

@@ -2,7 +2,7 @@
 //!
 //! A pattern is compiled to a sequence of elements, each of which matches one byte, and the positions of `*` between
 //! them. A bit set represents the elements that may match next, and each byte of a name advances it. So a byte costs a
-//! few machine words, whatever the pattern. This is the Shift-And algorithm (Baeza-Yates and Gonnet, 1992).
+//! few machine words for any pattern. This is the Shift-And algorithm (Baeza-Yates and Gonnet, 1992).
 
 use crate::wire::error::{Error, MustBe};
 use crate::wire::name::MAX_NAME;
@@ -22,9 +22,9 @@ pub struct Pattern {
     /// Elements that match a byte, indexed by the byte.
     elements_of_byte: Vec<Bits>,
     /// Elements that follow a `*`.
-    stars: Bits,
+    after_star: Bits,
     /// Number of elements; `None` if it exceeds the maximum length of a name.
-    elements: Option<usize>,
+    element_count: Option<usize>,
 }
 
 impl Pattern {
@@ -36,66 +36,66 @@ impl Pattern {
         if text.len() > MAX_PATTERN {
             return Err(Error::out_of_range("pattern", &PATTERN, text));
         }
-        let mut pattern = Pattern { elements_of_byte: vec![[0; WORDS]; 256], stars: [0; WORDS], elements: Some(0) };
-        let mut place = 0_usize;
+        let mut pattern =
+            Pattern { elements_of_byte: vec![[0; WORDS]; 256], after_star: [0; WORDS], element_count: Some(0) };
+        let mut index = 0_usize;
         while !text.is_empty() {
             if let Some(rest) = text.strip_prefix(b"*") {
-                set(&mut pattern.stars, place);
+                set(&mut pattern.after_star, index);
                 text = rest;
                 continue;
             }
-            if place == MAX_NAME {
-                pattern.elements = None;
+            if index == MAX_NAME {
+                pattern.element_count = None;
                 return Ok(pattern);
             }
             for (byte, elements) in (0..=u8::MAX).zip(&mut pattern.elements_of_byte) {
                 if element(text, byte).0 {
-                    set(elements, place);
+                    set(elements, index);
                 }
             }
             text = element(text, 0).1;
-            place = place.saturating_add(1);
+            index = index.saturating_add(1);
         }
-        pattern.elements = Some(place);
+        pattern.element_count = Some(index);
         Ok(pattern)
     }
 
     /// Returns `true` if the pattern matches the whole name.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
-        let Some(elements) = self.elements else { return false };
+        let Some(element_count) = self.element_count else { return false };
         // Elements that may match the next byte.
         let mut state = [0; WORDS];
         set(&mut state, 0);
         for byte in name {
             let Some(matching) = self.elements_of_byte.get(usize::from(*byte)) else { return false };
-            let (mut carry, mut any) = (0, 0);
-            for ((state, matching), stars) in state.iter_mut().zip(matching).zip(&self.stars) {
-                let met = *state & matching;
-                *state = (met << 1) | carry | (*state & stars);
-                carry = met >> 63;
-                any |= *state;
+            let (mut carry, mut union) = (0, 0);
+            for ((state, matching), stars) in state.iter_mut().zip(matching).zip(&self.after_star) {
+                let hit = *state & matching;
+                *state = (hit << 1) | carry | (*state & stars);
+                carry = hit >> 63;
+                union |= *state;
             }
-            if any == 0 {
+            if union == 0 {
                 return false;
             }
         }
-        is_set(&state, elements)
+        is_set(&state, element_count)
     }
 }
 
-fn set(bits: &mut Bits, place: usize) {
-    if let Some(word) = bits.get_mut(place / 64) {
-        *word |= 1 << (place % 64);
+fn set(bits: &mut Bits, index: usize) {
+    if let Some(word) = bits.get_mut(index / 64) {
+        *word |= 1 << (index % 64);
     }
 }
 
-fn is_set(bits: &Bits, place: usize) -> bool {
-    bits.get(place / 64).is_some_and(|word| word >> (place % 64) & 1 != 0)
+fn is_set(bits: &Bits, index: usize) -> bool {
+    bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 != 0)
 }
 
-/// Returns `true` if the first element of the pattern, which is not a `*`, matches `byte`, with the rest of the
-/// pattern.
+/// Returns `true` if the first element of the pattern, which is not a `*`, matches `byte`, and the rest of the pattern.
 fn element(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     match pattern {
         [b'?', rest @ ..] => (true, rest),
@@ -109,7 +109,7 @@ fn element(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     }
 }
 
-/// Returns `true` if `byte` is in the set, with the rest of the pattern after the set. An unclosed set ends with the
+/// Returns `true` if `byte` is in the set, and the rest of the pattern after the set. An unclosed set ends with the
 /// pattern.
 fn in_set(mut set: &[u8], byte: u8) -> (bool, &[u8]) {
     let mut is_member = false;

@@ -6,8 +6,8 @@ use super::stamp::Horizon;
 use crate::number::Timestamp;
 use std::collections::BTreeMap;
 
-/// Maximum size of the queue, in bytes of records. Further records are dropped. The digests then still differ, so that
-/// they are requested again.
+/// Maximum size of the queue, in bytes of records. Further records are dropped, and requested again after the next
+/// digest, which still differs.
 const MAX_BYTES: usize = 32 << 20;
 
 /// Approximate memory of an entry besides its name and text, in bytes.
@@ -16,39 +16,38 @@ const OVERHEAD: usize = 256;
 /// Queued records by name.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    pub(super) entries: BTreeMap<Box<[u8]>, Waiting>,
+    pub(super) entries: BTreeMap<Box<[u8]>, QueuedEntry>,
     bytes: usize,
 }
 
 /// Queued entry, with the instants of its scale in steady time.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedEntry {
     entry: PolicyEntry,
     scale_instants: ScaleInstants,
 }
 
 impl Inbox {
-    /// Adds a record whose timing is that at `now` in steady time. If the name is queued already, the later registers
-    /// are kept.
+    /// Adds a record with its timing at `now` in steady time. If the name is queued already, keeps the later registers.
     pub(super) fn put(&mut self, record: Record, horizon: Horizon, now: Timestamp) {
         let scale_instants = record.timing.instants(now);
         let size = size_of_entry(&record.entry);
-        if let Some(waiting) = self.entries.get_mut(&record.entry.name) {
-            let before = size_of_entry(&waiting.entry);
-            let (_, scale_changed) = waiting.entry.merge(record.entry, horizon);
+        if let Some(queued) = self.entries.get_mut(&record.entry.name) {
+            let before = size_of_entry(&queued.entry);
+            let (_, scale_changed) = queued.entry.merge(record.entry, horizon);
             if scale_changed {
-                waiting.scale_instants = scale_instants;
+                queued.scale_instants = scale_instants;
             }
-            self.bytes = self.bytes.saturating_sub(before).saturating_add(size_of_entry(&waiting.entry));
+            self.bytes = self.bytes.saturating_sub(before).saturating_add(size_of_entry(&queued.entry));
         } else if self.bytes.saturating_add(size) <= MAX_BYTES {
             self.bytes = self.bytes.saturating_add(size);
-            self.entries.insert(record.entry.name.clone(), Waiting { entry: record.entry, scale_instants });
+            self.entries.insert(record.entry.name.clone(), QueuedEntry { entry: record.entry, scale_instants });
         }
     }
 
     /// Removes the first record and returns it with its timing at `now` in steady time.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Record> {
-        let (_, Waiting { entry, scale_instants }) = self.entries.pop_first()?;
+        let (_, QueuedEntry { entry, scale_instants }) = self.entries.pop_first()?;
         self.bytes = self.bytes.saturating_sub(size_of_entry(&entry));
         Some(Record { entry, timing: scale_instants.timing(now) })
     }

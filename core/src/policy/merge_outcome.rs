@@ -17,9 +17,9 @@ pub enum Origin {
 pub enum MergeOutcome {
     /// A register was replaced.
     Changed,
-    /// All registers were known.
+    /// Both registers were known or too old.
     Unchanged,
-    /// The record was rejected, because its stamp is too far ahead.
+    /// The record was rejected, because a stamp in it is beyond the [`Horizon`](super::Horizon).
     Rejected,
     /// The record is malformed.
     Malformed,

@@ -6,17 +6,16 @@
 //! To detect differences, servers compare a [`digest`](Table::digests) of each of 64 groups of names, and send each
 //! other the records of the groups that differ.
 //!
-//! This holds while clocks are less than a day apart. A stamp that is more than a day ahead of a server's own clock
-//! counts as the oldest wherever it is stored, and is not accepted from peers (`stamp.rs`). So every record can be
-//! superseded. A replica compares nothing: it accepts the records of its primary, and a load accepts those on disk
-//! ([`Origin`]).
+//! All servers agree while their clocks are less than a day apart. A stamp that is more than a day ahead of a server's
+//! own clock counts as the oldest wherever it is stored, and is not accepted from peers (`stamp.rs`). So every record
+//! can be superseded. Replicas and loads from disk do not compare stamps: they accept all records of the primary or the
+//! file ([`Origin`]).
 //!
 //! A deletion is stored for a day after it was received, so that an older definition that arrives late does not undo
-//! it. Deletions are not part of the digest, because servers that drop one at different times would never agree. At
-//! most 65536 are stored.
+//! it. Deletions are not part of the digest, because each server drops them at another time. At most 65536 are stored.
 //!
-//! A scale with a duration ends after that time on every server, whatever its clock: a record contains the time that is
-//! left at the sender, and each server continues from there in [steady time](crate::queue::Steady).
+//! A scale with a duration ends after that time on every server, even if its clock is wrong: a record contains the time
+//! that is left at the sender, and each receiver measures it in [steady time](crate::queue::Steady).
 //!
 //! A scale can also be changed relative to its current factor (`aimd.rs`). Records contain the resulting factor.
 //!
@@ -64,7 +63,7 @@ pub use effective_policy::{EffectivePolicy, PolicyFacts, PolicyLookup};
 pub use glob::Pattern;
 pub use gossip::{DigestOutcome, EarlyDigest, Gossip};
 pub use merge_outcome::{MergeOutcome, Origin};
-pub use setting::{Condition, DeletionRequest, ScaleOutcome, ScaleStep, Scaling, Set};
+pub use setting::{Condition, DeletionRequest, ScaleOutcome, ScaleStep, Scaling, SetOutcome};
 pub use slots::Discarded;
 pub use stamp::{Horizon, Stamp};
 pub use table::Table;

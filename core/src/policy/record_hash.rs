@@ -2,7 +2,7 @@
 //!
 //! Only operators add names to the table, while callers only look them up. So collisions cannot be exploited. Like
 //! wyhash (Wang Yi, 2019), it multiplies eight bytes at a time to 128 bits and folds the product, which takes about
-//! four instructions each.
+//! four instructions for each eight.
 
 /// Odd multipliers with balanced bits: the fractions of the golden ratio and of the square root of 2.
 const KEYS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909];

@@ -22,7 +22,7 @@ pub enum Condition {
 /// Parsed arguments of RL.POLICYDEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeletionRequest<'a> {
-    /// Policies with these names, as far as they exist.
+    /// All existing policies with these names.
     OfNames(Vec<&'a [u8]>),
     /// Policy with this name, if it has this version (`VERSION n`).
     OfVersion(&'a [u8], u64),
@@ -35,23 +35,23 @@ pub struct Scaling {
     pub step: ScaleStep,
     /// Minimum time since the last change by the same word (`EVERY`); `None` for no minimum.
     pub every: Option<Period>,
-    /// Duration of the scale (`FOR`). Without one, a factor has no end, and MUL and ADD keep the current end.
+    /// Duration of the scale (`FOR`). Without it, a new factor has no end, and MUL and ADD keep the current end.
     pub duration: Option<Period>,
 }
 
 /// Change of a policy's factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScaleStep {
-    /// Sets the factor, from 0 to 1000.
+    /// New factor, from 0 to 1000.
     Set(Amount),
-    /// Multiplies the factor, rounded down to a millionth (`MUL`).
+    /// Multiplication of the factor, rounded down to a millionth (`MUL`).
     Multiply {
         /// Multiplier, from 0 to 1.
-        by: Amount,
+        multiplier: Amount,
         /// Lower bound of this step (`MIN`). A factor below it is left unchanged.
         min: Amount,
     },
-    /// Increases the factor (`ADD`).
+    /// Increase of the factor (`ADD`).
     Add {
         /// Increment, from a millionth to 1000.
         step: Amount,
@@ -62,7 +62,7 @@ pub enum ScaleStep {
 
 /// Result of setting a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Set {
+pub struct SetOutcome {
     /// Version after the call.
     pub version: u64,
     /// `true` if the call set the policy.
@@ -158,8 +158,8 @@ impl Scaling {
     /// Returns an error that names the first word that is missing or malformed.
     pub fn parse(args: &mut Args) -> Result<Scaling, Error> {
         if args.accept("MUL") {
-            let by = args.option_value("factor", &MUL, &FACTOR_OF_MUL, |word| factor(word, Amount::ONE))?;
-            return Scaling::parse_options(args, ScaleStep::Multiply { by, min: DEFAULT_MIN_FACTOR }, &MUL);
+            let multiplier = args.option_value("factor", &MUL, &FACTOR_OF_MUL, |word| factor(word, Amount::ONE))?;
+            return Scaling::parse_options(args, ScaleStep::Multiply { multiplier, min: DEFAULT_MIN_FACTOR }, &MUL);
         }
         if args.accept("ADD") {
             let parse = |word| factor(word, Scale::MAX_FACTOR).filter(|step| *step != Amount::ZERO);
@@ -205,8 +205,8 @@ impl Scaling {
             }
         }
         match &mut step {
-            ScaleStep::Multiply { min: default, .. } | ScaleStep::Add { max: default, .. } => {
-                *default = bound.unwrap_or(*default);
+            ScaleStep::Multiply { min: step_bound, .. } | ScaleStep::Add { max: step_bound, .. } => {
+                *step_bound = bound.unwrap_or(*step_bound);
             }
             ScaleStep::Set(_) => {}
         }

@@ -19,10 +19,10 @@ pub(super) struct Slot {
     /// Instants of the scale in steady time.
     scale_instants: ScaleInstants,
     /// Sequence number of the deletion. Meaningless unless the policy is deleted.
-    pub(super) deletion: u64,
+    pub(super) deletion_number: u64,
     /// Hash of the entry in the digest, or 0 if it is not in the digest.
     pub(super) digest: u64,
-    /// Counters of the outcomes of its calls since the policy was created.
+    /// Counters of the outcomes of the policy's calls since it was created.
     pub(super) counts: Rc<Counts>,
     /// Result of a lookup by a call.
     pub(super) state: SlotState,
@@ -42,21 +42,21 @@ pub(super) struct ScaledPolicy {
     /// Policy with its limits multiplied by the factor.
     pub(super) policy: Rc<EffectivePolicy>,
     /// End of the scale in steady time; `None` if it has no end.
-    ends: Option<Timestamp>,
+    end: Option<Timestamp>,
 }
 
 impl ScaledPolicy {
     /// Returns `true` if the scale has not ended.
     #[inline(always)]
     pub(super) fn is_active(&self, clock: &SharedSteadyClock, now: Timestamp) -> bool {
-        self.ends.is_none_or(|ends| clock.read(now) < ends)
+        self.end.is_none_or(|end| clock.read(now) < end)
     }
 }
 
 impl Slot {
-    /// Creates the state of a new name, with the counters to use for its calls.
+    /// Creates the state of a new name. Its calls are counted in `counts`.
     pub(super) fn of(entry: PolicyEntry, scale_instants: ScaleInstants, counts: Rc<Counts>) -> Slot {
-        let mut slot = Slot { entry, scale_instants, deletion: 0, digest: 0, counts, state: SlotState::Deleted };
+        let mut slot = Slot { entry, scale_instants, deletion_number: 0, digest: 0, counts, state: SlotState::Deleted };
         slot.update_state();
         slot
     }
@@ -74,7 +74,7 @@ impl Slot {
     pub(super) fn set_scale_instants(&mut self, scale_instants: ScaleInstants) {
         self.scale_instants = scale_instants;
         if let SlotState::Live { scaled: Some(scaled), .. } = &mut self.state {
-            scaled.ends = scale_instants.ends;
+            scaled.end = scale_instants.end;
         }
     }
 
@@ -89,14 +89,15 @@ impl Slot {
             self.state = SlotState::Unreadable;
             return;
         };
-        let (factor, ends) =
-            (self.entry.current_scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_instants.ends);
+        let factor = self.entry.current_scale().map_or(Amount::ONE, |scale| scale.factor);
+        let end = self.scale_instants.end;
         let scaled =
-            (factor != Amount::ONE).then(|| ScaledPolicy { policy: self.effective(policy.scaled(factor)), ends });
-        self.state = SlotState::Live { unscaled: self.effective(policy), scaled };
+            (factor != Amount::ONE).then(|| ScaledPolicy { policy: self.effective_policy(policy.scaled(factor)), end });
+        self.state = SlotState::Live { unscaled: self.effective_policy(policy), scaled };
     }
 
-    fn effective(&self, limits: Policy) -> Rc<EffectivePolicy> {
+    /// Creates the policy that calls find, with the given limits.
+    fn effective_policy(&self, limits: Policy) -> Rc<EffectivePolicy> {
         let (name, version) = (Rc::from(&*self.entry.name), self.entry.definition.version());
         Rc::new(EffectivePolicy { name, version, limits, counts: Rc::clone(&self.counts) })
     }
@@ -111,7 +112,7 @@ impl Slot {
 
     /// Returns the scale that applies at `now`: [`Scale::NONE`] if it has ended or belongs to a former policy.
     pub(super) fn scale_at(&self, clock: &SharedSteadyClock, now: Timestamp) -> &Scale {
-        let is_over = self.timing(clock, now).left == Some(Span::ZERO);
+        let is_over = self.timing(clock, now).time_left == Some(Span::ZERO);
         self.entry.current_scale().filter(|_| !is_over).unwrap_or(&Scale::NONE)
     }
 
@@ -124,7 +125,7 @@ impl Slot {
     pub(super) fn facts(&self, clock: &SharedSteadyClock, now: Timestamp) -> PolicyFacts {
         let definition @ Definition { set_at, text, .. } = &self.entry.definition;
         let scale = self.scale_at(clock, now);
-        let scale_left = self.timing(clock, now).left.filter(|_| scale.end != End::Never);
+        let scale_left = self.timing(clock, now).time_left.filter(|_| scale.end != End::Never);
         PolicyFacts {
             name: self.entry.name.clone(),
             version: definition.version(),

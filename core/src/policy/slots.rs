@@ -22,7 +22,7 @@ pub(super) struct Slots {
     /// Hashes of all names, in order.
     pub(super) hashes: BTreeSet<u64>,
     /// Number of policies, without deleted ones.
-    pub(super) live: usize,
+    pub(super) live_count: usize,
     /// Sum of the hashes of the live records in each group of names.
     pub(super) digests: [u64; GROUPS],
     /// Stored deletions in the order of arrival. May contain names that have been set again.
@@ -36,17 +36,17 @@ const DELETION_LIFETIME: Span = Span::SECOND.times(86_400);
 /// Maximum number of stored deletions.
 pub(super) const MAX_DELETIONS: usize = 65_536;
 /// Maximum number of deletions that one call drops.
-const DROPPED_AT_ONCE: usize = 256;
+const MAX_DROPPED_AT_ONCE: usize = 256;
 
 /// Stored deletion.
 #[derive(Debug)]
 pub(super) struct Deletion {
-    /// Steady time of its arrival.
-    arrived: Timestamp,
+    /// Steady time at which the deletion arrived.
+    arrived_at: Timestamp,
     /// Deleted name.
     pub(super) name: Box<[u8]>,
-    /// Sequence number of the deletion, which identifies it. Its stamp does not: two deletions of a name may
-    /// have the same one if the clock was set back.
+    /// Sequence number, which identifies the deletion. The stamp does not: two deletions of a name may have the same
+    /// stamp if the clock was set back.
     pub(super) number: u64,
 }
 
@@ -55,7 +55,7 @@ impl Default for Slots {
         Slots {
             by_hash: HashTable::new(),
             hashes: BTreeSet::new(),
-            live: 0,
+            live_count: 0,
             digests: [0; GROUPS],
             deletions: VecDeque::new(),
             last_deletion: 0,
@@ -98,15 +98,15 @@ impl Slots {
         busiest.into_iter().map(|(_, _, slot)| slot).collect()
     }
 
-    /// Advances the walk, and returns the slots at its position. Two names may have the same hash. Returns `None` at
-    /// the end.
+    /// Advances the walk by one hash, and returns its slots, since several names may have the same hash. Returns `None`
+    /// at the end.
     pub(super) fn step(&self, walk: &mut Walk) -> Option<impl Iterator<Item = &Slot>> {
         let hash = walk.step(&self.hashes)?;
         Some(self.by_hash.iter_hash(hash).filter(move |(slot_hash, _)| *slot_hash == hash).map(|(_, slot)| &**slot))
     }
 
     /// Stores an entry with the instants of its scale. Returns `true` if it differs from the stored one. A new slot
-    /// uses `counts`. If the entry is a deletion, its age counts from `now`. All instants are in steady time.
+    /// uses `counts`. A deletion is stored for a day from `now`. All instants are in steady time.
     pub(super) fn put(
         &mut self,
         entry: PolicyEntry,
@@ -133,13 +133,13 @@ impl Slots {
         let (new_digest, is_live) = (slot.digest, !slot.entry.is_deleted());
         let deletion = (!is_live).then(|| {
             self.last_deletion = self.last_deletion.wrapping_add(1);
-            slot.deletion = self.last_deletion;
-            Deletion { arrived: now, name: slot.entry.name.clone(), number: slot.deletion }
+            slot.deletion_number = self.last_deletion;
+            Deletion { arrived_at: now, name: slot.entry.name.clone(), number: slot.deletion_number }
         });
         if let Some(digest) = self.digests.get_mut(walk::group_of(hash)) {
             *digest = digest.wrapping_sub(old_digest).wrapping_add(new_digest);
         }
-        self.live = self.live.saturating_add(usize::from(is_live)).saturating_sub(usize::from(was_live));
+        self.live_count = self.live_count.saturating_add(usize::from(is_live)).saturating_sub(usize::from(was_live));
         if let Some(deletion) = deletion {
             self.deletions.push_back(deletion);
             self.drop_old_deletions(now);
@@ -147,20 +147,21 @@ impl Slots {
         true
     }
 
-    /// Drops some deletions that arrived a day ago or exceed the maximum number. Bounded, so that no call takes long.
+    /// Drops deletions that arrived a day ago or exceed the maximum number, but only so many that no call takes long.
     /// `now` is in steady time.
     pub(super) fn drop_old_deletions(&mut self, now: Timestamp) {
-        for _ in 0..DROPPED_AT_ONCE {
+        for _ in 0..MAX_DROPPED_AT_ONCE {
             let Some(deletion) = self.deletions.front() else { break };
-            let is_kept = now.since(deletion.arrived) < DELETION_LIFETIME && self.deletions.len() <= MAX_DELETIONS;
+            let is_kept = now.since(deletion.arrived_at) < DELETION_LIFETIME && self.deletions.len() <= MAX_DELETIONS;
             if is_kept {
                 break;
             }
             let Some(Deletion { name, number, .. }) = self.deletions.pop_front() else { break };
             let hash = record_hash::of(&name);
-            let found = |slot: &Slot| slot.entry.is_deleted() && slot.deletion == number && slot.entry.name == name;
-            if let Ok(found) = self.by_hash.find_entry(hash, |(_, slot)| found(slot)) {
-                found.remove();
+            let is_match =
+                |slot: &Slot| slot.entry.is_deleted() && slot.deletion_number == number && slot.entry.name == name;
+            if let Ok(occupied) = self.by_hash.find_entry(hash, |(_, slot)| is_match(slot)) {
+                occupied.remove();
                 if !self.by_hash.iter_hash(hash).any(|(slot_hash, _)| *slot_hash == hash) {
                     self.hashes.remove(&hash);
                 }
@@ -180,7 +181,7 @@ pub struct Discarded {
 }
 
 impl Discarded {
-    /// Frees up to `count` policies. Returns `true` if any are left.
+    /// Frees up to `count` slots. Returns `true` if any are left.
     pub fn free(&mut self, count: usize) -> bool {
         self.slots.by_ref().take(count).for_each(drop);
         self.slots.len() > 0

@@ -3,17 +3,17 @@
 use crate::number::{Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
-/// Stamp of a register: the time and the node that wrote it. The later of two wins.
+/// Stamp of a register: the time and the node that wrote it. The register with the later stamp wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
     /// Microseconds since the epoch by the writer's clock, and later than any stamp known to the writer.
     pub at: u64,
-    /// Node that wrote the register. At equal times the higher one wins.
+    /// Node that wrote the register. At equal times, the higher node wins.
     pub node: u64,
 }
 
 impl Stamp {
-    /// Stamp earlier than any that a server writes.
+    /// Stamp earlier than all that servers write.
     pub const OLDEST: Stamp = Stamp { at: 0, node: 0 };
 
     /// Encodes the stamp as two numbers.
@@ -58,7 +58,7 @@ impl Horizon {
         stamp.at <= self.0
     }
 
-    /// Returns `true` if a register replaces the known one. A stamp beyond the horizon counts as the oldest.
+    /// Returns `true` if `register` replaces `known`. A stamp beyond the horizon counts as the oldest.
     pub(super) fn is_later<R: Ord>(self, register: &R, known: &R, stamp: impl Fn(&R) -> Stamp) -> bool {
         (self.covers(stamp(register)), register) > (self.covers(stamp(known)), known)
     }

@@ -7,7 +7,7 @@ use super::glob::Pattern;
 use super::inbox::Inbox;
 use super::merge_outcome::{MergeOutcome, Origin};
 use super::scale_timing::ScaleTiming;
-use super::setting::{Condition, ScaleOutcome, Scaling, Set, check_version};
+use super::setting::{Condition, ScaleOutcome, Scaling, SetOutcome, check_version};
 use super::slot::{Slot, SlotState};
 use super::slots::{Discarded, Slots};
 use super::stamp::{Horizon, Stamp};
@@ -42,7 +42,7 @@ impl Table {
         Table { node, ..Table::default() }
     }
 
-    /// Sets the node id of stamps. No other member of the cluster has the same.
+    /// Sets the node id of stamps, which must be unique in the cluster.
     pub fn set_node(&mut self, node: u64) {
         self.node = node;
     }
@@ -78,16 +78,16 @@ impl Table {
         policy: &Policy,
         now: Timestamp,
         max: usize,
-    ) -> Result<Set, Error> {
+    ) -> Result<SetOutcome, Error> {
         let version = self.current_version(name);
         match (condition, version) {
-            (Condition::IfMissing, Some(version)) => return Ok(Set { version, changed: false }),
+            (Condition::IfMissing, Some(version)) => return Ok(SetOutcome { version, changed: false }),
             (Condition::OverVersion(expected), version) => check_version(name, expected, version)?,
-            (_, None) if self.slots.live >= max => return Err(Error::TooManyPolicies { max }),
+            (_, None) if self.slots.live_count >= max => return Err(Error::TooManyPolicies { max }),
             _ => {}
         }
         let version = self.define(name, policy.to_string().into_bytes().into(), now)?;
-        Ok(Set { version, changed: true })
+        Ok(SetOutcome { version, changed: true })
     }
 
     /// Returns the version of the policy of a name.
@@ -100,15 +100,15 @@ impl Table {
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
         let current = self.slots.get_live(name).map(|slot| &slot.entry);
         let created = current.map_or(stamp, |entry| entry.created_within(horizon));
-        let stays = current.is_some() && !text.is_empty();
+        let is_redefinition = current.is_some() && !text.is_empty();
         let definition = Definition { stamp, created, legacy_version: stamp.at, set_at: now.floor_millis(), text };
-        let (scale, timing) = self.retained_scale(name, stays, horizon, now);
+        let (scale, timing) = self.retained_scale(name, is_redefinition, horizon, now);
         self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         Ok(stamp.at)
     }
 
-    /// Sets or changes the scale of a policy, unless the last change is too recent (`EVERY`). Then
-    /// [`changed`](ScaleOutcome::changed) is `false`.
+    /// Sets or changes the scale of a policy, unless the last change is too recent (`EVERY`), which
+    /// [`ScaleOutcome::changed`] tells.
     ///
     /// # Errors
     /// Returns an error if there is no such policy.
@@ -122,8 +122,8 @@ impl Table {
         let changed = !scale.is_too_soon(scaling, timing);
         if changed {
             let scale = scale.followed_by(scaling, self.next_stamp(name, now)?, now);
-            let left = scaling.duration.map(Period::span).or(timing.left);
-            let timing = timing.followed_by(scaling, left.filter(|_| scale.end != End::Never));
+            let time_left = scaling.duration.map(Period::span).or(timing.time_left);
+            let timing = timing.followed_by(scaling, time_left.filter(|_| scale.end != End::Never));
             self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         }
         let facts = self.get(name, now).ok_or_else(missing)?;
@@ -142,7 +142,7 @@ impl Table {
         Ok(is_live)
     }
 
-    /// Deletes the policy of a name if it has that version.
+    /// Deletes the policy of a name if it has the version `version`.
     ///
     /// # Errors
     /// Returns an error if there is no such policy, or it has another version.
@@ -151,12 +151,18 @@ impl Table {
         self.delete(name, now).map(|_| ())
     }
 
-    /// Returns the scale to keep beside a new definition, with its timing. A scale whose stamp is beyond the horizon (a
-    /// day ahead of the clock) is kept only if the policy is not deleted (`stays`) and the scale is later than its
-    /// creation.
-    fn retained_scale(&self, name: &[u8], stays: bool, horizon: Horizon, now: Timestamp) -> (Scale, ScaleTiming) {
-        let is_kept =
-            |entry: &PolicyEntry| (stays && entry.current_scale().is_some()) || horizon.covers(entry.scale.stamp);
+    /// Returns the scale to keep beside a new definition, with its timing. A scale with a stamp beyond the horizon (a
+    /// day ahead of the clock) is kept only if it belongs to a policy that remains (`is_redefinition`).
+    fn retained_scale(
+        &self,
+        name: &[u8],
+        is_redefinition: bool,
+        horizon: Horizon,
+        now: Timestamp,
+    ) -> (Scale, ScaleTiming) {
+        let is_kept = |entry: &PolicyEntry| {
+            (is_redefinition && entry.current_scale().is_some()) || horizon.covers(entry.scale.stamp)
+        };
         match self.slots.get(name) {
             Some(slot) if is_kept(&slot.entry) => (slot.entry.scale.clone(), slot.timing(&self.clock, now)),
             _ => (Scale::NONE, ScaleTiming::default()),
@@ -172,21 +178,21 @@ impl Table {
     /// Returns the descriptions of all policies, or of those whose names match the pattern, sorted by name.
     #[must_use]
     pub fn list(&self, pattern: Option<&Pattern>, now: Timestamp) -> Vec<PolicyFacts> {
-        let listed = self
+        let matching = self
             .slots
             .iter_live()
             .filter(|slot| pattern.is_none_or(|pattern| pattern.matches(&slot.entry.name)))
             .collect();
-        self.by_name(listed, now)
+        self.sorted_facts(matching, now)
     }
 
     /// Returns the descriptions of the `max` policies with the most calls, sorted by name.
     #[must_use]
     pub fn busiest(&self, max: usize, now: Timestamp) -> Vec<PolicyFacts> {
-        self.by_name(self.slots.busiest(max), now)
+        self.sorted_facts(self.slots.busiest(max), now)
     }
 
-    fn by_name(&self, mut slots: Vec<&Slot>, now: Timestamp) -> Vec<PolicyFacts> {
+    fn sorted_facts(&self, mut slots: Vec<&Slot>, now: Timestamp) -> Vec<PolicyFacts> {
         slots.sort_unstable_by(|one, other| one.entry.name.cmp(&other.entry.name));
         slots.into_iter().map(|slot| slot.facts(&self.clock, now)).collect()
     }
@@ -194,13 +200,13 @@ impl Table {
     /// Returns the number of policies.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.live
+        self.slots.live_count
     }
 
     /// Returns `true` if there are no policies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.slots.live == 0
+        self.slots.live_count == 0
     }
 
     /// Returns the number of records: policies and stored deletions.
@@ -242,13 +248,13 @@ impl Table {
         records
     }
 
-    /// Returns the digest of each group of names. Equal on servers with the same policies in that group.
+    /// Returns the digest of each group of names. Servers with the same policies in a group have the same digest of it.
     #[must_use]
     pub fn digests(&self) -> &[u64; GROUPS] {
         &self.slots.digests
     }
 
-    /// Returns the digest of all names. Equal on servers with the same policies.
+    /// Returns the digest of all names, which servers with the same policies share.
     #[must_use]
     pub fn digest(&self) -> u64 {
         walk::sum(&self.slots.digests)
@@ -263,7 +269,8 @@ impl Table {
     /// Validates a record received from a client.
     ///
     /// # Errors
-    /// Returns an error if the record is malformed, or if a stamp in it is more than a day ahead, which is counted.
+    /// Returns an error if the record is malformed, or if a stamp in it is more than a day ahead. Such stamps are
+    /// counted.
     pub fn check(&mut self, record: &[u8], now: Timestamp) -> Result<(), Error> {
         let Record { entry, .. } = Record::read(record).ok_or(Error::InvalidEffect)?;
         let horizon = Horizon::of(now);
@@ -312,7 +319,7 @@ impl Table {
         self.inbox = Inbox::default();
     }
 
-    /// Merges the next queued record as one from a peer. Returns its name and the result.
+    /// Merges the next queued record. Returns its name and the outcome.
     pub fn merge_buffered(&mut self, now: Timestamp) -> Option<(Box<[u8]>, MergeOutcome)> {
         let record = self.inbox.take(self.clock.read(now))?;
         let name = record.entry.name.clone();
@@ -323,29 +330,33 @@ impl Table {
         let Record { mut entry, timing } = record;
         let mut timing = entry.scale.received_timing(timing, now);
         let horizon = Horizon::of(now);
-        let definition_ok = horizon.covers(entry.definition.stamp);
-        let scale_ok = horizon.covers(entry.scale.stamp);
-        if !definition_ok || !scale_ok {
+        let is_definition_valid = horizon.covers(entry.definition.stamp);
+        let is_scale_valid = horizon.covers(entry.scale.stamp);
+        if !is_definition_valid || !is_scale_valid {
             self.refused = self.refused.saturating_add(1);
         }
-        if !scale_ok {
+        if !is_scale_valid {
             (entry.scale, timing) = (Scale::NONE, ScaleTiming::default());
         }
         let Some(slot) = self.slots.get(&entry.name) else {
             // A scale alone does not create a policy.
-            if !definition_ok {
+            if !is_definition_valid {
                 return MergeOutcome::Rejected;
             }
             self.put(entry, timing, None, now);
             return MergeOutcome::Changed;
         };
         let mut merged = slot.entry.clone();
-        if !definition_ok {
+        if !is_definition_valid {
             entry.definition = merged.definition.clone();
         }
         let (definition_changed, scale_changed) = merged.merge(entry, horizon);
         if !definition_changed && !scale_changed {
-            return if definition_ok && scale_ok { MergeOutcome::Unchanged } else { MergeOutcome::Rejected };
+            return if is_definition_valid && is_scale_valid {
+                MergeOutcome::Unchanged
+            } else {
+                MergeOutcome::Rejected
+            };
         }
         // An unchanged scale keeps its timing.
         let timing = if scale_changed { timing } else { slot.timing(&self.clock, now) };
@@ -372,7 +383,7 @@ impl Table {
         self.slots.discard()
     }
 
-    /// Drops some deletions that arrived a day ago or exceed the maximum number. Bounded, so that no call takes long.
+    /// Drops deletions that arrived a day ago or exceed the maximum number, but only so many that no call takes long.
     pub fn drop_old_deletions(&mut self, now: Timestamp) {
         self.slots.drop_old_deletions(self.clock.read(now));
     }
@@ -384,13 +395,13 @@ impl Table {
         let latest_of_name = self.slots.get(name).map_or(0, |slot| slot.entry.latest(horizon));
         let latest = horizon.zero_if_beyond(self.latest).max(latest_of_name);
         let at = now.micros().max(latest.saturating_add(1));
-        // Records cannot hold a stamp after the latest timestamp. This can be reached only if the clock is within a day
-        // of it.
+        // Records cannot hold a stamp after the latest timestamp. Only a clock within a day of it leads to such a
+        // stamp.
         if at > Timestamp::MAX.micros() { Err(Error::NoLaterStamp) } else { Ok(Stamp { at, node: self.node }) }
     }
 
     /// Stores an entry with the timing of its scale. Returns `true` if it differs from the stored one. A new slot uses
-    /// `counts`. If the entry is a deletion, its age counts from `now`.
+    /// `counts`. A deletion is stored for a day from `now`.
     fn put(&mut self, entry: PolicyEntry, timing: ScaleTiming, counts: Option<Rc<Counts>>, now: Timestamp) -> bool {
         let (horizon, steady) = (Horizon::of(now), self.clock.read(now));
         self.latest = horizon.zero_if_beyond(self.latest).max(entry.latest(horizon));

@@ -10,12 +10,12 @@ pub(super) fn group_of(hash: u64) -> usize {
     usize::try_from(hash >> GROUP_SHIFT).unwrap_or_default()
 }
 
-/// Returns the digest of all groups, from that of each.
+/// Returns the digest of all groups: the sum of their digests.
 pub(super) fn sum(digests: &[u64; GROUPS]) -> u64 {
     digests.iter().fold(0, |sum, digest| sum.wrapping_add(*digest))
 }
 
-/// Number of bits below the six that select the group.
+/// Number of bits of a hash below the six bits that select the group.
 const GROUP_SHIFT: u32 = 58;
 
 /// Position of an iteration over the records of some groups. The table may change in between: records added after the
@@ -40,11 +40,11 @@ impl Walk {
 
     /// Adds groups to the iteration, one bit each, except the current one.
     pub fn include(&mut self, groups: u64) {
-        let begun = self.next.map_or(0, |next| bit(next >> GROUP_SHIFT));
-        self.groups |= groups & !begun;
+        let current_group = self.next.map_or(0, |next| bit(next >> GROUP_SHIFT));
+        self.groups |= groups & !current_group;
     }
 
-    /// Advances to the next hash in `hashes`.
+    /// Advances to the next hash in `hashes`, and returns it. Returns `None` at the end.
     pub(super) fn step(&mut self, hashes: &BTreeSet<u64>) -> Option<u64> {
         loop {
             let from = match self.next {
@@ -85,17 +85,17 @@ mod tests {
         let hashes: Vec<u64> =
             [(0, 0), (0, 5), (1, 0), (1, last), (2, 7), (63, 0), (63, last)].map(|(g, rest)| hash(g, rest)).to_vec();
         let set: BTreeSet<u64> = hashes.iter().copied().collect();
-        let walked = |mut walk: Walk| {
-            let mut met = Vec::new();
+        let visited = |mut walk: Walk| {
+            let mut visited = Vec::new();
             while let Some(hash) = walk.step(&set) {
-                met.push(hash);
+                visited.push(hash);
             }
             assert!(walk.is_over());
-            met
+            visited
         };
-        assert_eq!(walked(Walk::ALL), hashes);
-        assert_eq!(walked(Walk { groups: 0b110, next: None }), hashes[2..5]);
-        assert_eq!(walked(Walk::default()), []);
+        assert_eq!(visited(Walk::ALL), hashes);
+        assert_eq!(visited(Walk { groups: 0b110, next: None }), hashes[2..5]);
+        assert_eq!(visited(Walk::default()), []);
     }
 
     #[test]

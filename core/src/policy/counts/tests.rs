@@ -7,8 +7,8 @@ const ADMITTED: CountedOutcome =
     CountedOutcome { charges: true, admitted: true, near: false, shadow_denied: false, banned: false, repeated: false };
 const DENIED: CountedOutcome = CountedOutcome { admitted: false, ..ADMITTED };
 
-/// Counts one call, and returns the names of the counters that it increments besides `calls`.
-fn counted(outcome: CountedOutcome) -> Vec<&'static str> {
+/// Counts one call, and returns the names of the incremented counters, without `calls`.
+fn incremented_counters(outcome: CountedOutcome) -> Vec<&'static str> {
     let counts = Counts::default();
     counts.count(&outcome);
     let [calls, others @ ..] = counts.all();
@@ -19,7 +19,7 @@ fn counted(outcome: CountedOutcome) -> Vec<&'static str> {
 
 #[test]
 fn call_increments_the_counters_of_its_outcome() {
-    for (outcome, counted_as) in [
+    for (outcome, counters) in [
         (ADMITTED, &["admitted"][..]),
         (CountedOutcome { near: true, ..ADMITTED }, &["admitted", "near"]),
         (CountedOutcome { shadow_denied: true, ..ADMITTED }, &["admitted", "shadow_denied"]),
@@ -33,7 +33,7 @@ fn call_increments_the_counters_of_its_outcome() {
         (CountedOutcome { charges: false, near: true, ..ADMITTED }, &[]),
         (CountedOutcome { charges: false, banned: true, shadow_denied: true, ..DENIED }, &[]),
     ] {
-        assert_eq!(counted(outcome), counted_as, "{outcome:?}");
+        assert_eq!(incremented_counters(outcome), counters, "{outcome:?}");
     }
 }
 

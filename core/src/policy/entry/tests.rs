@@ -5,12 +5,12 @@ use proptest::prelude::*;
 const RECORD: &str = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 \
                       22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 0";
 
-/// Record whose scale lasts an hour, of which a minute is left. MUL changed it 59 minutes ago, and ADD a minute ago.
+/// Record of a scale for an hour, of which a minute is left. MUL changed it 59 minutes ago, and ADD a minute ago.
 const RECORD_STEPS: &str = "rl-policy 3 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
                             22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1650003600000000 3600000000 \
                             1650000000000000 1640000000000000 3540000000 60000000 60000000";
 
-/// Record whose scale lasts an hour, of which a minute is left.
+/// Record of a scale for an hour, of which a minute is left.
 const RECORD_FOR: &str = "rl-policy 2 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
                           22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1650003600000000 3600000000 60000000";
 
@@ -39,76 +39,81 @@ fn entry() -> PolicyEntry {
     }
 }
 
-fn entry_for() -> PolicyEntry {
+/// Returns an entry with a scale for an hour.
+fn timed_entry() -> PolicyEntry {
     let end = End::For { duration: Period::parse(b"1h").unwrap(), until: micros(1_650_003_600_000_000) };
     let PolicyEntry { name, definition, scale } = entry();
     let definition = Definition { legacy_version: definition.version(), ..definition };
     PolicyEntry { name, definition, scale: Scale { end, ..scale } }
 }
 
-fn text(entry: &PolicyEntry, left: Span) -> String {
-    timed_text(entry, timing(Some(left)))
+/// Returns the record with `time_left` until the end of the scale.
+fn record_text(entry: &PolicyEntry, time_left: Span) -> String {
+    record_with_timing(entry, timing(Some(time_left)))
 }
 
-fn timed_text(entry: &PolicyEntry, timing: ScaleTiming) -> String {
+fn record_with_timing(entry: &PolicyEntry, timing: ScaleTiming) -> String {
     String::from_utf8(entry.record(timing).as_bytes().to_vec()).unwrap()
 }
 
-/// Returns the timing of a scale with `left` until its end, which MUL and ADD never changed.
-fn timing(left: Option<Span>) -> ScaleTiming {
-    ScaleTiming { left, ..ScaleTiming::default() }
+/// Returns the timing of a scale with `time_left` until its end, which MUL and ADD never changed.
+fn timing(time_left: Option<Span>) -> ScaleTiming {
+    ScaleTiming { time_left, ..ScaleTiming::default() }
 }
 
-fn read(record: &str) -> Option<Record> {
+fn parse(record: &str) -> Option<Record> {
     Record::read(record.as_bytes())
 }
 
 #[test]
 fn record_contains_the_name_and_both_registers() {
-    assert_eq!(text(&entry(), MINUTE), RECORD);
-    assert_eq!(read(RECORD), Some(Record { entry: entry(), timing: timing(None) }));
+    assert_eq!(record_text(&entry(), MINUTE), RECORD);
+    assert_eq!(parse(RECORD), Some(Record { entry: entry(), timing: timing(None) }));
     let deleted = PolicyEntry {
         definition: Definition { text: Box::default(), ..entry().definition },
         scale: Scale::NONE,
         ..entry()
     };
-    let of_deleted = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 0: 0 0 1000000 0";
-    assert_eq!(text(&deleted, MINUTE), of_deleted);
-    assert_eq!(read(of_deleted), Some(Record { entry: deleted, timing: timing(None) }));
+    let record = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 0: 0 0 1000000 0";
+    assert_eq!(record_text(&deleted, MINUTE), record);
+    assert_eq!(parse(record), Some(Record { entry: deleted, timing: timing(None) }));
 }
 
 #[test]
 fn record_of_a_timed_scale_contains_duration_and_time_left() {
-    assert_eq!(text(&entry_for(), MINUTE), RECORD_FOR);
-    assert_eq!(read(RECORD_FOR), Some(Record { entry: entry_for(), timing: timing(Some(MINUTE)) }));
+    assert_eq!(record_text(&timed_entry(), MINUTE), RECORD_FOR);
+    assert_eq!(parse(RECORD_FOR), Some(Record { entry: timed_entry(), timing: timing(Some(MINUTE)) }));
     // The time left differs between servers.
-    let identity = entry_for().identity();
+    let identity = timed_entry().identity();
     assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_FOR.strip_suffix(" 60000000").unwrap());
     assert_eq!(entry().identity().as_bytes(), RECORD.as_bytes());
-    // It is capped at the duration.
-    assert!(text(&entry_for(), MINUTE.times(61)).ends_with(" 3600000000 3600000000"));
+    // The time left is capped at the duration.
+    assert!(record_text(&timed_entry(), MINUTE.times(61)).ends_with(" 3600000000 3600000000"));
 }
 
 #[test]
 fn record_of_a_stepped_scale_contains_times_of_changes() {
     let times = StepTimes { multiplied: micros(1_650_000_000_000_000), added: micros(1_640_000_000_000_000) };
-    let entry = PolicyEntry { scale: Scale { times, ..entry_for().scale }, ..entry_for() };
-    let stepped = ScaleTiming { left: Some(MINUTE), since_multiplied: MINUTE.times(59), since_added: MINUTE };
-    assert_eq!(timed_text(&entry, stepped), RECORD_STEPS);
-    assert_eq!(read(RECORD_STEPS), Some(Record { entry: entry.clone(), timing: stepped }));
+    let entry = PolicyEntry { scale: Scale { times, ..timed_entry().scale }, ..timed_entry() };
+    let stepped = ScaleTiming { time_left: Some(MINUTE), since_multiplied: MINUTE.times(59), since_added: MINUTE };
+    assert_eq!(record_with_timing(&entry, stepped), RECORD_STEPS);
+    assert_eq!(parse(RECORD_STEPS), Some(Record { entry: entry.clone(), timing: stepped }));
     let identity = entry.identity();
-    let unshared = " 3540000000 60000000 60000000";
-    assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_STEPS.strip_suffix(unshared).unwrap());
+    let unshared_fields = " 3540000000 60000000 60000000";
+    assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_STEPS.strip_suffix(unshared_fields).unwrap());
     // Without an end there is no time left.
     let endless = PolicyEntry { scale: Scale { end: End::Never, ..entry.scale.clone() }, ..entry };
-    let written = timed_text(&endless, stepped);
+    let written = record_with_timing(&endless, stepped);
     assert!(written.ends_with(" 500000 0 0 1650000000000000 1640000000000000 3540000000 60000000"), "{written}");
-    assert_eq!(read(&written), Some(Record { entry: endless.clone(), timing: ScaleTiming { left: None, ..stepped } }));
+    assert_eq!(
+        parse(&written),
+        Some(Record { entry: endless.clone(), timing: ScaleTiming { time_left: None, ..stepped } })
+    );
     // A word that never changed the scale has no age.
-    let braked = StepTimes { added: Timestamp::EPOCH, ..times };
-    let braked = PolicyEntry { scale: Scale { times: braked, ..endless.scale.clone() }, ..endless };
-    assert!(timed_text(&braked, stepped).ends_with(" 1650000000000000 0 3540000000 0"));
-    for (own, other) in [
+    let only_mul = StepTimes { added: Timestamp::EPOCH, ..times };
+    let only_mul = PolicyEntry { scale: Scale { times: only_mul, ..endless.scale.clone() }, ..endless };
+    assert!(record_with_timing(&only_mul, stepped).ends_with(" 1650000000000000 0 3540000000 0"));
+    for (valid, invalid) in [
         // A record without changes has another form.
         (" 1650000000000000 1640000000000000 3540000000 60000000 ", " 0 0 0 0 "),
         (" 1640000000000000 ", " 31536000000000001 "),
@@ -121,8 +126,8 @@ fn record_of_a_stepped_scale_contains_times_of_changes() {
         (" 3600000000 ", " 315360000000001 "),
         (" 3600000000 ", " 0 "),
     ] {
-        assert_eq!(RECORD_STEPS.matches(own).count(), 1, "{own}");
-        assert_eq!(read(&RECORD_STEPS.replace(own, other)), None, "{other:?}");
+        assert_eq!(RECORD_STEPS.matches(valid).count(), 1, "{valid}");
+        assert_eq!(parse(&RECORD_STEPS.replace(valid, invalid)), None, "{invalid:?}");
     }
 }
 
@@ -130,7 +135,7 @@ fn record_of_a_stepped_scale_contains_times_of_changes() {
 fn time_left_by_the_clock_is_at_most_the_duration() {
     let (end, hour) = (micros(1_650_003_600_000_000), MINUTE.times(60));
     let left = |entry: &PolicyEntry, now| entry.scale.left_by_clock(now);
-    let entry = entry_for();
+    let entry = timed_entry();
     assert_eq!(left(&entry, end.minus(MINUTE)), Some(MINUTE));
     assert_eq!(left(&entry, end), Some(Span::ZERO));
     assert_eq!(left(&entry, end.plus(MINUTE)), Some(Span::ZERO));
@@ -168,19 +173,19 @@ fn malformed_record_is_rejected() {
         format!("{RECORD} 1"),
         format!(" {RECORD}"),
     ] {
-        assert_eq!(read(&record), None, "{record}");
+        assert_eq!(parse(&record), None, "{record}");
     }
     for end in 0..RECORD.len() {
-        let cut = read(&RECORD[..end]);
-        // A record that is cut within its last number is still well-formed.
-        assert_eq!(cut.is_some(), end > RECORD.rfind(' ').unwrap() + 1, "{end}");
+        let truncated = parse(&RECORD[..end]);
+        // A record that is truncated within its last number is still well-formed.
+        assert_eq!(truncated.is_some(), end > RECORD.rfind(' ').unwrap() + 1, "{end}");
     }
 }
 
 #[test]
 fn malformed_record_of_a_timed_scale_is_rejected() {
-    let own = " 3600000000 60000000";
-    for other in [
+    let valid = " 3600000000 60000000";
+    for invalid in [
         "",
         " 3600000000",
         " 0",
@@ -191,14 +196,14 @@ fn malformed_record_of_a_timed_scale_is_rejected() {
         " 3600000000 060000000",
         " 3600000000 60000000 0",
     ] {
-        assert_eq!(read(&RECORD_FOR.replace(own, other)), None, "{other:?}");
+        assert_eq!(parse(&RECORD_FOR.replace(valid, invalid)), None, "{invalid:?}");
     }
     for other in [" 315360000000000 315360000000000", " 1 0", " 3600000000 3600000000"] {
-        let record = RECORD_FOR.replace(own, other);
-        let Record { entry, timing } = read(&record).unwrap();
-        assert_eq!(timed_text(&entry, timing), record);
+        let record = RECORD_FOR.replace(valid, other);
+        let Record { entry, timing } = parse(&record).unwrap();
+        assert_eq!(record_with_timing(&entry, timing), record);
     }
-    assert_eq!(read(&RECORD_FOR.replace("rl-policy 2", "rl-policy 1")), None);
+    assert_eq!(parse(&RECORD_FOR.replace("rl-policy 2", "rl-policy 1")), None);
 }
 
 #[test]
@@ -217,7 +222,11 @@ fn record_with_extreme_values_is_accepted() {
     ] {
         assert_eq!(RECORD.matches(&from).count(), 1, "{from}");
         let record = RECORD.replace(&from, &to);
-        assert_eq!(read(&record).map(|read| text(&read.entry, Span::ZERO)), Some(record.clone()), "{record}");
+        assert_eq!(
+            parse(&record).map(|parsed| record_text(&parsed.entry, Span::ZERO)),
+            Some(record.clone()),
+            "{record}"
+        );
     }
 }
 
@@ -244,7 +253,7 @@ prop_compose! {
 
 prop_compose! {
     fn entries()(
-        (stamp, other, scaled) in (stamps(), stamps(), stamps()),
+        (stamp, other, scale_stamp) in (stamps(), stamps(), stamps()),
         (legacy_version, set_at, factor) in (1_u64..3, 0_u64..2, 0_u64..3),
         end in proptest::sample::select(vec![
             End::Never,
@@ -260,7 +269,7 @@ prop_compose! {
         PolicyEntry {
             name: b"a"[..].into(),
             definition: Definition { stamp, created, legacy_version, set_at, text },
-            scale: Scale { stamp: scaled, factor: Amount::saturating(factor), end, times },
+            scale: Scale { stamp: scale_stamp, factor: Amount::saturating(factor), end, times },
         }
     }
 }
@@ -293,7 +302,7 @@ fn stamp_beyond_the_horizon_is_the_oldest() {
         assert_eq!(merged(known, &ahead, horizon), *known);
         assert_eq!(merged(&ahead, known, horizon), *known);
     }
-    // A second later it is within the horizon.
+    // A second later, the stamp is within the horizon.
     let later = Horizon::of(micros(1_700_000_001_000_000));
     assert_eq!(merged(&last, &ahead, later), ahead);
 }
@@ -318,27 +327,27 @@ proptest! {
 
     #[test]
     fn record_is_parsed_back_to_the_same_entry(
-        entry in entries(), left in 0_u64..1_000_000, ages in (0_u64..2, 0_u64..2),
+        entry in entries(), time_left in 0_u64..1_000_000, ages in (0_u64..2, 0_u64..2),
     ) {
         let times = entry.scale.times;
         let age = |at, age| if at == Timestamp::EPOCH { Span::ZERO } else { Span::from_micros(age) };
         let timing = ScaleTiming {
-            left: matches!(entry.scale.end, End::For { .. }).then_some(Span::from_micros(left)),
+            time_left: matches!(entry.scale.end, End::For { .. }).then_some(Span::from_micros(time_left)),
             since_multiplied: age(times.multiplied, ages.0),
             since_added: age(times.added, ages.1),
         };
-        prop_assert_eq!(read(&timed_text(&entry, timing)), Some(Record { entry, timing }));
+        prop_assert_eq!(parse(&record_with_timing(&entry, timing)), Some(Record { entry, timing }));
     }
 
     #[test]
     fn parsed_record_is_encoded_to_the_same_bytes(
         record in proptest::sample::select(vec![RECORD, RECORD_FOR, RECORD_STEPS]),
-        place in any::<proptest::sample::Index>(),
+        index in any::<proptest::sample::Index>(),
         byte in proptest::sample::select(b"0123456789 :-x".to_vec()),
     ) {
         let mut record = record.as_bytes().to_vec();
-        let place = place.index(record.len());
-        record[place] = byte;
+        let index = index.index(record.len());
+        record[index] = byte;
         if let Some(Record { entry, timing }) = Record::read(&record) {
             let written = entry.record(timing);
             prop_assert_eq!(written.as_bytes(), record);

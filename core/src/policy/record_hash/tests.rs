@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
-/// The hash is stable, because members of a cluster with different versions compare digests.
+/// Members of a cluster with different versions of the module compare digests.
 #[test]
 fn hash_is_stable_across_versions() {
     for (text, hash) in [
@@ -24,10 +24,10 @@ fn names_that_differ_in_one_byte_or_length_have_different_hashes() {
     for length in 1..=40 {
         let name = vec![b'a'; length];
         let mut hashes = HashSet::from([of(&name), of(&name[1..])]);
-        for place in 0..length {
+        for index in 0..length {
             let mut other = name.clone();
-            other[place] = b'b';
-            assert!(hashes.insert(of(&other)), "{length}, {place}");
+            other[index] = b'b';
+            assert!(hashes.insert(of(&other)), "{length}, {index}");
         }
     }
 }

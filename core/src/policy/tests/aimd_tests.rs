@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn multiply(by: &str) -> Scaling {
-    let step = ScaleStep::Multiply { by: factor(by), min: factor("0.01") };
+fn multiply(multiplier: &str) -> Scaling {
+    let step = ScaleStep::Multiply { multiplier: factor(multiplier), min: factor("0.01") };
     Scaling { step, every: None, duration: None }
 }
 
@@ -15,16 +15,17 @@ fn seconds(seconds: u64) -> Option<Period> {
     Period::new(Span::SECOND.times(seconds))
 }
 
-fn scaled() -> Table {
+/// Creates a table with a policy that has never been scaled.
+fn unscaled() -> Table {
     let mut table = Table::of_node(1);
-    table.must_set("pro", MINUTE, at(0));
+    table.must_set("pro", MINUTE_LIMIT, at(0));
     table
 }
 
 /// Applies a change at `now`. Returns the factor, the seconds left, and `true` if the scale changed.
 fn step(table: &mut Table, scaling: Scaling, now: u64) -> (String, Option<u64>, bool) {
     let ScaleOutcome { facts, changed } = table.scale(b"pro", scaling, at(now)).unwrap();
-    (facts.scale.to_string(), facts.scale_left.map(|left| left.micros() / 1_000_000), changed)
+    (facts.scale.to_string(), facts.scale_left.map(|time_left| time_left.micros() / 1_000_000), changed)
 }
 
 fn factor_after(table: &mut Table, scaling: Scaling, now: u64) -> String {
@@ -35,7 +36,7 @@ fn factor_after(table: &mut Table, scaling: Scaling, now: u64) -> String {
 
 #[test]
 fn mul_and_add_change_the_current_factor() {
-    let mut table = scaled();
+    let mut table = unscaled();
     assert_eq!(factor_after(&mut table, multiply("0.5"), 1), "0.5");
     assert_eq!(factor_after(&mut table, multiply("0.7"), 1), "0.35");
     assert_eq!(factor_after(&mut table, add("0.1"), 2), "0.45");
@@ -47,12 +48,13 @@ fn mul_and_add_change_the_current_factor() {
 
 #[test]
 fn mul_and_add_stop_at_their_bounds_and_leave_a_factor_beyond() {
-    let mut table = scaled();
+    let mut table = unscaled();
     assert_eq!(factor_after(&mut table, add("0.5"), 1), "1");
     assert_eq!(factor_after(&mut table, multiply("0"), 2), "0.01");
     assert_eq!(factor_after(&mut table, multiply("0"), 2), "0.01");
-    let to_nothing = Scaling { step: ScaleStep::Multiply { by: Amount::ZERO, min: Amount::ZERO }, ..multiply("0") };
-    assert_eq!(factor_after(&mut table, to_nothing, 3), "0");
+    let to_zero =
+        Scaling { step: ScaleStep::Multiply { multiplier: Amount::ZERO, min: Amount::ZERO }, ..multiply("0") };
+    assert_eq!(factor_after(&mut table, to_zero, 3), "0");
     assert_eq!(factor_after(&mut table, multiply("0.5"), 3), "0", "already below the bound");
     assert_eq!(factor_after(&mut table, add("5"), 4), "1");
     let up_to_three = Scaling { step: ScaleStep::Add { step: factor("5"), max: factor("3") }, ..add("5") };
@@ -63,7 +65,7 @@ fn mul_and_add_stop_at_their_bounds_and_leave_a_factor_beyond() {
 
 #[test]
 fn changes_within_every_are_ignored() {
-    let mut table = scaled();
+    let mut table = unscaled();
     let brake = Scaling { every: seconds(10), ..multiply("0.5") };
     assert_eq!(factor_after(&mut table, brake, 1), "0.5");
     let entry = |table: &Table| table.slots.get(b"pro").unwrap().entry.clone();
@@ -84,7 +86,7 @@ fn changes_within_every_are_ignored() {
 
 #[test]
 fn change_at_the_bound_starts_the_interval() {
-    let mut table = scaled();
+    let mut table = unscaled();
     let push = Scaling { every: seconds(10), ..add("0.5") };
     assert_eq!(factor_after(&mut table, push, 1), "1");
     assert_eq!(factor_after(&mut table, multiply("0.5"), 2), "0.5");
@@ -94,7 +96,7 @@ fn change_at_the_bound_starts_the_interval() {
 
 #[test]
 fn change_without_for_keeps_the_end_of_the_scale() {
-    let mut table = scaled();
+    let mut table = unscaled();
     table.must_scale("pro", "0.5", Some(60), at(0));
     assert_eq!(step(&mut table, multiply("0.5"), 10), ("0.25".to_owned(), Some(50), true));
     assert_eq!(
@@ -102,15 +104,19 @@ fn change_without_for_keeps_the_end_of_the_scale() {
         ("0.35".to_owned(), Some(90), true)
     );
     let ignored = Scaling { every: seconds(60), duration: seconds(500), ..add("0.1") };
-    assert_eq!(step(&mut table, ignored, 30), ("0.35".to_owned(), Some(80), false), "FOR has no effect either");
-    assert_eq!(table.policy("pro", at(110)).unwrap(), MINUTE);
-    // A scale without an end keeps having none.
+    assert_eq!(
+        step(&mut table, ignored, 30),
+        ("0.35".to_owned(), Some(80), false),
+        "FOR of an ignored change has no effect"
+    );
+    assert_eq!(table.policy("pro", at(110)).unwrap(), MINUTE_LIMIT);
+    // A scale without an end stays without one.
     assert_eq!(step(&mut table, multiply("0.5"), 110), ("0.5".to_owned(), None, true));
 }
 
 #[test]
 fn end_of_scale_and_plain_factor_reset_the_interval() {
-    let mut table = scaled();
+    let mut table = unscaled();
     let brake = Scaling { every: seconds(3600), duration: seconds(60), ..multiply("0.5") };
     assert_eq!(step(&mut table, brake, 0), ("0.5".to_owned(), Some(60), true));
     assert_eq!(step(&mut table, brake, 59), ("0.5".to_owned(), Some(1), false));
@@ -121,7 +127,7 @@ fn end_of_scale_and_plain_factor_reset_the_interval() {
     assert_eq!(step(&mut table, brake, 61), ("0.4".to_owned(), Some(60), true));
     // A scale of a former policy of the same name does not count.
     assert!(table.delete(b"pro", at(62)).unwrap());
-    table.must_set("pro", MINUTE, at(63));
+    table.must_set("pro", MINUTE_LIMIT, at(63));
     assert_eq!(step(&mut table, brake, 63), ("0.5".to_owned(), Some(60), true));
 }
 
@@ -130,7 +136,7 @@ fn replicated_change_starts_the_interval_for_any_clock() {
     let brake = Scaling { every: seconds(10), ..multiply("0.5") };
     for receiver in [100, 109, 91, 110, 18_100, 1] {
         let mut here = Table::of_node(1);
-        here.must_set("pro", MINUTE, at(50));
+        here.must_set("pro", MINUTE_LIMIT, at(50));
         assert_eq!(factor_after(&mut here, brake, 100), "0.5");
         let mut there = Table::of_node(2);
         there.receive(&here.record(b"pro", at(100)).unwrap(), at(receiver));
@@ -144,10 +150,10 @@ fn replicated_change_starts_the_interval_for_any_clock() {
 
 #[test]
 fn setting_the_policy_keeps_the_interval() {
-    let mut table = scaled();
+    let mut table = unscaled();
     let brake = Scaling { every: seconds(10), ..multiply("0.5") };
     assert_eq!(factor_after(&mut table, brake, 1), "0.5");
-    table.must_set("pro", HOUR, at(2));
+    table.must_set("pro", HOUR_LIMIT, at(2));
     assert_eq!(step(&mut table, brake, 3), ("0.5".to_owned(), None, false));
     // The interval survives a restart.
     let mut loaded = Table::of_node(1);
@@ -158,24 +164,24 @@ fn setting_the_policy_keeps_the_interval() {
 
 #[test]
 fn mul_and_add_are_parsed() {
-    let read = |text: &str| {
+    let parse = |text: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.POLICYSCALE").chain(text.split(' ')).map(str::as_bytes).collect();
         Scaling::parse(&mut Args::new(&words))
     };
     let minute = Period::parse(b"1m");
-    let step = |by: &str, min: &str| ScaleStep::Multiply { by: factor(by), min: factor(min) };
-    let push = |step: &str, max: &str| ScaleStep::Add { step: factor(step), max: factor(max) };
+    let mul = |multiplier: &str, min: &str| ScaleStep::Multiply { multiplier: factor(multiplier), min: factor(min) };
+    let add = |step: &str, max: &str| ScaleStep::Add { step: factor(step), max: factor(max) };
     for (text, expected) in [
-        ("MUL 0.5", Scaling { step: step("0.5", "0.01"), every: None, duration: None }),
-        ("mul 1 min 0", Scaling { step: step("1", "0"), every: None, duration: None }),
-        ("MUL 0 MIN 1000", Scaling { step: step("0", "1000"), every: None, duration: None }),
-        ("MUL 0.7 EVERY 1m", Scaling { step: step("0.7", "0.01"), every: minute, duration: None }),
-        ("MUL 0.7 FOR 1m EVERY 60 MIN 0.1", Scaling { step: step("0.7", "0.1"), every: minute, duration: minute }),
-        ("ADD 0.000001", Scaling { step: push("0.000001", "1"), every: None, duration: None }),
-        ("ADD 1000 MAX 1000", Scaling { step: push("1000", "1000"), every: None, duration: None }),
-        ("ADD 0.1 FOR 1m MAX 2 EVERY 1m", Scaling { step: push("0.1", "2"), every: minute, duration: minute }),
+        ("MUL 0.5", Scaling { step: mul("0.5", "0.01"), every: None, duration: None }),
+        ("mul 1 min 0", Scaling { step: mul("1", "0"), every: None, duration: None }),
+        ("MUL 0 MIN 1000", Scaling { step: mul("0", "1000"), every: None, duration: None }),
+        ("MUL 0.7 EVERY 1m", Scaling { step: mul("0.7", "0.01"), every: minute, duration: None }),
+        ("MUL 0.7 FOR 1m EVERY 60 MIN 0.1", Scaling { step: mul("0.7", "0.1"), every: minute, duration: minute }),
+        ("ADD 0.000001", Scaling { step: add("0.000001", "1"), every: None, duration: None }),
+        ("ADD 1000 MAX 1000", Scaling { step: add("1000", "1000"), every: None, duration: None }),
+        ("ADD 0.1 FOR 1m MAX 2 EVERY 1m", Scaling { step: add("0.1", "2"), every: minute, duration: minute }),
     ] {
-        assert_eq!(read(text), Ok(expected), "{text}");
+        assert_eq!(parse(text), Ok(expected), "{text}");
     }
     let usage = "[EVERY duration] [FOR duration]";
     for (text, error) in [
@@ -203,7 +209,7 @@ fn mul_and_add_are_parsed() {
                 .to_owned(),
         ),
     ] {
-        assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(parse(text).unwrap_err().to_string(), error, "{text}");
     }
 }
 
@@ -213,7 +219,7 @@ const HOUR_SECONDS: u64 = 3600;
 fn promoted_replica_with_corrected_clock_respects_every() {
     let brake = Scaling { every: seconds(HOUR_SECONDS), ..multiply("0.5") };
     for origin in [Origin::Primary, Origin::Peer] {
-        let (mut primary, mut replica) = (scaled(), Table::of_node(2));
+        let (mut primary, mut replica) = (unscaled(), Table::of_node(2));
         assert_eq!(factor_after(&mut primary, brake, 60), "0.5");
         replica.merge(&primary.record(b"pro", at(60)).unwrap(), origin, at(60 + 5 * HOUR_SECONDS));
         replica.read_clock(at(120 + 5 * HOUR_SECONDS));
@@ -227,7 +233,7 @@ fn promoted_replica_with_corrected_clock_respects_every() {
 #[test]
 fn record_contains_the_steady_time_since_a_change() {
     let brake = Scaling { every: seconds(HOUR_SECONDS), ..multiply("0.5") };
-    let (mut primary, mut replica) = (scaled(), Table::of_node(2));
+    let (mut primary, mut replica) = (unscaled(), Table::of_node(2));
     assert_eq!(factor_after(&mut primary, brake, 60), "0.5");
     // The replica receives the record after half of the interval, and its clock shows another day.
     let record = primary.record(b"pro", at(60 + HOUR_SECONDS / 2)).unwrap();
@@ -246,7 +252,7 @@ fn record_contains_the_steady_time_since_a_change() {
 #[test]
 fn change_by_one_word_keeps_the_interval_of_the_other() {
     let brake = Scaling { every: seconds(HOUR_SECONDS), ..multiply("0.5") };
-    let mut table = scaled();
+    let mut table = unscaled();
     assert_eq!(factor_after(&mut table, brake, 5 * HOUR_SECONDS), "0.5");
     // The clock is set back by four hours. Pushes half an hour and an hour later do not restart the interval of MUL.
     assert_eq!(factor_after(&mut table, add("0.1"), HOUR_SECONDS), "0.6");

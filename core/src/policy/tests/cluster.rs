@@ -17,7 +17,7 @@ enum Step {
     /// A message arrives.
     Deliver(Index),
     /// A message arrives, and will arrive once more.
-    Double(Index),
+    Duplicate(Index),
     /// A message is lost.
     Lose(Index),
     /// Time passes, in seconds.
@@ -27,8 +27,8 @@ enum Step {
         node: usize,
         skew: i64,
     },
-    /// The network is partitioned: these nodes are cut off from the others.
-    Component([bool; NODES]),
+    /// The network is partitioned: the nodes with `true` are cut off from the others.
+    Partition([bool; NODES]),
     /// Two nodes compare digests, and the first requests the records that differ.
     Gossip {
         requester: usize,
@@ -38,14 +38,14 @@ enum Step {
     Restart(usize),
     Save(usize),
     /// A node drops expired deletions.
-    Forget(usize),
+    DropDeletions(usize),
 }
 
 #[derive(Clone, Debug)]
 enum Write {
     Set(&'static str),
     SetIfMissing(&'static str),
-    /// Sets over the version on this node, which another node may have replaced long ago.
+    /// Sets the policy over the version on this node, which another node may have replaced long ago.
     SetOver(&'static str),
     Scale(&'static str, Option<u64>),
     /// Applies MUL or ADD, with the seconds of EVERY.
@@ -64,10 +64,12 @@ struct Message {
 
 struct Cluster {
     tables: Vec<Table>,
+    /// Records in the last snapshot of each node.
     saved: Vec<Vec<Vec<u8>>>,
     skews: [i64; NODES],
     now: u64,
-    parted: [bool; NODES],
+    /// Side of each node in a partition of the network.
+    sides: [bool; NODES],
     messages: Vec<Message>,
 }
 
@@ -75,7 +77,7 @@ impl Cluster {
     fn new() -> Cluster {
         let tables = (1..).take(NODES).map(Table::of_node).collect();
         let saved = vec![Vec::new(); NODES];
-        Cluster { tables, saved, skews: [0; NODES], now: 10_000_000, parted: [false; NODES], messages: Vec::new() }
+        Cluster { tables, saved, skews: [0; NODES], now: 10_000_000, sides: [false; NODES], messages: Vec::new() }
     }
 
     fn clock(&self, node: usize) -> Timestamp {
@@ -83,21 +85,21 @@ impl Cluster {
     }
 
     fn is_cut(&self, one: usize, other: usize) -> bool {
-        self.parted[one] != self.parted[other]
+        self.sides[one] != self.sides[other]
     }
 
     fn step(&mut self, step: &Step) {
         match step {
             Step::Write { node, name, write } => self.write(*node, name, write),
-            Step::Deliver(index) => self.arrives(*index, true),
-            Step::Double(index) => self.arrives(*index, false),
+            Step::Deliver(index) => self.deliver(*index, true),
+            Step::Duplicate(index) => self.deliver(*index, false),
             Step::Lose(index) if !self.messages.is_empty() => {
                 self.messages.swap_remove(index.index(self.messages.len()));
             }
             Step::Lose(_) => {}
             Step::Wait(seconds) => self.now += seconds,
             Step::SetClock { node, skew } => self.skews[*node] = *skew,
-            Step::Component(parted) => self.parted = *parted,
+            Step::Partition(sides) => self.sides = *sides,
             Step::Gossip { requester, responder } => {
                 self.gossip(*requester, *responder);
             }
@@ -106,14 +108,14 @@ impl Cluster {
                 self.saved[*node] = self.tables[*node].records(now).collect();
             }
             Step::Restart(node) => {
-                let (stamps_as, now) = (self.tables[*node].node, self.clock(*node));
-                let mut table = Table::of_node(stamps_as);
+                let now = self.clock(*node);
+                let mut table = Table::of_node(self.tables[*node].node);
                 self.saved[*node]
                     .iter()
                     .for_each(|record| assert_eq!(table.merge(record, Origin::Disk, now), MergeOutcome::Changed));
                 self.tables[*node] = table;
             }
-            Step::Forget(node) => {
+            Step::DropDeletions(node) => {
                 let now = self.clock(*node);
                 self.tables[*node].drop_old_deletions(now);
             }
@@ -126,13 +128,13 @@ impl Cluster {
         let table = &mut self.tables[node];
         let before = table.get(name.as_bytes(), now);
         let current = before.as_ref().map(|facts| facts.version);
-        let known = table.slots.get(name.as_bytes()).map_or(0, |slot| slot.entry.latest(Horizon::of(now)));
-        let grows = |version| version > known;
+        let latest_stamp = table.slots.get(name.as_bytes()).map_or(0, |slot| slot.entry.latest(Horizon::of(now)));
+        let is_new = |version| version > latest_stamp;
         let mut set = |text, condition| table.set(name.as_bytes(), condition, &policy(text), now, MAX_POLICIES);
         let changed = match write {
             Write::Set(text) => {
                 let set = set(text, Condition::Always).unwrap();
-                assert!(set.changed && grows(set.version));
+                assert!(set.changed && is_new(set.version));
                 true
             }
             Write::SetIfMissing(text) => {
@@ -144,14 +146,14 @@ impl Cluster {
             Write::SetOver(text) => match current {
                 Some(current) => {
                     assert!(set(text, Condition::OverVersion(current + 1)).is_err());
-                    grows(set(text, Condition::OverVersion(current)).unwrap().version)
+                    is_new(set(text, Condition::OverVersion(current)).unwrap().version)
                 }
                 None => set(text, Condition::OverVersion(1)).is_ok(),
             },
-            Write::Scale(by, seconds) if current.is_some() => {
-                table.must_scale(name, by, *seconds, now);
+            Write::Scale(text, seconds) if current.is_some() => {
+                table.must_scale(name, text, *seconds, now);
                 let facts = table.get(name.as_bytes(), now).unwrap();
-                assert_eq!((facts.scale, facts.scale_left), (factor(by), seconds.map(|s| Span::SECOND.times(s))));
+                assert_eq!((facts.scale, facts.scale_left), (factor(text), seconds.map(|s| Span::SECOND.times(s))));
                 true
             }
             Write::Step(step, every) if current.is_some() => {
@@ -173,7 +175,7 @@ impl Cluster {
                 deleted
             }
             Write::SetLater => {
-                set(MINUTE, Condition::Always).unwrap();
+                set(MINUTE_LIMIT, Condition::Always).unwrap();
                 let mut entry = table.slots.get(name.as_bytes()).unwrap().entry.clone();
                 entry.definition.stamp.at += 1;
                 entry.definition.text = b"QUOTA 60 PER"[..].into();
@@ -195,14 +197,15 @@ impl Cluster {
         }
     }
 
-    fn arrives(&mut self, index: Index, for_good: bool) {
+    /// Delivers a message, and removes it if `is_last` is `true`.
+    fn deliver(&mut self, index: Index, is_last: bool) {
         if self.messages.is_empty() {
             return;
         }
-        let place = index.index(self.messages.len());
-        let Message { from, to, .. } = self.messages[place];
+        let index = index.index(self.messages.len());
+        let Message { from, to, .. } = self.messages[index];
         let record =
-            if for_good { self.messages.swap_remove(place).record } else { self.messages[place].record.clone() };
+            if is_last { self.messages.swap_remove(index).record } else { self.messages[index].record.clone() };
         if !self.is_cut(from, to) {
             self.receive(to, &record);
         }
@@ -214,23 +217,23 @@ impl Cluster {
         self.tables[node].assert_consistent();
     }
 
-    /// Exchanges records of groups whose digests differ. Returns `true` if any did.
+    /// Exchanges records of groups with different digests. Returns `true` if there were any.
     fn gossip(&mut self, requester: usize, responder: usize) -> bool {
         if self.is_cut(requester, responder) {
             return false;
         }
         let [own, theirs] = [requester, responder].map(|node| *self.tables[node].digests());
-        let differs: Vec<usize> = (0..GROUPS).filter(|group| own[*group] != theirs[*group]).collect();
-        for group in &differs {
+        let differing: Vec<usize> = (0..GROUPS).filter(|group| own[*group] != theirs[*group]).collect();
+        for group in &differing {
             let records = self.tables[responder].records_of_group(*group, self.clock(responder));
             for record in records {
                 self.receive(requester, &record);
             }
         }
-        !differs.is_empty()
+        !differing.is_empty()
     }
 
-    /// Waits until no stamp is ahead, no scale is left and all deletions are dropped, and corrects all clocks.
+    /// Waits until no stamp is ahead, all scales have ended and all deletions are dropped. Corrects all clocks.
     fn wait_for_days(&mut self) {
         self.now += 1_000_000;
         self.skews = [0; NODES];
@@ -243,16 +246,16 @@ impl Cluster {
 
     /// Lets all nodes exchange records until none detects a difference.
     fn heal(&mut self) {
-        self.parted = [false; NODES];
+        self.sides = [false; NODES];
         self.messages.clear();
         for _ in 0..3 {
-            let mut differed = false;
+            let mut any_differs = false;
             for requester in 0..NODES {
                 for responder in (0..NODES).filter(|responder| *responder != requester) {
-                    differed |= self.gossip(requester, responder);
+                    any_differs |= self.gossip(requester, responder);
                 }
             }
-            if !differed {
+            if !any_differs {
                 return;
             }
         }
@@ -261,16 +264,16 @@ impl Cluster {
 }
 
 fn writes() -> impl Strategy<Value = Write> {
-    let text = || select(vec![MINUTE, HOUR, "SLIDING 5 1m SHADOW", "FIXED 9 1d AS day BAN 3 1m 1h"]);
-    let brake = ScaleStep::Multiply { by: factor("0.5"), min: factor("0.01") };
-    let push = ScaleStep::Add { step: factor("0.3"), max: Amount::ONE };
+    let text = || select(vec![MINUTE_LIMIT, HOUR_LIMIT, "SLIDING 5 1m SHADOW", "FIXED 9 1d AS day BAN 3 1m 1h"]);
+    let brake = ScaleStep::Multiply { multiplier: factor("0.5"), min: factor("0.01") };
+    let increase = ScaleStep::Add { step: factor("0.3"), max: Amount::ONE };
     prop_oneof![
         3 => text().prop_map(Write::Set),
         1 => text().prop_map(Write::SetIfMissing),
         1 => text().prop_map(Write::SetOver),
         2 => (select(vec!["0", "0.5", "1", "1000"]), select(vec![None, Some(1), Some(90_000)]))
-            .prop_map(|(by, seconds)| Write::Scale(by, seconds)),
-        2 => (select(vec![brake, push]), select(vec![None, Some(1), Some(100)])).prop_map(|(step, every)| Write::Step(step, every)),
+            .prop_map(|(text, seconds)| Write::Scale(text, seconds)),
+        2 => (select(vec![brake, increase]), select(vec![None, Some(1), Some(100)])).prop_map(|(step, every)| Write::Step(step, every)),
         2 => Just(Write::Delete),
         1 => Just(Write::SetLater),
     ]
@@ -281,16 +284,16 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (node(), select(vec!["a", "b", "c"]), writes()).prop_map(|(node, name, write)| Step::Write { node, name, write }),
         8 => any::<Index>().prop_map(Step::Deliver),
-        2 => any::<Index>().prop_map(Step::Double),
+        2 => any::<Index>().prop_map(Step::Duplicate),
         2 => any::<Index>().prop_map(Step::Lose),
         3 => select(vec![0, 1, 60, 40_000, 90_000]).prop_map(Step::Wait),
         1 => (node(), select(vec![0, 1, -1, 7200, -7200, -100_000, 200_000]))
             .prop_map(|(node, skew)| Step::SetClock { node, skew }),
-        1 => any::<[bool; NODES]>().prop_map(Step::Component),
+        1 => any::<[bool; NODES]>().prop_map(Step::Partition),
         3 => (node(), node()).prop_map(|(requester, responder)| Step::Gossip { requester, responder }),
         1 => node().prop_map(Step::Save),
         1 => node().prop_map(Step::Restart),
-        1 => node().prop_map(Step::Forget),
+        1 => node().prop_map(Step::DropDeletions),
     ]
 }
 
@@ -318,7 +321,7 @@ proptest! {
     fn latest_written_register_wins(
         steps in proptest::collection::vec(
             steps().prop_filter("dropped deletions and writes lost in a restart do not count", |step| {
-                !matches!(step, Step::Restart(_) | Step::Forget(_) | Step::Wait(40_000..) | Step::SetClock { .. })
+                !matches!(step, Step::Restart(_) | Step::DropDeletions(_) | Step::Wait(40_000..) | Step::SetClock { .. })
             }),
             0..40,
         ),

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn condition_before_the_specs_is_parsed() {
-    let read = |text| {
+    let parse = |text| {
         let words = words(text);
         let mut args = Args::new(&words);
         Condition::parse(&mut args).map(|condition| (condition, args.peek().is_some()))
@@ -16,48 +16,48 @@ fn condition_before_the_specs_is_parsed() {
         ("VERSION 3 FIXED", (Condition::OverVersion(3), true)),
         ("version 18446744073709551615", (Condition::OverVersion(u64::MAX), false)),
     ] {
-        assert_eq!(read(text), Ok(condition), "{text}");
+        assert_eq!(parse(text), Ok(condition), "{text}");
     }
     for word in ["0", "-1", "1.0", "18446744073709551616"] {
-        let refused = read(format!("VERSION {word}").leak()).unwrap_err().to_string();
+        let refused = parse(format!("VERSION {word}").leak()).unwrap_err().to_string();
         assert_eq!(
             refused,
             format!("ERR version must be a whole number above 0, such as 1700000000000000, not '{word}'")
         );
     }
-    let shown = |text| read(text).unwrap_err().to_string();
-    assert_eq!(shown("VERSION x"), "ERR version must be a whole number such as 1700000000000000, not 'x'");
-    assert_eq!(shown("VERSION"), "ERR version is missing: VERSION version");
+    let message = |text| parse(text).unwrap_err().to_string();
+    assert_eq!(message("VERSION x"), "ERR version must be a whole number such as 1700000000000000, not 'x'");
+    assert_eq!(message("VERSION"), "ERR version is missing: VERSION version");
 }
 
 #[test]
 fn deletion_takes_one_version_or_several_names() {
-    let read = |text: &'static str| {
+    let parse = |text: &'static str| {
         DeletionRequest::parse(&mut Args::new(Box::leak(Box::new(words(text))))).map_err(|error| error.to_string())
     };
-    assert_eq!(read("pro"), Ok(DeletionRequest::OfNames(vec![b"pro"])));
-    assert_eq!(read("pro free pro"), Ok(DeletionRequest::OfNames(vec![b"pro", b"free", b"pro"])));
-    assert_eq!(read("version"), Ok(DeletionRequest::OfNames(vec![b"version"])));
-    assert_eq!(read("version free"), Ok(DeletionRequest::OfNames(vec![b"version", b"free"])));
-    assert_eq!(read("pro version 3"), Ok(DeletionRequest::OfVersion(b"pro", 3)));
-    assert_eq!(read("VERSION VERSION 3"), Ok(DeletionRequest::OfVersion(b"VERSION", 3)));
-    for wrong in ["pro VERSION", "pro VERSION 0", "pro VERSION x", "pro VERSION 3 free", "pro free version 3"] {
-        assert!(read(wrong).is_err(), "{wrong}");
+    assert_eq!(parse("pro"), Ok(DeletionRequest::OfNames(vec![b"pro"])));
+    assert_eq!(parse("pro free pro"), Ok(DeletionRequest::OfNames(vec![b"pro", b"free", b"pro"])));
+    assert_eq!(parse("version"), Ok(DeletionRequest::OfNames(vec![b"version"])));
+    assert_eq!(parse("version free"), Ok(DeletionRequest::OfNames(vec![b"version", b"free"])));
+    assert_eq!(parse("pro version 3"), Ok(DeletionRequest::OfVersion(b"pro", 3)));
+    assert_eq!(parse("VERSION VERSION 3"), Ok(DeletionRequest::OfVersion(b"VERSION", 3)));
+    for invalid in ["pro VERSION", "pro VERSION 0", "pro VERSION x", "pro VERSION 3 free", "pro free version 3"] {
+        assert!(parse(invalid).is_err(), "{invalid}");
     }
 }
 
 #[test]
 fn factor_is_parsed_with_an_optional_duration() {
-    let read = |text| Scaling::parse(&mut Args::new(&words(text)));
+    let parse = |text| Scaling::parse(&mut Args::new(&words(text)));
     let minute = Period::parse(b"1m");
-    for (text, by, duration) in [
+    for (text, factor, duration) in [
         ("0.5", "0.5", None),
         ("0", "0", None),
         ("1000", "1000", None),
         ("1e3 for 60", "1000", minute),
         ("0.3333339 FOR 1m", "0.333333", minute),
     ] {
-        assert_eq!(read(text), Ok(scaling_to(by, duration)), "{text}");
+        assert_eq!(parse(text), Ok(scaling_to(factor, duration)), "{text}");
     }
     for (text, error) in [
         ("1000.0000001", "ERR factor must be a number from 0 to 1000, such as 0.5, not '1000.0000001'"),
@@ -75,7 +75,7 @@ fn factor_is_parsed_with_an_optional_duration() {
         ),
         ("0.5 FOR 10m 5", "ERR syntax error, unexpected '5', where only FOR duration can follow"),
     ] {
-        assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+        assert_eq!(parse(text).unwrap_err().to_string(), error, "{text}");
     }
     assert_eq!(Scaling::parse(&mut Args::new(&[&b"RL.POLICYSCALE"[..]])), Err(Error::WrongArity));
 }
