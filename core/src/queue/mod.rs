@@ -5,10 +5,11 @@
 //! overtaken by small ones after it, and no waiter starves.
 //!
 //! **Serving,** whenever something may have changed: first deny the [`replaced`](Queue::replaced) waiters. Then
-//! evaluate the [`head`](Queue::head) as its [`Claim`] says. If it is granted, or can never be, it leaves with its
-//! reply, and the next one is evaluated. If it is denied for now, deny the [`overdue`](Queue::overdue) waiters and
-//! evaluate the head again, because a denied waiter may have blocked the next one. The head is evaluated by a call that
-//! charges, not by a peek, because a peek does not correct timestamps after the clock moved backwards.
+//! evaluate the [`head`](Queue::head) as its [`Claim`] says. If the head is granted, or can never be granted, it leaves
+//! with its reply, and the next waiter is evaluated. If the head is denied for now, deny the
+//! [`overdue`](Queue::overdue) waiters and evaluate the head again, because a denied waiter may have blocked the next
+//! one. The head is evaluated by a call that charges, not by a peek, because a peek does not correct timestamps after
+//! the clock moved backwards.
 //!
 //! **Limit:** each call contains the limit, and the limit of the latest call applies to all waiters. So a changed limit
 //! takes effect at once. The amount that a claim keeps available for others (KEEP) stays that of its own call.
@@ -48,10 +49,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Creates the claim of a spec. Returns `None` if the spec does not take a lease.
+    /// Creates the claim of a spec. Returns `None` if the spec does not request a lease.
     #[must_use]
     pub fn of(spec: &Spec) -> Option<Claim> {
-        // KEEP has already lowered the limit of the spec. That is reverted here, because `request` lowers it again.
+        // KEEP has already lowered the limit of the spec. Raises it again, because `request` applies KEEP.
         let (AnyLimit::Concurrency(concurrency), Request::Take(cost)) = (spec.limit.raised_by(spec.keep), spec.request)
         else {
             return None;
@@ -73,7 +74,7 @@ impl Claim {
     }
 
     /// Returns the request of the call under the current limit. `has_waiters_ahead` is `true` if other waiters precede
-    /// it.
+    /// the call.
     #[must_use]
     pub fn request(&self, limit: Amount, has_waiters_ahead: bool) -> KeyRequest<'_> {
         let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).with_waiters_ahead(has_waiters_ahead));
@@ -94,9 +95,9 @@ pub struct Waiter<C> {
     /// Requested lease.
     pub claim: Claim,
     /// Time at which the call joined.
-    pub since: Steady,
+    pub joined_at: Steady,
     /// Deadline; `None` if the call waits without a timeout.
-    pub until: Option<Steady>,
+    pub deadline: Option<Steady>,
     /// Client that receives the reply.
     pub client: C,
 }
@@ -104,7 +105,7 @@ pub struct Waiter<C> {
 /// Place of a call in a queue. Calls are served in ascending order of places. A place is never reused by another call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
-    /// Order of service: the number of the holder's first call, whose position later calls inherit.
+    /// Order of service: the number of the holder's first call, inherited by its later calls.
     position: u64,
     /// Number of the call, in the order of joining.
     call: u64,
@@ -140,7 +141,7 @@ impl Ord for QueuePlace {
 /// };
 /// let (mut queue, now) = (Queue::new(Amount::ONE), Steady::default());
 /// for name in ["alice", "bob"] {
-///     queue.join(Waiter { claim: claim(name), since: now, until: None, client: name });
+///     queue.join(Waiter { claim: claim(name), joined_at: now, deadline: None, client: name });
 /// }
 /// let (place, head) = queue.head().unwrap();
 /// assert_eq!(head.client, "alice");
@@ -157,10 +158,10 @@ pub struct Queue<C> {
     by_deadline: BTreeSet<(Steady, QueuePlace)>,
     /// Places of all calls that have not left, in the order of joining.
     by_call: BTreeMap<u64, QueuePlace>,
-    /// Calls whose holder has called again. They must be denied, regardless of their deadlines.
+    /// Calls of holders that have called again. They must be denied before any call is served.
     replaced: BTreeMap<QueuePlace, Waiter<C>>,
     /// Number of calls that have joined.
-    calls: u64,
+    call_count: u64,
     /// Limit of the latest call.
     limit: Amount,
 }
@@ -175,37 +176,37 @@ impl<C> Queue<C> {
             by_deadline: BTreeSet::new(),
             by_call: BTreeMap::new(),
             replaced: BTreeMap::new(),
-            calls: 0,
+            call_count: 0,
             limit,
         }
     }
 
     /// Adds a call at the end of the queue, and returns its place. If its holder is waiting already, the new call
-    /// inherits that position, and the earlier call must be denied ([`replaced`](Queue::replaced)).
+    /// inherits the position of the earlier call, which must be denied ([`replaced`](Queue::replaced)).
     pub fn join(&mut self, waiter: Waiter<C>) -> QueuePlace {
         let holder = SharedName::clone(&waiter.claim.holder);
-        let (older, call) = (self.by_holder.get(&holder).copied(), self.calls);
-        self.calls = call.saturating_add(1);
-        let place = QueuePlace { position: older.map_or(call, |older| older.position), call };
-        if let Some(older) = older {
-            let replaced = self.leave(older);
-            self.by_call.insert(older.call, older);
-            self.replaced.extend(replaced.map(|waiter| (older, waiter)));
+        let (earlier, call) = (self.by_holder.get(&holder).copied(), self.call_count);
+        self.call_count = call.saturating_add(1);
+        let place = QueuePlace { position: earlier.map_or(call, |earlier| earlier.position), call };
+        if let Some(earlier) = earlier {
+            let replaced = self.leave(earlier);
+            self.by_call.insert(earlier.call, earlier);
+            self.replaced.extend(replaced.map(|waiter| (earlier, waiter)));
         }
         self.by_call.insert(call, place);
         self.by_holder.insert(holder, place);
-        self.by_deadline.extend(waiter.until.map(|until| (until, place)));
+        self.by_deadline.extend(waiter.deadline.map(|deadline| (deadline, place)));
         self.waiting.insert(place, waiter);
         place
     }
 
-    /// Removes a call that has been answered or whose client is gone.
+    /// Removes a call that has been answered, or that lost its client.
     pub fn leave(&mut self, place: QueuePlace) -> Option<Waiter<C>> {
         self.by_call.remove(&place.call);
         let Some(waiter) = self.waiting.remove(&place) else { return self.replaced.remove(&place) };
         self.by_holder.remove(&waiter.claim.holder);
-        if let Some(until) = waiter.until {
-            self.by_deadline.remove(&(until, place));
+        if let Some(deadline) = waiter.deadline {
+            self.by_deadline.remove(&(deadline, place));
         }
         Some(waiter)
     }
@@ -222,30 +223,30 @@ impl<C> Queue<C> {
         self.waiting.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
-    /// Returns a call whose holder has called again. It must be denied before any other call is served.
+    /// Returns a call of a holder that has called again. It must be denied before any other call is served.
     #[must_use]
     pub fn replaced(&self) -> Option<(QueuePlace, &Waiter<C>)> {
         self.replaced.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
-    /// Returns the call with the earliest deadline, if that has passed.
+    /// Returns the call with the earliest deadline, if the deadline has passed.
     #[must_use]
     pub fn overdue(&self, now: Steady) -> Option<(QueuePlace, &Waiter<C>)> {
-        let (_, place) = self.by_deadline.first().filter(|(until, _)| *until <= now)?;
+        let (_, place) = self.by_deadline.first().filter(|(deadline, _)| *deadline <= now)?;
         Some((*place, self.waiting.get(place)?))
     }
 
     /// Returns the earliest deadline.
     #[must_use]
-    pub fn deadline(&self) -> Option<Steady> {
-        self.by_deadline.first().map(|(until, _)| *until)
+    pub fn earliest_deadline(&self) -> Option<Steady> {
+        self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
     /// Returns the time at which the oldest call joined, including replaced calls.
     #[must_use]
-    pub fn oldest(&self) -> Option<Steady> {
+    pub fn oldest_joined_at(&self) -> Option<Steady> {
         let (_, place) = self.by_call.first_key_value()?;
-        Some(self.at(*place)?.since)
+        Some(self.at(*place)?.joined_at)
     }
 
     /// Returns the current limit.
@@ -255,14 +256,14 @@ impl<C> Queue<C> {
     }
 
     /// Sets the limit. Returns `true` if it changed.
-    pub fn limit_to(&mut self, limit: Amount) -> bool {
+    pub fn set_limit(&mut self, limit: Amount) -> bool {
         std::mem::replace(&mut self.limit, limit) != limit
     }
 
     /// Returns `true` if other calls precede the call at `place`, that is, if it is not the head. A replaced call
-    /// counts as preceded by the later call of its holder, even if that has left.
+    /// counts as preceded by the later call of its holder, even if the later call has left.
     #[must_use]
-    pub fn others_wait_before(&self, place: QueuePlace) -> bool {
+    pub fn has_waiters_ahead(&self, place: QueuePlace) -> bool {
         self.head().is_none_or(|(head, _)| head != place)
     }
 

@@ -19,12 +19,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// Parses the arguments of RL.ACQUIRE, `limit ttl holder [options]`, and passes the spec and the time to wait to `read`.
-fn with_spec<T>(words: &str, read: impl FnOnce(&Spec, Block) -> T) -> T {
+/// Parses the arguments of RL.ACQUIRE, `limit ttl holder [options]`, and calls `use_spec` with the spec and the time to
+/// wait.
+fn with_spec<T>(words: &str, use_spec: impl FnOnce(&Spec, Block) -> T) -> T {
     let words: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
     let (mut args, mut options) = (Args::new(&words), SpecOptions::default());
-    let (numbers, block) = Spec::acquire(&mut args, &mut options).unwrap();
-    read(&spec(&KeyRequest::build_single_with_options(&mut args, &numbers, &options).unwrap()), block.block)
+    let (parsed, acquire_options) = Spec::acquire(&mut args, &mut options).unwrap();
+    let request = KeyRequest::build_single_with_options(&mut args, &parsed, &options).unwrap();
+    use_spec(&spec(&request), acquire_options.block)
 }
 
 /// Returns the only spec of a request.
@@ -40,14 +42,14 @@ fn claim(words: &str) -> Claim {
     with_spec(words, |spec, _| Claim::of(spec).unwrap())
 }
 
-/// Returns the spec as evaluated while other callers wait, or do not.
-fn with_queue<'a>(spec: &Spec<'a>, has_waiters_ahead: bool) -> Spec<'a> {
+/// Returns the spec of a call that joins behind other waiters if `has_waiters_ahead` is `true`.
+fn behind_waiters<'a>(spec: &Spec<'a>, has_waiters_ahead: bool) -> Spec<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
     Spec { limit: AnyLimit::Concurrency(concurrency.with_waiters_ahead(has_waiters_ahead)), ..*spec }
 }
 
 /// Returns the limit of a spec for its holder.
-fn limit<'a>(spec: &Spec<'a>) -> leases::LeaseLimit<'a> {
+fn lease_limit<'a>(spec: &Spec<'a>) -> leases::LeaseLimit<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
     concurrency.for_holder(spec.holder_or_item).with_nx(spec.nx)
 }
@@ -61,20 +63,20 @@ fn answer(decision: &Decision) -> Answer {
 }
 
 fn take(key: &mut ConcurrencyUsage, spec: &Spec, now: Timestamp) -> Answer {
-    answer(&call(&limit(spec), key, now, spec.request))
+    answer(&call(&lease_limit(spec), key, now, spec.request))
 }
 
 fn peek_answer(key: &ConcurrencyUsage, spec: &Spec, now: Timestamp) -> Answer {
-    answer(&peek(&limit(spec), key, now, spec.request))
+    answer(&peek(&lease_limit(spec), key, now, spec.request))
 }
 
-/// Key with its queue, maintained and served like in the module. A client is the number of its call.
+/// Key with its queue, which is served as in the module. A client is the number of its call.
 struct Service {
     now: Timestamp,
     clock: SteadyClock,
     key: ConcurrencyUsage,
     queue: Queue<usize>,
-    /// Time at which the head may pass.
+    /// Time at which the head may be granted.
     head_due: Option<Steady>,
     /// Place of each call that has joined.
     places: Vec<Option<QueuePlace>>,
@@ -99,10 +101,10 @@ impl Service {
         self.places.push(None);
         with_spec(words, |spec, block| {
             self.holders.push(String::from_utf8(spec.holder_or_item.to_vec()).unwrap());
-            self.queue.limit_to(spec.limit.raised_by(spec.keep).limit());
-            let (spec, since) = (&with_queue(spec, has_waiters_ahead), self.clock.read(self.now));
-            let until = match (peek_answer(&self.key, spec, self.now), block) {
-                (Answer::After(_), Block::For(span)) => Some(since.plus(span)),
+            self.queue.set_limit(spec.limit.raised_by(spec.keep).limit());
+            let (spec, joined_at) = (&behind_waiters(spec, has_waiters_ahead), self.clock.read(self.now));
+            let deadline = match (peek_answer(&self.key, spec, self.now), block) {
+                (Answer::After(_), Block::For(span)) => Some(joined_at.plus(span)),
                 (Answer::After(_), Block::Forever) => None,
                 _ => {
                     let answer = take(&mut self.key, spec, self.now);
@@ -110,13 +112,13 @@ impl Service {
                 }
             };
             let claim = Claim::of(spec).unwrap();
-            self.places[call] = Some(self.queue.join(Waiter { claim, since, until, client: call }));
+            self.places[call] = Some(self.queue.join(Waiter { claim, joined_at, deadline, client: call }));
         });
     }
 
     /// Returns the reply to RL.PEEK.
     fn peek(&self, words: &str) -> Answer {
-        with_spec(words, |spec, _| peek_answer(&self.key, &with_queue(spec, !self.queue.is_empty()), self.now))
+        with_spec(words, |spec, _| peek_answer(&self.key, &behind_waiters(spec, !self.queue.is_empty()), self.now))
     }
 
     fn release(&mut self, holder: &str) {
@@ -140,8 +142,8 @@ impl Service {
 
     /// Disconnects the client of a call.
     fn leave(&mut self, call: usize) {
-        let gone = self.places[call].and_then(|place| self.queue.leave(place));
-        assert!(gone.is_none_or(|waiter| waiter.client == call), "a place belongs to one call");
+        let removed = self.places[call].and_then(|place| self.queue.leave(place));
+        assert!(removed.is_none_or(|waiter| waiter.client == call), "a place belongs to one call");
     }
 
     fn serve(&mut self) {
@@ -149,14 +151,14 @@ impl Service {
             self.deny(place);
         }
         loop {
-            self.serve_in_turn();
+            self.serve_heads();
             let Some((place, _)) = self.queue.overdue(self.clock.at(self.now)) else { break };
             self.deny(place);
         }
     }
 
     /// Serves the heads until one is denied for now.
-    fn serve_in_turn(&mut self) {
+    fn serve_heads(&mut self) {
         self.head_due = None;
         while let Some((place, waiter)) = self.queue.head() {
             let (client, request) = (waiter.client, waiter.claim.request(self.queue.limit(), false));
@@ -171,7 +173,7 @@ impl Service {
     }
 
     fn deny(&mut self, place: QueuePlace) {
-        let (limit, has_waiters_ahead) = (self.queue.limit(), self.queue.others_wait_before(place));
+        let (limit, has_waiters_ahead) = (self.queue.limit(), self.queue.has_waiters_ahead(place));
         let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
         let request = claim.request(limit, has_waiters_ahead);
         let answer = take(&mut self.key, &spec(&request), self.now);
@@ -179,13 +181,13 @@ impl Service {
     }
 
     /// Returns the time of the next deadline or possible grant.
-    fn due(&self) -> Option<Timestamp> {
-        [self.queue.deadline(), self.head_due].into_iter().flatten().min().map(|due| self.clock.shows(due))
+    fn next_due(&self) -> Option<Timestamp> {
+        [self.queue.earliest_deadline(), self.head_due].into_iter().flatten().min().map(|due| self.clock.shows(due))
     }
 
-    /// Advances the clock to `to`, and serves the queue whenever something is due.
+    /// Advances the clock to `to`, and serves the queue at each deadline and possible grant.
     fn advance_to(&mut self, to: Timestamp) {
-        while let Some(due) = self.due().filter(|due| *due <= to) {
+        while let Some(due) = self.next_due().filter(|due| *due <= to) {
             self.now = due;
             self.clock.read(due);
             self.serve();
@@ -216,13 +218,13 @@ impl Service {
 /// Runs steps, each with its time in milliseconds, the action and the expected replies. A client is named by its holder.
 fn run_steps(steps: &[(u64, &str, &[&str])]) {
     let mut service = Service::new(us(0));
-    for (at, what, expected) in steps {
+    for (at, action, expected) in steps {
         let at = us(at * 1000);
-        match what.split_once(' ') {
+        match action.split_once(' ') {
             Some(("clock", _)) => service.set_clock(at),
             _ => service.advance_to(at),
         }
-        match what.split_once(' ') {
+        match action.split_once(' ') {
             Some(("acquire", words)) => service.acquire(words),
             Some(("peek", words)) => {
                 service.holders.push("peek".to_owned());
@@ -237,10 +239,10 @@ fn run_steps(steps: &[(u64, &str, &[&str])]) {
             }
             Some(("del", _)) => service.delete(),
             Some(("clock" | "go", _)) => {}
-            _ => unreachable!("{what}"),
+            _ => unreachable!("{action}"),
         }
         service.serve();
-        assert_eq!(service.take_replies(), *expected, "at {at:?}: {what}");
+        assert_eq!(service.take_replies(), *expected, "at {at:?}: {action}");
     }
     assert!(service.queue.is_empty(), "all calls are answered");
 }
@@ -250,14 +252,15 @@ fn steady(micros: u64) -> Steady {
     SteadyClock::default().read(us(micros))
 }
 
-/// Creates a queue of calls by these holders, which wait for one unit each, and returns their places. Clients are
-/// numbered in that order.
+/// Creates a queue of calls for one unit by the given holders. Returns the queue and the places of the calls. Clients
+/// are numbered in the order of the holders.
 fn queue_of(holders: &[&str]) -> (Queue<usize>, Vec<QueuePlace>) {
     let mut queue = Queue::new(Amount::ONE);
     let join = |(client, holder): (usize, &&str)| {
+        // Each call is a microsecond later than the call before.
         let client_at = |micros: u64| steady(micros + u64::try_from(client).unwrap());
-        let (since, until) = (client_at(500_000), Some(client_at(1_000_000)));
-        queue.join(Waiter { claim: claim(&format!("1 30s {holder}")), since, until, client })
+        let (joined_at, deadline) = (client_at(500_000), Some(client_at(1_000_000)));
+        queue.join(Waiter { claim: claim(&format!("1 30s {holder}")), joined_at, deadline, client })
     };
     let places = holders.iter().enumerate().map(join).collect();
     (queue, places)
@@ -267,9 +270,7 @@ fn clients(queue: &Queue<usize>) -> Vec<usize> {
     queue.iter().map(|waiter| waiter.client).collect()
 }
 
-// Random calls, compared with the oracle.
-
-/// Arguments of a call.
+/// Arguments of a random call, for the queue and its oracle.
 #[derive(Clone, Debug)]
 struct CallArguments {
     limit: Amount,
@@ -278,7 +279,7 @@ struct CallArguments {
     cost: Amount,
     keep: Amount,
     nx: bool,
-    named: bool,
+    has_name: bool,
     /// Time to wait in microseconds: `None` for no waiting, 0 for no timeout.
     block: Option<u64>,
 }
@@ -288,7 +289,7 @@ impl CallArguments {
         let CallArguments { limit, ttl, holder, cost, keep, .. } = self;
         let mut words = format!("{limit} {ttl}us h{holder} COST {cost} KEEP {keep}");
         words.push_str(if self.nx { " NX" } else { "" });
-        words.push_str(if self.named { " AS a" } else { "" });
+        words.push_str(if self.has_name { " AS a" } else { "" });
         match self.block {
             None => words,
             Some(0) => words + " BLOCK 0",
@@ -302,28 +303,28 @@ impl CallArguments {
     }
 
     fn any() -> impl Strategy<Value = CallArguments> {
-        let whole = |most: u64| (1..=most).prop_map(units);
-        let most = units(1_000_000_000_000);
-        let limit = prop_oneof![12 => Just(units(3)), 4 => whole(6), 1 => Just(Amount::ZERO), 1 => Just(most)];
-        let cost = prop_oneof![8 => whole(3), 2 => (1..=3_000_000u64).prop_map(Amount::saturating), 1 => Just(most)];
+        let whole = |max: u64| (1..=max).prop_map(units);
+        let largest = units(1_000_000_000_000);
+        let limit = prop_oneof![12 => Just(units(3)), 4 => whole(6), 1 => Just(Amount::ZERO), 1 => Just(largest)];
+        let cost = prop_oneof![8 => whole(3), 2 => (1..=3_000_000u64).prop_map(Amount::saturating), 1 => Just(largest)];
         let keep = prop_oneof![8 => Just(Amount::ZERO), 2 => whole(2)];
-        let tens = |most: u64| (1..=most).prop_map(|tens| tens * 10_000);
-        let ttl = prop_oneof![6 => tens(8), 1 => 1..=90_000u64];
+        let tens_of_millis = |max: u64| (1..=max).prop_map(|tens| tens * 10_000);
+        let ttl = prop_oneof![6 => tens_of_millis(8), 1 => 1..=90_000u64];
         let block = prop_oneof![
             3 => Just(None),
             3 => Just(Some(0)),
-            3 => tens(8).prop_map(Some),
+            3 => tens_of_millis(8).prop_map(Some),
             1 => (1..=90_000u64).prop_map(Some),
         ];
         (limit, ttl, 0..6usize, cost, keep, prop::bool::weighted(0.1), prop::bool::weighted(0.1), block).prop_map(
-            |(limit, ttl, holder, cost, keep, nx, named, block)| CallArguments {
+            |(limit, ttl, holder, cost, keep, nx, has_name, block)| CallArguments {
                 limit,
                 ttl,
                 holder,
                 cost,
                 keep,
                 nx,
-                named,
+                has_name,
                 block,
             },
         )
@@ -342,9 +343,11 @@ enum Step {
     Advance(u64),
     /// Time passes until the next due time, plus an offset in microseconds.
     AdvanceToDue(i64),
+    /// The clock is set ahead or back, in microseconds.
     SetClock(i64),
 }
 
+/// Generates steps, each with `true` if the queue is served after it.
 fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
     let step = prop_oneof![
         16 => CallArguments::any().prop_map(Step::Request),

@@ -86,7 +86,7 @@ impl Queues {
     pub fn apply_limit(&self, db: c_int, name: &[u8], limit: Amount) -> (bool, bool) {
         let table = &mut *self.table.borrow_mut();
         let Some(key) = table.key(db, name) else { return (false, false) };
-        let changed = table.entry_mut(&key).is_some_and(|entry| entry.queue.limit_to(limit));
+        let changed = table.entry_mut(&key).is_some_and(|entry| entry.queue.set_limit(limit));
         if changed {
             table.mark_changed(&key);
         }
@@ -104,9 +104,9 @@ impl Queues {
         now: Timestamp,
     ) {
         let table = &mut *self.table.borrow_mut();
-        let (since, id) = (table.read_clock(now), client.blocked.id);
-        let until = timeout.map(|timeout| since.plus(timeout));
-        let place = table.entry_or_new(key, limit).queue.join(Waiter { claim, since, until, client });
+        let (joined_at, id) = (table.read_clock(now), client.blocked.id);
+        let deadline = timeout.map(|timeout| joined_at.plus(timeout));
+        let place = table.entry_or_new(key, limit).queue.join(Waiter { claim, joined_at, deadline, client });
         table.by_client.insert(id, (key.clone(), place));
         table.mark_changed(key);
         table.update_lists(key);
@@ -132,7 +132,7 @@ impl Queues {
         let table = &mut *self.table.borrow_mut();
         let queue = &table.entry_mut(key)?.queue;
         let (place, waiter) = select(queue)?;
-        let (has_waiters_ahead, origin) = (queue.others_wait_before(place), waiter.client.origin.clone());
+        let (has_waiters_ahead, origin) = (queue.has_waiters_ahead(place), waiter.client.origin.clone());
         Some(WaitingCall { place, claim: waiter.claim.clone(), origin, limit: queue.limit(), has_waiters_ahead })
     }
 
@@ -269,11 +269,11 @@ impl Queues {
         let waiters = table.entry(db, name).into_iter().flat_map(|entry| entry.queue.iter());
         waiters
             .take(max_waiters)
-            .map(|Waiter { claim, since, until, .. }| WaiterFacts {
+            .map(|Waiter { claim, joined_at, deadline, .. }| WaiterFacts {
                 holder: claim.holder().into(),
                 cost: claim.cost,
-                time_waited: now.since(*since),
-                time_left: until.map(|until| until.since(now)),
+                time_waited: now.since(*joined_at),
+                time_left: deadline.map(|deadline| deadline.since(now)),
             })
             .collect()
     }

@@ -141,8 +141,8 @@ impl QueueTable {
     /// Updates the positions of a queue in the lists; removes the queue if it has no waiters.
     pub fn update_lists(&mut self, key: &QueueKey) {
         let Some(entry) = self.entry_mut(key) else { return };
-        let (number, is_empty, oldest) = (entry.number, entry.queue.is_empty(), entry.queue.oldest());
-        let due = [entry.queue.deadline(), entry.head_due].into_iter().flatten().min().filter(|_| !is_empty);
+        let (number, is_empty, oldest) = (entry.number, entry.queue.is_empty(), entry.queue.oldest_joined_at());
+        let due = [entry.queue.earliest_deadline(), entry.head_due].into_iter().flatten().min().filter(|_| !is_empty);
         let was_due = std::mem::replace(&mut entry.due, due);
         let was_oldest = std::mem::replace(&mut entry.oldest, oldest);
         for (list, old, new) in [(&mut self.by_due, was_due, due), (&mut self.by_age, was_oldest, oldest)] {

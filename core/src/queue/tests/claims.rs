@@ -20,8 +20,9 @@ fn request_of_a_claim_equals_that_of_its_call() {
             let call = parse_one_algorithm(&mut Args::new(&args), Spec::concurrency).unwrap();
             let claim = Claim::of(&spec(&call)).unwrap();
             let limit = if words.starts_with('0') { Amount::ZERO } else { units(4) };
-            // The origin of the cost matters only for settlements.
-            let shown = |request: &KeyRequest| format!("{request:?}").replace("own_cost: true", "own_cost: false");
+            // Only settlements distinguish a cost of the spec itself.
+            let shown =
+                |request: &KeyRequest| format!("{request:?}").replace("has_own_cost: true", "has_own_cost: false");
             assert_eq!(shown(&claim.request(limit, false)), shown(&call), "{words}");
             assert_eq!(claim.holder(), b"alice");
             assert_eq!(Request::Take(claim.cost), spec(&call).request);
@@ -33,61 +34,60 @@ fn request_of_a_claim_equals_that_of_its_call() {
 
 #[test]
 fn claim_exists_only_for_taking_a_lease() {
-    let read = |words: &str| {
+    let has_claim = |words: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(words.split(' ')).map(str::as_bytes).collect();
         Claim::of(&spec(&KeyRequest::take(&mut Args::new(&words), None).unwrap())).is_some()
     };
-    assert!(read("CONCURRENCY 4 30s alice"));
-    assert!(!read("FIXED 4 30s"));
-    let numbers = Concurrency::new(units(4), crate::testing::calls::period("30s"));
-    let of_leases = |request| Claim::of(&Spec::of(AnyLimit::Concurrency(numbers), request)).is_some();
-    assert!(of_leases(Request::Take(Amount::ONE)) && !of_leases(Request::Force(Amount::ONE)));
+    assert!(has_claim("CONCURRENCY 4 30s alice"));
+    assert!(!has_claim("FIXED 4 30s"));
+    let limit = Concurrency::new(units(4), crate::testing::calls::period("30s"));
+    let has_claim = |request| Claim::of(&Spec::of(AnyLimit::Concurrency(limit), request)).is_some();
+    assert!(has_claim(Request::Take(Amount::ONE)) && !has_claim(Request::Force(Amount::ONE)));
 }
-
-// Cost.
 
 /// Asserts a bound on the number of comparisons of places. Each map is a tree with 5 to 11 entries per node. At most
 /// all entries of one node per level are compared, and a call changes at most five maps.
-fn assert_logarithmic(steps: usize, waiting: usize) {
-    let levels = 1 + waiting.ilog2() / 6_u32.ilog2();
-    assert!(steps <= 5 * 11 * usize::try_from(levels).unwrap(), "{steps} of {waiting}");
+fn assert_logarithmic(comparisons: usize, calls: usize) {
+    let levels = 1 + calls.ilog2() / 6_u32.ilog2();
+    let bound = 5 * 11 * usize::try_from(levels).unwrap();
+    assert!(comparisons <= bound, "{comparisons} comparisons in a queue of {calls}");
 }
 
 #[test]
 fn operations_on_a_long_queue_are_logarithmic() {
     let waiter = |client: usize| {
         let claim = claim(&format!("1 30s {:05}", client * 7919 % 10_000));
-        // Equal deadlines, ascending ones, descending ones, and none.
-        let until = [Some(5), Some(client), Some(10_000 - client), None][client % 4];
-        Waiter { claim, since: steady(0), until: until.map(|until| steady(until.try_into().unwrap())), client }
+        // Equal, ascending and descending deadlines, and calls without one.
+        let deadline = [Some(5), Some(client), Some(10_000 - client), None][client % 4];
+        Waiter { claim, joined_at: steady(0), deadline: deadline.map(|at| steady(at.try_into().unwrap())), client }
     };
-    let (mut queue, mut most) = (Queue::new(Amount::ONE), 0);
-    let count = |queue: &mut Queue<usize>, most: &mut usize, run: &mut dyn FnMut(&mut Queue<usize>)| {
-        let steps = step_counter::count(|| run(queue));
-        assert_logarithmic(steps, queue.len().max(1));
-        *most = steps.max(*most);
+    let (mut queue, mut max) = (Queue::new(Amount::ONE), 0);
+    let count = |queue: &mut Queue<usize>, max: &mut usize, run: &mut dyn FnMut(&mut Queue<usize>)| {
+        let comparisons = step_counter::count(|| run(queue));
+        assert_logarithmic(comparisons, queue.len().max(1));
+        *max = comparisons.max(*max);
     };
     for client in 0..10_000 {
-        count(&mut queue, &mut most, &mut |queue| assert_eq!(queue.join(waiter(client)).call, queue.calls - 1));
+        count(&mut queue, &mut max, &mut |queue| assert_eq!(queue.join(waiter(client)).call, queue.call_count - 1));
     }
     // Half of the holders call again, and the replaced calls have not been denied yet.
     for client in (0..10_000).step_by(2) {
-        count(&mut queue, &mut most, &mut |queue| assert_eq!(queue.join(waiter(client)).call, queue.calls - 1));
+        count(&mut queue, &mut max, &mut |queue| assert_eq!(queue.join(waiter(client)).call, queue.call_count - 1));
     }
     assert_eq!(queue.len(), 15_000);
     let mut answered = Vec::new();
     while !queue.is_empty() {
-        count(&mut queue, &mut most, &mut |queue| {
+        count(&mut queue, &mut max, &mut |queue| {
             let next =
                 queue.replaced().or_else(|| if answered.len() % 3 == 0 { queue.overdue(steady(10_000)) } else { None });
             let (place, waiter) = next.or_else(|| queue.head()).unwrap();
             answered.push(waiter.client);
-            assert!(queue.deadline().is_some() || answered.len() > 10_000);
+            assert!(queue.earliest_deadline().is_some() || answered.len() > 10_000);
             assert!(queue.leave(place).is_some());
         });
     }
     assert_eq!(answered.len(), 15_000);
-    assert!(most > 13, "comparisons are counted");
+    assert!(max > 13, "comparisons are counted");
 }
 
 #[test]

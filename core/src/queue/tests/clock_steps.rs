@@ -1,4 +1,4 @@
-//! Clocks that are set back or ahead while callers wait.
+//! Clock steps back and ahead while callers wait.
 
 use super::*;
 
@@ -17,13 +17,13 @@ fn clock_step_back_moves_deadlines_back() {
 
 #[test]
 fn oldest_call_is_the_first_that_joined() {
-    // The holder of the first call has called again and keeps its position.
+    // Alice has called again, and keeps her position.
     let (mut queue, places) = queue_of(&["alice", "bob", "alice", "carol"]);
-    for (place, joined) in [(places[0], 500_000), (places[1], 500_001), (places[2], 500_002), (places[3], 500_003)] {
-        assert_eq!(queue.oldest(), Some(steady(joined)));
+    for (place, joined_at) in [(places[0], 500_000), (places[1], 500_001), (places[2], 500_002), (places[3], 500_003)] {
+        assert_eq!(queue.oldest_joined_at(), Some(steady(joined_at)));
         assert!(queue.leave(place).is_some() && queue.leave(place).is_none());
     }
-    assert_eq!(queue.oldest(), None);
+    assert_eq!(queue.oldest_joined_at(), None);
     assert!(queue.by_call.is_empty());
 }
 
@@ -50,17 +50,17 @@ fn clock_step_ahead_answers_due_calls() {
     ]);
 }
 
-/// A call moves the leases back after the clock moved backwards. A peek does not, so a head that is only peeked at
-/// would never get closer to its grant.
+/// After the clock moved backwards, a call moves the leases back, but a peek does not. The wait of a head that is only
+/// peeked at would never shorten.
 #[test]
 fn peek_after_clock_step_back_does_not_shorten_the_wait() {
     let mut key = ConcurrencyUsage::default();
     with_spec("1 50ms alice", |spec, _| take(&mut key, spec, us(900_000)));
     let bob = claim("1 50ms bob");
-    let peeked = |key: &ConcurrencyUsage, at| peek_answer(key, &spec(&bob.request(Amount::ONE, false)), us(at));
+    let peek_bob = |key: &ConcurrencyUsage, at| peek_answer(key, &spec(&bob.request(Amount::ONE, false)), us(at));
     for at in [100_000, 150_000, 200_000] {
-        assert_eq!(peeked(&key, at), Answer::After(50_000));
+        assert_eq!(peek_bob(&key, at), Answer::After(50_000));
     }
     assert_eq!(take(&mut key, &spec(&bob.request(Amount::ONE, false)), us(100_000)), Answer::After(50_000));
-    assert_eq!([149_999, 150_000].map(|at| peeked(&key, at)), [Answer::After(1), Answer::Served]);
+    assert_eq!([149_999, 150_000].map(|at| peek_bob(&key, at)), [Answer::After(1), Answer::Served]);
 }

@@ -2,8 +2,6 @@
 
 use super::*;
 
-// Limits.
-
 #[test]
 fn raised_limit_grants_waiters_in_order() {
     run_steps(&[
@@ -31,7 +29,7 @@ fn lowered_limit_applies_to_waiters() {
 
 #[test]
 fn amount_to_keep_is_that_of_the_call() {
-    // Half of the limit in the call.
+    // 50% of the limit in the call is 2.
     for keep in ["2", "50%"] {
         run_steps(&[
             (0, "acquire 4 50ms alice", &["0 alice"]),
@@ -47,16 +45,14 @@ fn amount_to_keep_is_that_of_the_call() {
 }
 
 #[test]
-fn equal_limit_is_no_change() {
+fn set_limit_returns_true_only_if_the_limit_changed() {
     let mut queue: Queue<()> = Queue::new(units(2));
     assert_eq!(queue.limit(), units(2));
-    assert!(!queue.limit_to(units(2)));
-    assert!(queue.limit_to(units(3)));
+    assert!(!queue.set_limit(units(2)));
+    assert!(queue.set_limit(units(3)));
     assert_eq!(queue.limit(), units(3));
-    assert!(!queue.limit_to(units(3)));
+    assert!(!queue.set_limit(units(3)));
 }
-
-// Repeated and disconnected callers.
 
 #[test]
 fn repeated_call_of_a_holder_keeps_its_position() {
@@ -91,13 +87,13 @@ fn places_of_repeated_calls_are_distinct() {
         assert!(queue.leave(*place).is_none() && queue.at(*place).is_none());
         assert!(!clients(&queue).contains(&client));
         assert_eq!(queue.len(), 4);
-        // Only the head has no calls before it.
-        assert_eq!(queue.others_wait_before(places[3]), client == 3);
-        assert_eq!(queue.others_wait_before(places[4]), client != 3);
-        assert!([0, 1, 2].into_iter().all(|client| queue.others_wait_before(places[client])));
+        // Only the head has no waiters ahead.
+        assert_eq!(queue.has_waiters_ahead(places[3]), client == 3);
+        assert_eq!(queue.has_waiters_ahead(places[4]), client != 3);
+        assert!([0, 1, 2].into_iter().all(|client| queue.has_waiters_ahead(places[client])));
     }
-    let in_turn = [0, 2, 3, 1, 4].map(|client: usize| places[client]);
-    assert!(in_turn.is_sorted_by(|one, other| one < other && *other > *one));
+    let in_order = [0, 2, 3, 1, 4].map(|client: usize| places[client]);
+    assert!(in_order.is_sorted_by(|one, other| one < other && *other > *one));
 }
 
 #[test]
@@ -162,27 +158,27 @@ fn leaving_frees_the_position_of_the_holder() {
         (55, "go on", &["55 bob"]),
     ]);
     let (mut queue, places) = queue_of(&["alice", "alice"]);
-    // The replaced call leaves, and the other one keeps its position.
+    // The replaced call leaves, and the later call keeps its position.
     queue.leave(places[0]);
-    let again = queue.join(Waiter { claim: claim("1 30s alice"), since: steady(0), until: None, client: 2 });
-    assert_eq!((queue.head().unwrap().0, queue.replaced().unwrap().0), (again, places[1]));
+    let third = queue.join(Waiter { claim: claim("1 30s alice"), joined_at: steady(0), deadline: None, client: 2 });
+    assert_eq!((queue.head().unwrap().0, queue.replaced().unwrap().0), (third, places[1]));
 }
 
 #[test]
 fn call_that_has_left_is_not_overdue() {
     let (mut queue, places) = queue_of(&["alice", "bob", "carol"]);
-    assert_eq!(queue.deadline(), Some(steady(1_000_000)));
+    assert_eq!(queue.earliest_deadline(), Some(steady(1_000_000)));
     assert!(queue.overdue(steady(999_999)).is_none());
     assert_eq!(queue.overdue(steady(1_000_000)).unwrap().1.client, 0);
     assert_eq!(queue.overdue(steady(2_000_000)).unwrap().0, places[0]);
     queue.leave(places[0]);
-    assert_eq!(queue.deadline(), Some(steady(1_000_001)));
+    assert_eq!(queue.earliest_deadline(), Some(steady(1_000_001)));
     assert_eq!(queue.overdue(steady(2_000_000)).unwrap().1.client, 1);
     // A replaced call is not overdue either, because it must be denied anyway.
-    queue.join(Waiter { claim: claim("1 30s bob"), since: steady(0), until: None, client: 3 });
-    assert_eq!(queue.deadline(), Some(steady(1_000_002)));
+    queue.join(Waiter { claim: claim("1 30s bob"), joined_at: steady(0), deadline: None, client: 3 });
+    assert_eq!(queue.earliest_deadline(), Some(steady(1_000_002)));
     queue.leave(places[2]);
-    assert_eq!((queue.deadline(), queue.len(), queue.is_empty()), (None, 2, false));
+    assert_eq!((queue.earliest_deadline(), queue.len(), queue.is_empty()), (None, 2, false));
     queue.leave(queue.head().unwrap().0);
     assert!(!queue.is_empty() && queue.head().is_none());
     queue.leave(places[1]);

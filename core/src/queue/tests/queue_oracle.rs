@@ -3,12 +3,12 @@
 use super::*;
 
 /// Service and oracle side by side.
-struct Both {
+struct ServiceAndOracle {
     service: Service,
     pool: Pool,
 }
 
-impl Both {
+impl ServiceAndOracle {
     fn now(&self) -> i128 {
         self.service.now.micros().into()
     }
@@ -62,7 +62,7 @@ impl Both {
             Step::Leave(_) => {}
             Step::Advance(micros) => self.advance_to(self.service.now.plus(Span::from_micros(*micros))),
             Step::AdvanceToDue(offset) => {
-                let due = self.service.due().and_then(|due| due.micros().checked_add_signed(*offset)).map(us);
+                let due = self.service.next_due().and_then(|due| due.micros().checked_add_signed(*offset)).map(us);
                 self.advance_to(due.unwrap_or_default().max(self.service.now));
             }
             Step::SetClock(by) => {
@@ -85,10 +85,9 @@ impl Both {
 }
 
 proptest! {
-    /// Queue and oracle answer the same calls in the same order at the same times.
     #[test]
     fn queue_answers_like_the_oracle(steps in steps()) {
-        let mut both = Both { service: Service::new(us(1_700_000_000_000_000)), pool: Pool::default() };
+        let mut both = ServiceAndOracle { service: Service::new(us(1_700_000_000_000_000)), pool: Pool::default() };
         for (step, is_served) in steps {
             if matches!(step, Step::Advance(_) | Step::AdvanceToDue(_) | Step::SetClock(_)) {
                 // All calls that can be answered are answered before time passes.
@@ -107,10 +106,11 @@ proptest! {
         prop_assert!(both.service.queue.is_empty());
     }
 
-    /// A call waits at most for one lease of each call before it, however many wait for the free units.
+    /// A call waits at most for one lease of each call ahead, no matter how many calls wait for the free units.
     #[test]
     fn no_waiter_starves(claims in vec((1..=3u64, 1..=50u64), 1..=12)) {
-        const LONGEST: u64 = 50;
+        /// Longest ttl in milliseconds.
+        const MAX_TTL: u64 = 50;
         let mut service = Service::new(us(0));
         service.acquire("3 50ms first COST 3");
         for (call, (cost, ttl)) in claims.iter().enumerate() {
@@ -120,7 +120,7 @@ proptest! {
         let (mut served, mut now) = (0, 0);
         while served < claims.len() {
             now += 1;
-            prop_assert!(now <= LONGEST * u64::try_from(claims.len()).unwrap(), "a waiter starves");
+            prop_assert!(now <= MAX_TTL * u64::try_from(claims.len()).unwrap(), "a waiter starves");
             service.advance_to(us(now * 1000));
             // A call without BLOCK is never granted while others wait.
             let has_waiters_ahead = !service.queue.is_empty();
@@ -128,13 +128,13 @@ proptest! {
             service.acquire(&format!("3 50ms late{now}"));
             service.acquire(&format!("3 50ms late{now} BLOCK 1us"));
             service.serve();
-            let passed = std::mem::take(&mut service.answers).iter().any(|(_, _, answer)| *answer == Answer::Served);
-            prop_assert!(!has_waiters_ahead || !passed);
+            let is_granted = std::mem::take(&mut service.answers).iter().any(|(_, _, answer)| *answer == Answer::Served);
+            prop_assert!(!has_waiters_ahead || !is_granted, "a later call overtakes a waiter");
             for (at, call, answer) in answers {
                 if call <= claims.len() {
                     served += 1;
-                    prop_assert_eq!((call, answer), (served, Answer::Served), "in order");
-                    prop_assert!(at <= i128::try_from(call).unwrap() * i128::from(LONGEST) * 1000);
+                    prop_assert_eq!((call, answer), (served, Answer::Served), "waiters are served in order");
+                    prop_assert!(at <= i128::try_from(call).unwrap() * i128::from(MAX_TTL) * 1000);
                 }
             }
         }

@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn denied_call_waits_until_there_is_room() {
-    for ends in ["release alice", "del it"] {
+    for action in ["release alice", "del it"] {
         run_steps(&[
             (0, "acquire 1 50ms alice BLOCK 0", &["0 alice"]),
             (1, "acquire 1 50ms bob BLOCK 0", &[]),
-            (9, ends, &["9 bob"]),
+            (9, action, &["9 bob"]),
         ]);
     }
     run_steps(&[
@@ -54,7 +54,7 @@ fn equal_deadlines_are_answered_in_order() {
 }
 
 #[test]
-fn call_that_can_never_pass_is_denied_at_once() {
+fn call_that_can_never_be_granted_is_denied_at_once() {
     run_steps(&[
         (0, "acquire 2 50ms alice", &["0 alice"]),
         (1, "acquire 2 50ms bob COST 3 BLOCK 0", &["1 bob denied for good"]),
@@ -95,7 +95,7 @@ fn waiter_is_served_before_later_calls() {
 }
 
 #[test]
-fn wait_of_a_denial_behind_others_is_at_least_a_millisecond() {
+fn wait_of_a_call_denied_because_of_waiters_is_at_least_a_millisecond() {
     let limit = Concurrency::new(units(2), crate::testing::calls::period("50us")).with_waiters_ahead(true);
     let mut key = Key::default();
     assert_eq!(key.call(&limit.with_waiters_ahead(false).for_holder(b"alice"), 0, Request::Take(units(2)))[0], 1);
