@@ -24,15 +24,16 @@ pub struct Key {
 
 /// Result of a command on a key.
 pub enum CallEffect {
-    /// Unchanged or deleted key.
-    Nothing,
+    /// The key is unchanged or deleted.
+    None,
     /// Value before the command, and the effect on it.
     Change(Value, EncodedText),
 }
 
-/// Returns the effect of a change, after a check that replicas can apply it and that the new state can be read.
-fn encode_effect<U: Usage>(before: &U, after: &mut U, at: u64) -> EncodedText {
-    let text = EncodedText::of_change(after, at);
+/// Returns the effect of a change, after a check that replicas can apply it and that the new state can be read. The key
+/// expires at `expires_at`.
+fn encode_effect<U: Usage>(before: &U, after: &mut U, expires_at: u64) -> EncodedText {
+    let text = EncodedText::of_change(after, expires_at);
     round_trip::check_effect(before, &text, after).unwrap_or_else(|error| panic!("{error}"));
     check(after);
     text
@@ -50,12 +51,13 @@ where
     L::Usage::default().into_any()
 }
 
+/// Moves the usage back if it is later than `now`. Returns `true` if it was.
 fn move_back<U: Usage>(usage: &mut U, now: Timestamp) -> bool {
-    let ahead = usage.is_after(now);
-    if ahead {
+    let is_ahead = usage.is_after(now);
+    if is_ahead {
         usage.move_back(now);
     }
-    ahead
+    is_ahead
 }
 
 impl Key {
@@ -64,76 +66,85 @@ impl Key {
         let call = match request {
             KeyRequest::One(spec) => CompositeRequest::of_one(*spec),
             KeyRequest::Composite(call) => (**call).clone(),
-            KeyRequest::Policy(_) => return CallEffect::Nothing,
+            KeyRequest::Policy(_) => return CallEffect::None,
         };
-        let alone = call.specs.iter().find(|spec| spec.limit.kind().stands_alone());
-        let missing = || match (request, alone) {
+        let sketch = call.specs.iter().find(|spec| spec.limit.kind().stands_alone());
+        let new_value = || match (request, sketch) {
             (_, Some(spec)) | (KeyRequest::One(spec), _) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
             _ => Value::Composite(CompositeUsage::default()),
         };
-        let (value, expires_at) = self.value.clone().unwrap_or_else(|| (missing(), None));
-        let alone = alone.map(|spec| spec.limit.kind());
+        let (value, expires_at) = self.value.clone().unwrap_or_else(|| (new_value(), None));
+        let sketch_kind = sketch.map(|spec| spec.limit.kind());
         match value {
-            Value::Composite(_) if alone.is_some() => CallEffect::Nothing,
-            Value::Plain(any) if (alone.is_some() || any.kind().stands_alone()) && alone != Some(any.kind()) => {
-                CallEffect::Nothing
+            // Calls of the wrong type are rejected.
+            Value::Composite(_) if sketch_kind.is_some() => CallEffect::None,
+            Value::Plain(any)
+                if (sketch_kind.is_some() || any.kind().stands_alone()) && sketch_kind != Some(any.kind()) =>
+            {
+                CallEffect::None
             }
-            Value::Composite(usage) => self.take_from_composite(&call, usage, expires_at, now),
+            Value::Composite(usage) => self.take_on_composite(&call, usage, expires_at, now),
             Value::Plain(any) => {
-                let mistaken = |spec: &Spec| spec.limit.kind() != any.kind() && !spec.by_policy;
+                let is_wrong_type = |spec: &Spec| spec.limit.kind() != any.kind() && !spec.by_policy;
                 match call.specs.as_slice() {
-                    [spec] if mistaken(spec) => CallEffect::Nothing,
-                    _ => with_usage!(&any, usage => self.take_from_plain(&call, usage, expires_at, now)),
+                    [spec] if is_wrong_type(spec) => CallEffect::None,
+                    _ => with_usage!(&any, usage => self.take_on_plain(&call, usage, expires_at, now)),
                 }
             }
         }
     }
 
-    fn take_from_composite(
+    fn take_on_composite(
         &mut self,
         call: &CompositeRequest,
         before: CompositeUsage,
-        present: Option<u64>,
+        present_expiry: Option<u64>,
         now: Timestamp,
     ) -> CallEffect {
         let stored = StoredUsage::Composite(&before);
         let evaluation = CompositeEvaluation::at(call, stored, now);
         if evaluation.has_too_many_components(stored, now) {
-            return CallEffect::Nothing;
+            return CallEffect::None;
         }
         let writes = evaluation.changes() || evaluation.is_strike();
         let mut usage = before.clone();
-        let moved = move_back(&mut usage, now);
+        let was_moved_back = move_back(&mut usage, now);
         if writes {
             usage.charge(call, &evaluation, now);
         }
         let _answer = evaluation.answer(call, StoredUsage::Composite(&usage), now, writes);
-        if writes || moved { self.changed_composite(before, usage, present, moved, now) } else { CallEffect::Nothing }
+        if writes || was_moved_back {
+            self.store_composite(before, usage, present_expiry, was_moved_back, now)
+        } else {
+            CallEffect::None
+        }
     }
 
-    fn changed_composite(
+    /// Stores the changed value of a composite key. `was_moved_back` is `true` if the clock moved backwards, and the
+    /// value with it.
+    fn store_composite(
         &mut self,
         before: CompositeUsage,
         mut usage: CompositeUsage,
-        present: Option<u64>,
-        moved: bool,
+        present_expiry: Option<u64>,
+        was_moved_back: bool,
         now: Timestamp,
     ) -> CallEffect {
         if usage.is_unused() {
             self.value = None;
-            return CallEffect::Nothing;
+            return CallEffect::None;
         }
-        let at = Expiry::of(now, usage.reset(now)).after_charge(present, moved);
+        let at = Expiry::of(now, usage.reset(now)).after_charge(present_expiry, was_moved_back);
         let text = encode_effect(&before, &mut usage, at);
         self.value = Some((Value::Composite(usage), Some(at)));
         CallEffect::Change(Value::Composite(before), text)
     }
 
-    fn take_from_plain<U: PlainUsage>(
+    fn take_on_plain<U: PlainUsage>(
         &mut self,
         call: &CompositeRequest,
         before: &U,
-        present: Option<u64>,
+        present_expiry: Option<u64>,
         now: Timestamp,
     ) -> CallEffect {
         let stored = StoredUsage::plain(before);
@@ -141,53 +152,56 @@ impl Key {
         let writes = evaluation.changes() || evaluation.is_strike();
         let mut usage = before.clone();
         if writes && !evaluation.stays_plain(call) {
-            return self.convert(before, present, now, |components| components.charge(call, &evaluation, now));
+            return self.convert(before, present_expiry, now, |components| components.charge(call, &evaluation, now));
         }
-        let moved = move_back(&mut usage, now);
+        let was_moved_back = move_back(&mut usage, now);
         if writes {
             evaluation.charge_plain(call, &mut usage, now);
         }
         let _answer = evaluation.answer(call, StoredUsage::plain(&usage), now, writes);
-        if !writes && !moved {
-            return CallEffect::Nothing;
+        if !writes && !was_moved_back {
+            return CallEffect::None;
         }
         let reset = call.reset_of_plain(&usage, now);
-        self.changed_plain(before, usage, present, reset, moved, now)
+        self.store_plain(before, usage, present_expiry, reset, was_moved_back, now)
     }
 
-    fn changed_plain<U: PlainUsage>(
+    /// Stores the changed value of a plain key. `was_moved_back` is `true` if the clock moved backwards, and the value
+    /// with it.
+    fn store_plain<U: PlainUsage>(
         &mut self,
         before: &U,
         mut usage: U,
-        present: Option<u64>,
+        present_expiry: Option<u64>,
         reset: Span,
-        moved: bool,
+        was_moved_back: bool,
         now: Timestamp,
     ) -> CallEffect {
         if usage.is_unused() {
             self.value = None;
-            return CallEffect::Nothing;
+            return CallEffect::None;
         }
-        let at = Expiry::of(now, reset).after_charge(present, moved);
+        let at = Expiry::of(now, reset).after_charge(present_expiry, was_moved_back);
         let text = encode_effect(before, &mut usage, at);
         self.value = Some((Value::Plain(usage.into_any()), Some(at)));
         CallEffect::Change(Value::Plain(before.clone().into_any()), text)
     }
 
+    /// Converts a plain key to a composite one with the change of a call.
     fn convert<U: PlainUsage>(
         &mut self,
         before: &U,
-        present: Option<u64>,
+        present_expiry: Option<u64>,
         now: Timestamp,
         change: impl FnOnce(&mut CompositeUsage),
     ) -> CallEffect {
-        let (mut components, ()) = CompositeUsage::convert(&mut before.clone(), present, now, change);
+        let (mut components, ()) = CompositeUsage::convert(&mut before.clone(), present_expiry, now, change);
         if components.is_unused() {
             self.value = None;
-            return CallEffect::Nothing;
+            return CallEffect::None;
         }
         let at = Expiry::of(now, components.reset(now)).after_charge(None, false);
-        let text = EncodedText::of_conversion::<U, _>(present, &mut components, at);
+        let text = EncodedText::of_conversion::<U, _>(present_expiry, &mut components, at);
         CompositeUsage::check_conversion(before, &text, &components).unwrap_or_else(|error| panic!("{error}"));
         check(&components);
         self.value = Some((Value::Composite(components), Some(at)));
@@ -197,62 +211,62 @@ impl Key {
     /// Runs RL.RELEASE.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) -> CallEffect {
         match self.value.clone() {
-            Some((Value::Composite(before), present)) => {
+            Some((Value::Composite(before), present_expiry)) => {
                 let mut usage = before.clone();
-                let moved = move_back(&mut usage, now);
+                let was_moved_back = move_back(&mut usage, now);
                 let released = usage.release(&[holder], now) > 0;
-                if released || moved {
-                    self.changed_composite(before, usage, present, moved, now)
+                if released || was_moved_back {
+                    self.store_composite(before, usage, present_expiry, was_moved_back, now)
                 } else {
-                    CallEffect::Nothing
+                    CallEffect::None
                 }
             }
-            Some((Value::Plain(AnyUsage::Concurrency(before, ())), present)) => {
+            Some((Value::Plain(AnyUsage::Concurrency(before, ())), present_expiry)) => {
                 let mut usage = (*before).clone();
-                let moved = move_back(&mut usage, now);
-                if usage.release(&[holder], now) == 0 && !moved {
-                    return CallEffect::Nothing;
+                let was_moved_back = move_back(&mut usage, now);
+                if usage.release(&[holder], now) == 0 && !was_moved_back {
+                    return CallEffect::None;
                 }
                 let reset = usage.time_to_recovery(now);
-                self.changed_plain(&*before, usage, present, reset, moved, now)
+                self.store_plain(&*before, usage, present_expiry, reset, was_moved_back, now)
             }
-            _ => CallEffect::Nothing,
+            _ => CallEffect::None,
         }
     }
 
     /// Runs RL.BAN.
     pub fn ban(&mut self, duration: Span, now: Timestamp) -> CallEffect {
-        let (before, present) = match self.value.clone() {
-            Some((Value::Plain(_), _)) if duration == Span::ZERO => return CallEffect::Nothing,
-            Some((Value::Plain(any), present)) => {
+        let (before, present_expiry) = match self.value.clone() {
+            Some((Value::Plain(_), _)) if duration == Span::ZERO => return CallEffect::None,
+            Some((Value::Plain(any), present_expiry)) => {
                 let change = |components: &mut CompositeUsage| components.ban(duration, now);
-                return with_usage!(&any, usage => self.convert(usage, present, now, change));
+                return with_usage!(&any, usage => self.convert(usage, present_expiry, now, change));
             }
-            Some((Value::Composite(usage), present)) => (usage, present),
+            Some((Value::Composite(usage), present_expiry)) => (usage, present_expiry),
             None => (CompositeUsage::default(), None),
         };
         if !before.can_ban(duration, now) {
-            return CallEffect::Nothing;
+            return CallEffect::None;
         }
         let mut usage = before.clone();
-        let moved = move_back(&mut usage, now);
+        let was_moved_back = move_back(&mut usage, now);
         usage.ban(duration, now);
-        self.changed_composite(before, usage, present, moved, now)
+        self.store_composite(before, usage, present_expiry, was_moved_back, now)
     }
 
-    /// Runs RESTORE with an edited payload of `like`. The payload is rejected, or makes a key like any other.
-    pub fn restore(&mut self, like: &Value, edit: impl Fn(&mut Fields), expires_at: Option<u64>) {
-        fn read<U: Usage>(like: &U, edit: impl Fn(&mut Fields)) -> Option<U> {
-            let mut payload = fields(like);
+    /// Runs RESTORE with an edited payload of `source`. A payload that is not rejected becomes the value of the key.
+    pub fn restore(&mut self, source: &Value, edit: impl Fn(&mut Fields), expires_at: Option<u64>) {
+        fn decode_edited<U: Usage>(source: &U, edit: impl Fn(&mut Fields)) -> Option<U> {
+            let mut payload = fields(source);
             edit(&mut payload);
             let usage = U::decode(&mut payload, U::VERSION).filter(|_| payload.fields.is_empty())?;
             check(&usage);
             Some(usage)
         }
-        let restored = match like {
-            Value::Composite(usage) => read(usage, edit).map(Value::Composite),
+        let restored = match source {
+            Value::Composite(usage) => decode_edited(usage, edit).map(Value::Composite),
             Value::Plain(any) => {
-                with_usage!(any, usage => read(usage, edit).map(|usage| Value::Plain(usage.into_any())))
+                with_usage!(any, usage => decode_edited(usage, edit).map(|usage| Value::Plain(usage.into_any())))
             }
         };
         if let Some(value) = restored {
@@ -260,36 +274,39 @@ impl Key {
         }
     }
 
-    /// Runs RL.EFFECT with an edited text of an effect on `before`. An accepted effect replaces the value of the key.
+    /// Runs RL.EFFECT on `before` with the edited text of an effect. The result of an accepted effect becomes the value
+    /// of the key.
     pub fn apply(&mut self, before: &Value, text: &[u8]) {
-        fn applied<U: Usage>(before: &U, text: &[u8]) -> Option<(U, u64)> {
+        fn apply_change<U: Usage>(before: &U, text: &[u8]) -> Option<(U, u64)> {
             let Some(Effect::Change { version, expires_at, fields }) = Effect::decode::<U>(text) else { return None };
-            let (mut checked, mut read, mut after) = (fields, fields, before.clone());
-            if !before.accepts_effect(&mut checked, version) || !checked.end() {
+            let (mut checked_fields, mut applied_fields, mut after) = (fields, fields, before.clone());
+            if !before.accepts_effect(&mut checked_fields, version) || !checked_fields.end() {
                 return None;
             }
-            after.apply_effect(&mut read, version);
+            after.apply_effect(&mut applied_fields, version);
             check(&after);
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }
-        fn converted<U: PlainUsage>(before: &U, text: &[u8]) -> Option<(CompositeUsage, u64)> {
+        fn apply_conversion<U: PlainUsage>(before: &U, text: &[u8]) -> Option<(CompositeUsage, u64)> {
             let Some(Effect::Conversion { version, expires_at, plain_expiry, fields }) = Effect::decode::<U>(text)
             else {
                 return None;
             };
-            let (mut checked, mut read) = (fields, fields);
-            if !CompositeUsage::accepts_conversion(before, plain_expiry, &mut checked, version) || !checked.end() {
+            let (mut checked_fields, mut applied_fields) = (fields, fields);
+            if !CompositeUsage::accepts_conversion(before, plain_expiry, &mut checked_fields, version)
+                || !checked_fields.end()
+            {
                 return None;
             }
-            let after = CompositeUsage::apply_conversion(&mut before.clone(), plain_expiry, &mut read);
+            let after = CompositeUsage::apply_conversion(&mut before.clone(), plain_expiry, &mut applied_fields);
             check(&after);
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }
         let after = match before {
-            Value::Composite(usage) => applied(usage, text).map(|(usage, at)| (Value::Composite(usage), at)),
+            Value::Composite(usage) => apply_change(usage, text).map(|(usage, at)| (Value::Composite(usage), at)),
             Value::Plain(any) => with_usage!(any, usage => {
-                let changed = applied(usage, text).map(|(usage, at)| (Value::Plain(usage.into_any()), at));
-                changed.or_else(|| converted(usage, text).map(|(usage, at)| (Value::Composite(usage), at)))
+                let changed = apply_change(usage, text).map(|(usage, at)| (Value::Plain(usage.into_any()), at));
+                changed.or_else(|| apply_conversion(usage, text).map(|(usage, at)| (Value::Composite(usage), at)))
             }),
         };
         if let Some((value, at)) = after {

@@ -1,4 +1,4 @@
-//! Laws of the core, which the targets check.
+//! Laws of the core, as assertions for the targets.
 
 use ratelimit_core::AnyLimit;
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, StoredUsage};
@@ -40,9 +40,9 @@ impl Decoder for Fields {
         }
     }
 
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+    fn bytes(&mut self, max: usize) -> Option<Box<[u8]>> {
         match self.fields.pop_front()? {
-            Field::Bytes(value) if value.len() <= most => Some(value.into()),
+            Field::Bytes(value) if value.len() <= max => Some(value.into()),
             _ => None,
         }
     }
@@ -55,42 +55,42 @@ pub fn fields<U: Usage>(usage: &U) -> Fields {
     fields
 }
 
-/// Asserts that a decoded usage is one that a call could have made: it can be decoded from its own encoding, as a
-/// payload and as an effect.
+/// Asserts that a decoded usage is a possible result of a call: it can be decoded from its own encoding, as a payload
+/// and as an effect.
 pub fn assert_sound<U: Usage>(usage: &U) {
-    assert!(!usage.is_unused(), "a usage of nothing is no key");
-    let written = fields(usage);
-    let again = U::decode(&mut written.clone(), U::VERSION).expect("what is written is read");
-    assert_eq!(fields(&again), written);
+    assert!(!usage.is_unused(), "an unused usage has no key");
+    let encoded = fields(usage);
+    let decoded = U::decode(&mut encoded.clone(), U::VERSION).expect("an encoded usage can be decoded");
+    assert_eq!(fields(&decoded), encoded);
 
     let text = EncodedText::of_whole(usage, 1);
     let Some(Effect::Change { version, fields: mut words, .. }) = Effect::decode::<U>(text.as_bytes()) else {
-        panic!("an effect that is written is read");
+        panic!("an encoded effect cannot be decoded");
     };
     assert!(U::default().accepts_effect(&mut words, version) && words.end());
 }
 
-/// Asserts that an error is one line that a reply can carry, whatever bytes it quotes.
-pub fn assert_wire(error: &Error) {
+/// Asserts that the text of an error is one short line of printable characters.
+pub fn assert_error_text(error: &Error) {
     let text = error.to_string();
-    let (code, most) = match error {
-        // Lists all names of the call, however many there are.
+    let (code, max) = match error {
+        // The error lists all names of the call.
         Error::NoPolicy(names) => ("NOPOLICY ", names.len() + 300),
-        // A name of 256 bytes is shown whole.
+        // A name of 256 bytes is shown in full.
         Error::OtherVersion { .. } => ("ERR ", 400),
         _ => ("ERR ", 300),
     };
-    assert!(text.starts_with(code) && text.len() < most, "{text}");
+    assert!(text.starts_with(code) && text.len() < max, "{text}");
     assert!(text.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
 }
 
 /// Parses the specs of a policy, which follow its name in RL.POLICYSET.
-pub fn read_policy(text: &[u8]) -> Option<Policy> {
+pub fn parse_policy(text: &[u8]) -> Option<Policy> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.POLICYSET"[..]).chain(text.split(|byte| *byte == b' ')).collect();
     Policy::parse(&mut Args::new(&words)).ok()
 }
 
-/// Asserts that a policy is equal to its displayed form when parsed, at every scale.
+/// Asserts that a policy is displayed as the specs of the same policy, at every scale.
 pub fn assert_policy(policy: &Policy) {
     assert!((1..=MAX_SPECS).contains(&policy.limit_count()));
     let text = policy.to_string();
@@ -98,9 +98,9 @@ pub fn assert_policy(policy: &Policy) {
     for millionths in [0, 1, 500_000, 1_000_000, 1_000_000_000] {
         let scaled = policy.scaled(Amount::saturating(millionths));
         let text = scaled.to_string();
-        let again = read_policy(text.as_bytes()).unwrap_or_else(|| panic!("{text} is not read"));
-        assert_eq!(again.to_string(), text);
-        assert_eq!(again.limit_count(), policy.limit_count());
+        let parsed = parse_policy(text.as_bytes()).unwrap_or_else(|| panic!("{text} is rejected"));
+        assert_eq!(parsed.to_string(), text);
+        assert_eq!(parsed.limit_count(), policy.limit_count());
     }
 }
 
@@ -118,38 +118,38 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     assert_eq!(
         (peeked, limit.entries_after_charge(usage, now)),
         (decision, entries),
-        "nor does it need a clock gone back seen to"
+        "a peek with a clock that moved backwards has the same result"
     );
     assert!(peeked.remaining <= limit.limit());
 
     // A replica that applies the effect of the call must get the same state.
-    let mut elsewhere = usage.clone();
+    let mut replica = usage.clone();
     let mut effect = Fields::default();
     usage.encode_effect(&mut effect);
     evaluation.change.apply(limit, usage, now);
     let decision = evaluation.decision(limit, usage, now, true);
     if evaluation.change == Change::Nothing {
-        assert_eq!(fields(usage), before, "what changes nothing writes nothing");
+        assert_eq!(fields(usage), before, "a call without a change writes nothing");
         assert_eq!(decision, peeked);
     } else if !usage.is_unused() {
         let mut effect = Fields::default();
         usage.encode_effect(&mut effect);
-        assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
-        elsewhere.apply_effect(&mut effect, L::Usage::VERSION);
-        assert_eq!(fields(&elsewhere), fields(usage));
+        assert!(replica.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
+        replica.apply_effect(&mut effect, L::Usage::VERSION);
+        assert_eq!(fields(&replica), fields(usage));
         assert_sound(usage);
     }
     if let Verdict::After(wait) = decision.verdict {
-        let then = now.plus(wait);
-        if !request.is_forced() && then < Timestamp::MAX {
-            let passes = evaluate(limit, usage, then, request).decision(limit, usage, then, false);
-            assert!(passes.verdict.allowed(), "{request:?} is denied after {wait:?}: {passes:?}");
+        let grant_time = now.plus(wait);
+        if !request.is_forced() && grant_time < Timestamp::MAX {
+            let granted = evaluate(limit, usage, grant_time, request).decision(limit, usage, grant_time, false);
+            assert!(granted.verdict.allowed(), "{request:?} is denied after {wait:?}: {granted:?}");
         }
     }
 }
 
 /// Returns the decision of a call on the fast path and the key after it; `None` if the call takes the slow path.
-fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
+fn take_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
     let evaluation = usage.evaluate_fast(call, now)?;
     let mut usage = usage.clone();
     let decision = if evaluation.denies() {
@@ -160,12 +160,12 @@ fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp)
     Some((decision, fields(&usage)))
 }
 
-/// Asserts that a call on a key with components is decided and charged as the laws say.
+/// Makes a call on a composite key and asserts the laws of every call.
 pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, now: Timestamp) {
-    // With the decision of each limit.
-    let all = CompositeRequest { each: true, ..call.clone() };
+    // Lists the decision of each limit.
+    let with_each = CompositeRequest { each: true, ..call.clone() };
     let answer = |evaluation: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
-        evaluation.answer(&all, StoredUsage::Composite(usage), now, charged)
+        evaluation.answer(&with_each, StoredUsage::Composite(usage), now, charged)
     };
     let evaluation = CompositeEvaluation::at(call, StoredUsage::Composite(usage), now);
     if evaluation.has_too_many_components(StoredUsage::Composite(usage), now) {
@@ -175,59 +175,60 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     for (decision, spec) in peeked.each.iter().zip(&call.specs) {
         assert!(decision.remaining <= spec.limit.limit());
     }
-    let mut elsewhere = usage.clone();
-    let goes_back = usage.is_after(now);
-    if goes_back {
+    let mut replica = usage.clone();
+    let is_moved_back = usage.is_after(now);
+    if is_moved_back {
         usage.move_back(now);
     }
     assert!(!usage.is_after(now));
     let writes = evaluation.changes() || evaluation.is_strike();
-    let fast = by_fast_path(call, usage, now);
-    let moved = fields(usage);
+    let fast = take_fast_path(call, usage, now);
+    let state = fields(usage);
     assert_eq!(
         answer(&CompositeEvaluation::at(call, StoredUsage::Composite(usage), now), usage, now, false),
         peeked,
-        "the clock was seen to before"
+        "a peek with a clock that moved backwards has the same result"
     );
-    assert_eq!(fields(usage), moved, "a peek changes nothing");
+    assert_eq!(fields(usage), state, "a peek changes nothing");
     if writes {
         usage.charge(call, &evaluation, now);
     }
     let decision = answer(&evaluation, usage, now, writes).decision;
-    // At the last timestamp every charge has recovered at once.
-    if let Some(fast) = fast.filter(|_| !goes_back && now < Timestamp::MAX) {
-        assert_eq!(fast, (decision, fields(usage)), "the fast path comes to the same");
+    // At the last timestamp, every charge has recovered at once.
+    if let Some(fast) = fast.filter(|_| !is_moved_back && now < Timestamp::MAX) {
+        assert_eq!(fast, (decision, fields(usage)), "the fast path has the result of the slow path");
     }
     if call.specs.iter().all(|spec| spec.shadow) && usage.banned(now) == Span::ZERO {
-        assert!(!evaluation.denies(), "what decides only for itself denies no call");
+        assert!(!evaluation.denies(), "limits in shadow mode never deny");
     }
     assert!(!evaluation.allows() || decision.verdict != Verdict::Never);
     if usage.is_unused() {
         *usage = CompositeUsage::default(); // the key is deleted
         return;
     }
-    if writes || goes_back {
+    if writes || is_moved_back {
         let mut effect = Fields::default();
         usage.encode_effect(&mut effect);
-        assert!(elsewhere.accepts_effect(&mut effect.clone(), CompositeUsage::VERSION));
-        elsewhere.apply_effect(&mut effect, CompositeUsage::VERSION);
-        assert_eq!(fields(&elsewhere), fields(usage));
+        assert!(replica.accepts_effect(&mut effect.clone(), CompositeUsage::VERSION));
+        replica.apply_effect(&mut effect, CompositeUsage::VERSION);
+        assert_eq!(fields(&replica), fields(usage));
         assert_sound(usage);
     }
-    // With ids, bans or leases that expire meanwhile, the call may still be denied after the wait.
-    let by_limits = call.idempotency == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
-    let lapses =
+    // After the wait, the call may still be denied because of an id, a ban, or a lease that expires in the meantime.
+    let only_limits_decide =
+        call.idempotency == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
+    let has_lease_to_keep =
         call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.keep != Amount::ZERO);
-    let forced = call.specs.iter().any(|spec| spec.request.is_forced());
+    let is_forced = call.specs.iter().any(|spec| spec.request.is_forced());
     if let Verdict::After(wait) = decision.verdict
-        && by_limits
-        && !lapses
-        && !forced
+        && only_limits_decide
+        && !has_lease_to_keep
+        && !is_forced
         && now.plus(wait) < Timestamp::MAX
     {
-        let then = now.plus(wait);
-        let passes =
-            answer(&CompositeEvaluation::at(call, StoredUsage::Composite(usage), then), usage, then, false).decision;
-        assert!(passes.verdict.allowed(), "{call:?} is denied after {wait:?}: {passes:?}");
+        let grant_time = now.plus(wait);
+        let evaluation = CompositeEvaluation::at(call, StoredUsage::Composite(usage), grant_time);
+        let granted = answer(&evaluation, usage, grant_time, false).decision;
+        assert!(granted.verdict.allowed(), "{call:?} is denied after {wait:?}: {granted:?}");
     }
 }

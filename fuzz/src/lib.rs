@@ -1,7 +1,7 @@
-//! The fuzz targets of the core.
+//! Fuzz targets of the core.
 //!
-//! A target is a function of bytes that panics where a law does not hold. libFuzzer feeds it what it thinks up
-//! (`fuzz_targets/`, a line each); `tests/replay.rs` feeds it the inputs in `corpus/` (archives) and `found/`, on any toolchain.
+//! A target is a function of bytes that panics if they break a law. libFuzzer calls it with generated inputs (see
+//! `fuzz_targets/`). `tests/replay.rs` calls it with the inputs in `corpus/` (archives) and `found/`, on any toolchain.
 
 pub mod key;
 pub mod laws;

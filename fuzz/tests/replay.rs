@@ -1,5 +1,5 @@
-//! Replays every committed input through its target: the corpora, and inputs that once broke a law. Also replays random
-//! histories.
+//! Replays of all committed inputs through their targets: the corpora, and inputs that once broke a law. Also replays
+//! random histories.
 
 use redis_ratelimit_fuzz::targets::{self, Target};
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Returns the sorted files of a folder, or nothing if the folder does not exist.
+/// Returns the sorted files of a folder. Returns no files if the folder does not exist.
 fn inputs(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -29,19 +29,19 @@ fn corpus(target: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn committed_inputs_break_no_invariant() {
-    let mut broken = Vec::new();
+fn committed_inputs_keep_the_laws() {
+    let mut failed = Vec::new();
     for (name, run) in targets::ALL {
         let corpus = corpus(name);
         assert!(corpus.len() >= 10, "the corpus of {name} is missing or small");
         for file in corpus.into_iter().chain(inputs(&Path::new(PACKAGE).join("found").join(name))) {
             let data = fs::read(&file).unwrap();
             if catch_unwind(|| run(&data)).is_err() {
-                broken.push(file);
+                failed.push(file);
             }
         }
     }
-    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(failed.is_empty(), "inputs break a law: {failed:#?}");
 }
 
 #[test]
@@ -53,14 +53,14 @@ fn every_fuzz_target_is_replayed() {
 
 #[test]
 #[should_panic(expected = "a law")]
-fn broken_invariant_panics() {
-    // The build must keep the debug assertions and the overflow checks that the laws lean on.
+fn debug_assertions_are_enabled() {
+    // The laws rely on debug assertions and overflow checks, which a build could disable.
     debug_assert!(std::hint::black_box(false), "a law");
 }
 
-/// Replays `count` inputs of random bytes.
-fn random_inputs(target: Target, seed: u64, count: u64) {
-    // Vigna's splitmix64, which is kept going from input to input.
+/// Calls the target with `count` inputs of random bytes.
+fn replay_random_inputs(target: Target, seed: u64, count: u64) {
+    // Vigna's splitmix64. All inputs come from one sequence.
     let mut state = seed;
     let mut random = || {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -77,6 +77,7 @@ fn random_inputs(target: Target, seed: u64, count: u64) {
 
 #[test]
 fn random_histories_lead_to_decodable_states() {
-    let set = |name: &str| std::env::var(name).ok().map(|value| value.parse().unwrap());
-    random_inputs(targets::states::run, set("RATELIMIT_SEED").unwrap_or(0), set("RATELIMIT_HISTORIES").unwrap_or(2000));
+    let variable = |name: &str| std::env::var(name).ok().map(|value| value.parse().unwrap());
+    let (seed, count) = (variable("RATELIMIT_SEED").unwrap_or(0), variable("RATELIMIT_HISTORIES").unwrap_or(2000));
+    replay_random_inputs(targets::states::run, seed, count);
 }

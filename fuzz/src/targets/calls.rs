@@ -1,5 +1,5 @@
-//! Calls from any words at any time, in sequence on one key of each kind and on a composite key: rejected, or lawful.
-//! Between them a policy is set and scaled, which some of the calls use.
+//! Sequences of calls of any words at any time, on a plain key of each kind and on a composite key: each is rejected,
+//! or keeps the laws. Some steps set or scale a policy, which later calls may use.
 
 use crate::laws::{assert_lawful, assert_lawful_call};
 use arbitrary::{Arbitrary, Unstructured};
@@ -9,10 +9,10 @@ use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{AnyUsage, PlainUsage, Timestamp, UsageKind, with_limit};
 
-/// Words of a call: words of the grammar, a meaningful number, or any bytes.
+/// Part of a call: words of the grammar, a number, a duration, or any bytes.
 #[derive(Arbitrary, Debug)]
 enum Word<'a> {
-    Identity(u8),
+    Known(u8),
     Number(u16),
     Duration(u16, u8),
     Bytes(&'a [u8]),
@@ -20,10 +20,12 @@ enum Word<'a> {
 
 #[derive(Arbitrary, Debug)]
 struct Call<'a> {
-    clock_moves: i32,
+    /// Step of the clock before the call, in milliseconds.
+    clock_step: i32,
     words: Vec<Word<'a>>,
 }
 
+/// Words of the grammar.
 const KNOWN: [&str; 39] = [
     "TOKENBUCKET",
     "LEAKYBUCKET",
@@ -66,8 +68,8 @@ const KNOWN: [&str; 39] = [
     "SLIDINGLOG 3 1s",
     "CONCURRENCY 3 1s h1",
 ];
-/// Words of policies, selected by the highest numbers, so that inputs without policies keep their meaning.
-const KNOWN_OF_POLICIES: [&str; 22] = [
+/// Words of policies. The highest indexes select them, so that older inputs keep their meaning.
+const POLICY_WORDS: [&str; 22] = [
     "POLICY p",
     "POLICYSET",
     "POLICYSCALE",
@@ -96,11 +98,11 @@ const UNITS: [&str; 6] = ["us", "ms", "s", "m", "h", "d"];
 impl Word<'_> {
     fn words(&self) -> Vec<Vec<u8>> {
         let known = |index: u8| {
-            let of_policies = KNOWN_OF_POLICIES.get(usize::from(u8::MAX - index));
-            of_policies.unwrap_or(&KNOWN[usize::from(index) % KNOWN.len()]).split(' ').map(Vec::from)
+            let policy_words = POLICY_WORDS.get(usize::from(u8::MAX - index));
+            policy_words.unwrap_or(&KNOWN[usize::from(index) % KNOWN.len()]).split(' ').map(Vec::from)
         };
         match self {
-            Word::Identity(index) => known(*index).collect(),
+            Word::Known(index) => known(*index).collect(),
             Word::Number(value) => vec![format!("{}", f64::from(*value) / 8.0 - 100.0).into()],
             Word::Duration(value, unit) => vec![format!("{value}{}", UNITS[usize::from(*unit) % UNITS.len()]).into()],
             Word::Bytes(bytes) => vec![bytes.to_vec()],
@@ -113,25 +115,25 @@ pub fn run(data: &[u8]) {
     let mut now: i64 = 1_700_000_000_000_000;
     let mut plain: Vec<AnyUsage> = UsageKind::ALL.into_iter().filter_map(AnyUsage::unused).collect();
     let mut components = CompositeUsage::default();
-    // The policy as it was set, and as it is scaled.
-    let (mut defined, mut policy): (Option<Policy>, Option<Policy>) = (None, None);
+    let (mut unscaled, mut policy): (Option<Policy>, Option<Policy>) = (None, None);
     for call in calls.iter().take(64) {
-        now += i64::from(call.clock_moves) * 1000;
+        now += i64::from(call.clock_step) * 1000;
         let at = Timestamp::from_clock(now);
         let words: Vec<Vec<u8>> = call.words.iter().flat_map(Word::words).collect();
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         match words.first() {
             Some(&b"POLICYSET") => {
                 if let Ok(set) = Policy::parse(&mut Args::new(&words)) {
-                    (defined, policy) = (Some(set.clone()), Some(set));
+                    (unscaled, policy) = (Some(set.clone()), Some(set));
                 }
                 continue;
             }
             Some(&b"POLICYSCALE") => {
                 if let Ok(scaling) = Scaling::parse(&mut Args::new(&words)) {
-                    let (ScaleStep::Set(by) | ScaleStep::Multiply { by, .. } | ScaleStep::Add { step: by, .. }) =
-                        scaling.step;
-                    policy = defined.as_ref().map(|defined| defined.scaled(by));
+                    let (ScaleStep::Set(number)
+                    | ScaleStep::Multiply { multiplier: number, .. }
+                    | ScaleStep::Add { step: number, .. }) = scaling.step;
+                    policy = unscaled.as_ref().map(|unscaled| unscaled.scaled(number));
                 }
                 continue;
             }
@@ -140,7 +142,7 @@ pub fn run(data: &[u8]) {
         let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words).collect();
         let request = KeyRequest::take(&mut Args::new(&words), None);
         let request = match (&request, &policy) {
-            (Ok(KeyRequest::Policy(by)), Some(policy)) => by.request(policy),
+            (Ok(KeyRequest::Policy(unresolved)), Some(policy)) => unresolved.request(policy),
             _ => request,
         };
         let call = match request {

@@ -1,4 +1,4 @@
-//! RDB payloads of any fields: refused, or a state that a call could have made and can go on from.
+//! RDB payloads of any fields: rejected, or a possible state, on which calls keep the laws.
 
 use crate::laws::{Field, Fields, assert_lawful, assert_lawful_call, assert_sound};
 use arbitrary::{Arbitrary, Unstructured};
@@ -55,10 +55,10 @@ fn check<L: Limit>(payload: &Payload, limit: &L) {
     assert_sound(&usage);
     let now = Timestamp::from_micros(payload.now % Timestamp::MAX.micros()).unwrap_or_default();
     let cost = Amount::saturating(u64::from(payload.cost));
-    let asks = [Request::Take(cost), Request::Take(Amount::ZERO), Request::Force(cost), Request::Refund(cost)];
-    // Leases are taken only, and given back by name.
-    let sayable = if L::Usage::KIND == UsageKind::Concurrency { 2 } else { asks.len() };
-    for request in asks.into_iter().take(sayable) {
+    let requests = [Request::Take(cost), Request::Take(Amount::ZERO), Request::Force(cost), Request::Refund(cost)];
+    // A lease can only be taken: it has no FORCE, and is released by its holder.
+    let count = if L::Usage::KIND == UsageKind::Concurrency { 2 } else { requests.len() };
+    for request in requests.into_iter().take(count) {
         assert_lawful(limit, &mut usage, now, request);
     }
 }
@@ -71,7 +71,7 @@ fn check_composite(payload: &Payload) {
     let window = payload.window.max(1);
     let limits = format!("FIXED 9 {window}us TOKENBUCKET 9 9 {window}us AS a SLIDING 9 {window}us STRICT");
     let extras = format!("SLIDINGLOG 9 {window}us CONCURRENCY 9 {window}us h");
-    for (purpose, limits) in [
+    for (options, limits) in [
         ("COST 0 FORCE", &limits),
         ("COST 2", &limits),
         ("ONCE id 1m", &extras),
@@ -81,7 +81,7 @@ fn check_composite(payload: &Payload) {
         ("COST 3 UPTO", &extras),
     ] {
         let ban = if payload.aligned { " BAN 2 1m 1m" } else { "" };
-        let text = format!("RL.TAKE {purpose} {limits}{ban}");
+        let text = format!("RL.TAKE {options} {limits}{ban}");
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
         let Ok(KeyRequest::Composite(call)) = KeyRequest::take(&mut Args::new(&words), None) else { continue };
         assert_lawful_call(&call, &mut usage, now);

@@ -1,9 +1,9 @@
-//! States of a key. Every state and effect that calls make can be read, by replicas and from the disk. Calls can
-//! continue from every state that is read from an edited payload or effect, and the resulting states can be read again.
+//! Histories of a key. Replicas and loads from disk accept every state and effect that calls lead to. A state from an
+//! edited payload or effect that is accepted can be followed by calls in the same way.
 
 mod words;
 
-use self::words::{BANS, COSTS, IDS, KEEPS, LIMITS, NAMES, OWN, OWN_OF_POLICY};
+use self::words::{BANS, COSTS, IDS, KEEPS, LIMITS, NAMES, POLICY_SPEC_OPTIONS, SPEC_OPTIONS};
 use crate::key::{CallEffect, Key, Value};
 use crate::laws::{Field, Fields};
 use arbitrary::{Arbitrary, Unstructured};
@@ -11,13 +11,13 @@ use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Amount, Span, Timestamp};
 
-/// List of 1 to `MOST` elements, whereas an arbitrary `Vec` mostly has one or none.
+/// List of 1 to `MAX` elements. An arbitrary `Vec` mostly has one or none.
 #[derive(Debug)]
-struct Few<T, const MOST: usize>(Vec<T>);
+struct Few<T, const MAX: usize>(Vec<T>);
 
-impl<'a, T: Arbitrary<'a>, const MOST: usize> Arbitrary<'a> for Few<T, MOST> {
+impl<'a, T: Arbitrary<'a>, const MAX: usize> Arbitrary<'a> for Few<T, MAX> {
     fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        let count = u.int_in_range(1..=MOST)?;
+        let count = u.int_in_range(1..=MAX)?;
         (0..count).map(|_| u.arbitrary()).collect::<arbitrary::Result<_>>().map(Few)
     }
 }
@@ -31,28 +31,31 @@ struct Step {
 /// Movement of the clock before a command.
 #[derive(Arbitrary, Debug)]
 enum Clock {
-    Stays,
-    /// Step forwards by one of the lengths and a few microseconds; `Earlier` is the opposite.
-    Later(u8, i8),
-    Earlier(u8, i8),
-    At(u8),
+    Unchanged,
+    /// Step ahead by one of [`LENGTHS`], plus a few microseconds.
+    StepAhead(u8, i8),
+    /// Step back by one of [`LENGTHS`], plus a few microseconds.
+    StepBack(u8, i8),
+    /// Set to one of [`INSTANTS`].
+    SetTo(u8),
 }
 
 #[derive(Arbitrary, Debug)]
 enum Command {
     Take(Call),
-    /// Single limit, and the cost.
+    /// Call of one of [`LIMITS`] with one of [`COSTS`].
     TakeOne(u8, u8),
+    /// Call with the specs of the last call and other options.
     TakeAgain(Call),
     Limit(Call),
     Release(u8),
     Ban(u8),
-    /// Edited payload of the current value.
+    /// RESTORE with an edited payload of the current value, and one of [`LENGTHS`] as TTL.
     Restore(Few<Edit, 3>, u8),
-    /// Edited copy of the last effect.
+    /// RL.EFFECT with an edited copy of the last effect.
     Effect(Few<Edit, 3>),
-    /// Deletion of the key if `true`, otherwise its expiry if it is due.
-    Goes(bool),
+    /// Deletion of the key if `true`; otherwise its expiry if the time has come.
+    Remove(bool),
 }
 
 /// Words of a call.
@@ -66,27 +69,31 @@ struct Call {
 #[derive(Arbitrary, Debug)]
 struct Spec {
     limit: u8,
-    own: [u8; 2],
+    /// Name (AS) and another option.
+    options: [u8; 2],
 }
 
 /// Change of a field.
 #[derive(Arbitrary, Debug)]
 struct Edit {
-    place: u16,
-    to: To,
+    index: u16,
+    change: FieldChange,
 }
 
 #[derive(Arbitrary, Debug)]
-enum To {
+enum FieldChange {
     Add(i16),
     AddLength(u8, i8),
+    /// Replacement by one of [`EDGES`], plus a small number.
     Edge(u8, i8),
-    /// Value of another field.
-    Other(u16),
-    Goes,
-    Comes(u16),
+    /// Replacement by the value of another field.
+    CopyOf(u16),
+    Remove,
+    /// Insertion of a copy of another field.
+    Insert(u16),
 }
 
+/// Durations in microseconds.
 const LENGTHS: [u64; 12] = [
     0,
     1,
@@ -101,6 +108,7 @@ const LENGTHS: [u64; 12] = [
     3_650 * 86_400_000_000,
     36_500 * 86_400_000_000,
 ];
+/// Timestamps in microseconds since the epoch.
 const INSTANTS: [u64; 7] = [
     1_700_000_000_000_000,
     1_700_000_000_000_000,
@@ -110,6 +118,7 @@ const INSTANTS: [u64; 7] = [
     365_000 * 86_400_000_000,
     365_000 * 86_400_000_000 - 1,
 ];
+/// Values at the edges of valid ranges.
 const EDGES: [u64; 11] = [
     0,
     1,
@@ -124,21 +133,22 @@ const EDGES: [u64; 11] = [
     365_000 * 86_400_000_000,
 ];
 
-fn of<T: Copy>(list: &[T], index: u8) -> T {
+/// Returns the element at `index`, modulo the length of the list.
+fn pick<T: Copy>(list: &[T], index: u8) -> T {
     list[usize::from(index) % list.len()]
 }
 
 impl Clock {
-    fn after(&self, now: Timestamp) -> Timestamp {
+    fn next(&self, now: Timestamp) -> Timestamp {
         let micros = match *self {
-            Clock::Stays => now.micros(),
-            Clock::Later(length, more) => {
-                now.micros().saturating_add(of(&LENGTHS, length)).saturating_add_signed(more.into())
+            Clock::Unchanged => now.micros(),
+            Clock::StepAhead(length, more) => {
+                now.micros().saturating_add(pick(&LENGTHS, length)).saturating_add_signed(more.into())
             }
-            Clock::Earlier(length, more) => {
-                now.micros().saturating_sub(of(&LENGTHS, length)).saturating_add_signed(more.into())
+            Clock::StepBack(length, more) => {
+                now.micros().saturating_sub(pick(&LENGTHS, length)).saturating_add_signed(more.into())
             }
-            Clock::At(instant) => of(&INSTANTS, instant),
+            Clock::SetTo(instant) => pick(&INSTANTS, instant),
         };
         Timestamp::from_clock(i64::try_from(micros).unwrap_or(i64::MAX))
     }
@@ -147,31 +157,33 @@ impl Clock {
 impl Call {
     fn options(&self) -> String {
         let [cost, keep, id] = self.options;
-        // SETTLE includes the cost.
-        match of(&IDS, id) {
-            settles if settles.starts_with("SETTLE") => settles.to_owned(),
-            id => format!("{} {} {id}", of(&COSTS, cost), of(&KEEPS, keep)),
+        // SETTLE cannot be combined with COST or KEEP.
+        match pick(&IDS, id) {
+            settle if settle.starts_with("SETTLE") => settle.to_owned(),
+            id => format!("{} {} {id}", pick(&COSTS, cost), pick(&KEEPS, keep)),
         }
     }
 
-    /// Returns the words of the specs, each with one of `own`.
-    fn specs(&self, own: &[&str]) -> String {
+    /// Returns the words of the specs, each with one of `spec_options`.
+    fn specs(&self, spec_options: &[&str]) -> String {
         let specs = self.specs.0.iter().map(|spec| {
-            let [name, word] = spec.own;
-            format!("{} {} {}", of(&LIMITS, spec.limit), of(&NAMES, name), of(own, word))
+            let [name, option] = spec.options;
+            format!("{} {} {}", pick(&LIMITS, spec.limit), pick(&NAMES, name), pick(spec_options, option))
         });
         specs.collect::<Vec<_>>().join(" ")
     }
 
-    fn inline(&self) -> String {
-        format!("RL.TAKE {} {} {}", self.options(), self.specs(&OWN), of(&BANS, self.ban))
+    /// Returns the words of RL.TAKE.
+    fn take_text(&self) -> String {
+        format!("RL.TAKE {} {} {}", self.options(), self.specs(&SPEC_OPTIONS), pick(&BANS, self.ban))
     }
 
-    fn policy(&self) -> String {
-        // The call names the holder of a policy's leases.
-        let specs = self.specs(&OWN_OF_POLICY);
+    /// Returns the words of RL.POLICYSET.
+    fn policy_text(&self) -> String {
+        // A policy names no holders.
+        let specs = self.specs(&POLICY_SPEC_OPTIONS);
         let specs = specs.split(' ').filter(|word| !["h1", "h2", "h3"].contains(word)).collect::<Vec<_>>().join(" ");
-        format!("RL.POLICYSET {specs} {}", of(&BANS, self.ban))
+        format!("RL.POLICYSET {specs} {}", pick(&BANS, self.ban))
     }
 }
 
@@ -186,18 +198,18 @@ impl Edit {
         if length == 0 {
             return;
         }
-        let place = usize::from(self.place) % length;
-        let of_place = |place: u16| fields.fields[usize::from(place) % length].clone();
-        match (&self.to, &fields.fields[place]) {
-            (To::Goes, _) => {
-                fields.fields.remove(place);
+        let index = usize::from(self.index) % length;
+        let copy_of = |index: u16| fields.fields[usize::from(index) % length].clone();
+        match (&self.change, &fields.fields[index]) {
+            (FieldChange::Remove, _) => {
+                fields.fields.remove(index);
             }
-            (To::Comes(other), _) => {
-                let other = of_place(*other);
-                fields.fields.insert(place, other);
+            (FieldChange::Insert(other), _) => {
+                let copy = copy_of(*other);
+                fields.fields.insert(index, copy);
             }
-            (To::Other(other), _) => fields.fields[place] = of_place(*other),
-            (to, Field::Integer(value)) => fields.fields[place] = Field::Integer(to.of(*value)),
+            (FieldChange::CopyOf(other), _) => fields.fields[index] = copy_of(*other),
+            (change, Field::Integer(value)) => fields.fields[index] = Field::Integer(change.apply(*value)),
             (_, Field::Bytes(_)) => {}
         }
     }
@@ -205,33 +217,36 @@ impl Edit {
     /// Edits an effect in its readable form, word by word.
     fn edit_text(&self, words: &mut Vec<String>) {
         let length = words.len();
-        let place = usize::from(self.place) % length;
-        let of_place = |place: u16| words[usize::from(place) % length].clone();
-        match &self.to {
-            To::Goes if length > 1 => {
-                words.remove(place);
+        let index = usize::from(self.index) % length;
+        let copy_of = |index: u16| words[usize::from(index) % length].clone();
+        match &self.change {
+            FieldChange::Remove if length > 1 => {
+                words.remove(index);
             }
-            To::Comes(other) => {
-                let other = of_place(*other);
-                words.insert(place, other);
+            FieldChange::Insert(other) => {
+                let copy = copy_of(*other);
+                words.insert(index, copy);
             }
-            To::Other(other) => words[place] = of_place(*other),
-            to => {
-                if let Ok(value) = words[place].parse() {
-                    words[place] = to.of(value).to_string();
+            FieldChange::CopyOf(other) => words[index] = copy_of(*other),
+            change => {
+                if let Ok(value) = words[index].parse() {
+                    words[index] = change.apply(value).to_string();
                 }
             }
         }
     }
 }
 
-impl To {
-    fn of(&self, value: u64) -> u64 {
+impl FieldChange {
+    /// Returns the changed integer.
+    fn apply(&self, value: u64) -> u64 {
         match *self {
-            To::Add(more) => value.wrapping_add_signed(more.into()),
-            To::AddLength(length, more) => value.wrapping_add(of(&LENGTHS, length)).wrapping_add_signed(more.into()),
-            To::Edge(edge, more) => of(&EDGES, edge).wrapping_add_signed(more.into()),
-            To::Other(_) | To::Goes | To::Comes(_) => value,
+            FieldChange::Add(more) => value.wrapping_add_signed(more.into()),
+            FieldChange::AddLength(length, more) => {
+                value.wrapping_add(pick(&LENGTHS, length)).wrapping_add_signed(more.into())
+            }
+            FieldChange::Edge(edge, more) => pick(&EDGES, edge).wrapping_add_signed(more.into()),
+            FieldChange::CopyOf(_) | FieldChange::Remove | FieldChange::Insert(_) => value,
         }
     }
 }
@@ -240,40 +255,40 @@ pub fn run(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let mut key = Key::default();
     let mut now = Timestamp::from_clock(1_700_000_000_000_000);
-    let mut last: Option<(Value, Vec<u8>)> = None;
-    let mut text_before = String::new();
+    // Last effect, with the value before it.
+    let mut last_effect: Option<(Value, Vec<u8>)> = None;
+    let mut last_text = String::new();
     while !input.is_empty()
         && let Ok(step) = Step::arbitrary(&mut input)
     {
-        now = step.clock.after(now);
+        now = step.clock.next(now);
         let effect = match &step.command {
             Command::Take(call) => {
-                text_before = call.inline();
-                take(&mut key, &text_before, now)
+                last_text = call.take_text();
+                take(&mut key, &last_text, now)
             }
             Command::TakeOne(limit, cost) => {
-                text_before = format!("RL.TAKE {} {}", of(&LIMITS, *limit), of(&COSTS, *cost));
-                take(&mut key, &text_before, now)
+                last_text = format!("RL.TAKE {} {}", pick(&LIMITS, *limit), pick(&COSTS, *cost));
+                take(&mut key, &last_text, now)
             }
-            // Another call with the limits of the last one.
             Command::TakeAgain(call) => {
-                let specs = text_before.split_whitespace().skip_while(|word| !is_algorithm(word));
+                let specs = last_text.split_whitespace().skip_while(|word| !is_algorithm(word));
                 let specs = specs.collect::<Vec<_>>().join(" ");
                 take(&mut key, &format!("RL.TAKE {} {specs}", call.options()), now)
             }
             Command::Limit(call) => limit(&mut key, call, now),
-            Command::Release(holder) => key.release(of(&[&b"h1"[..], b"h2", b"r1", b"r2"], *holder), now),
-            Command::Ban(length) => key.ban(Span::from_micros(of(&LENGTHS, *length)).min(Span::MAX_ARGUMENT), now),
+            Command::Release(holder) => key.release(pick(&[&b"h1"[..], b"h2", b"r1", b"r2"], *holder), now),
+            Command::Ban(length) => key.ban(Span::from_micros(pick(&LENGTHS, *length)).min(Span::MAX_ARGUMENT), now),
             Command::Restore(edits, ttl) => {
-                if let Some((like, _)) = key.value.clone() {
+                if let Some((source, _)) = key.value.clone() {
                     let edit = |fields: &mut Fields| edits.0.iter().for_each(|edit| edit.edit(fields));
-                    let expires_at = now.floor_millis() + of(&LENGTHS, *ttl) / 1000;
-                    key.restore(&like, edit, (*ttl != 0).then_some(expires_at));
+                    let expires_at = now.floor_millis() + pick(&LENGTHS, *ttl) / 1000;
+                    key.restore(&source, edit, (*ttl != 0).then_some(expires_at));
                 }
                 continue;
             }
             Command::Effect(edits) => {
-                if let Some((before, text)) = &last {
+                if let Some((before, text)) = &last_effect {
                     let text = String::from_utf8_lossy(text);
                     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
                     edits.0.iter().for_each(|edit| edit.edit_text(&mut words));
@@ -281,16 +296,16 @@ pub fn run(data: &[u8]) {
                 }
                 continue;
             }
-            Command::Goes(deleted) => {
-                let expired = key.value.as_ref().and_then(|(_, at)| *at).is_some_and(|at| at <= now.floor_millis());
-                if *deleted || expired {
+            Command::Remove(is_deleted) => {
+                let is_expired = key.value.as_ref().and_then(|(_, at)| *at).is_some_and(|at| at <= now.floor_millis());
+                if *is_deleted || is_expired {
                     key = Key::default();
                 }
                 continue;
             }
         };
         if let CallEffect::Change(before, text) = effect {
-            last = Some((before, text.as_bytes().to_vec()));
+            last_effect = Some((before, text.as_bytes().to_vec()));
         }
     }
 }
@@ -301,19 +316,19 @@ fn is_algorithm(word: &str) -> bool {
 
 fn take(key: &mut Key, text: &str, now: Timestamp) -> CallEffect {
     let words = words(text);
-    KeyRequest::take(&mut Args::new(&words), None).map_or(CallEffect::Nothing, |request| key.take(&request, now))
+    KeyRequest::take(&mut Args::new(&words), None).map_or(CallEffect::None, |request| key.take(&request, now))
 }
 
-/// Makes a call by a policy, which may be scaled.
+/// Makes a call on a policy, which may be scaled.
 fn limit(key: &mut Key, call: &Call, now: Timestamp) -> CallEffect {
-    let (policy, said) = (call.policy(), format!("RL.TAKE {} POLICY p", call.options()));
-    let (policy, said) = (words(&policy), words(&said));
-    let (Ok(policy), Ok(KeyRequest::Policy(by))) =
-        (Policy::parse(&mut Args::new(&policy)), KeyRequest::take(&mut Args::new(&said), None))
+    let (policy_text, take_text) = (call.policy_text(), format!("RL.TAKE {} POLICY p", call.options()));
+    let (policy_words, take_words) = (words(&policy_text), words(&take_text));
+    let (Ok(policy), Ok(KeyRequest::Policy(unresolved))) =
+        (Policy::parse(&mut Args::new(&policy_words)), KeyRequest::take(&mut Args::new(&take_words), None))
     else {
-        return CallEffect::Nothing;
+        return CallEffect::None;
     };
-    let factor = of(&[1_000_000, 1_000_000, 0, 500_000, 3_000_000], call.ban);
+    let factor = pick(&[1_000_000, 1_000_000, 0, 500_000, 3_000_000], call.ban);
     let scaled = policy.scaled(Amount::saturating(factor));
-    by.request(&scaled).map_or(CallEffect::Nothing, |request| key.take(&request, now))
+    unresolved.request(&scaled).map_or(CallEffect::None, |request| key.take(&request, now))
 }

@@ -123,13 +123,13 @@ fn sides_of_a_partition_set_different_versions() {
             .set(b"pro", Condition::OverVersion(version), &policy(HOUR_LIMIT), now, MAX_POLICIES)
             .map(|set| set.version)
     };
-    let version_here = over(&mut here, first, at(1)).unwrap();
-    let version_there = over(&mut there, first, at(2)).unwrap();
-    assert_ne!(version_here, version_there);
+    let first_side = over(&mut here, first, at(1)).unwrap();
+    let second_side = over(&mut there, first, at(2)).unwrap();
+    assert_ne!(first_side, second_side);
     here.receive(&there.initial_record("pro").unwrap(), at(3));
     // The version set here was replaced, and its writer gets an error.
-    assert!(over(&mut here, version_here, at(4)).is_err());
-    assert!(over(&mut here, version_there, at(4)).is_ok());
+    assert!(over(&mut here, first_side, at(4)).is_err());
+    assert!(over(&mut here, second_side, at(4)).is_ok());
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! The words that a call of a key may have.
+//! Words from which random calls are composed. The empty text is repeated, because most calls have few options.
 
-// Words that stand for nothing are the most common, as in calls.
 pub(super) const COSTS: [&str; 24] = [
     "",
     "",
@@ -51,7 +50,8 @@ pub(super) const IDS: [&str; 20] = [
     "SETTLE r4 0",
 ];
 pub(super) const NAMES: [&str; 8] = ["", "", "", "", "AS a", "AS b", "AS c", "AS d"];
-pub(super) const OWN: [&str; 16] = [
+/// Options after a spec in a call.
+pub(super) const SPEC_OPTIONS: [&str; 16] = [
     "",
     "",
     "",
@@ -69,7 +69,8 @@ pub(super) const OWN: [&str; 16] = [
     "KEEP 1",
     "NX",
 ];
-pub(super) const OWN_OF_POLICY: [&str; 8] = ["", "", "", "", "COST 1", "COST 2", "SHADOW", "COST 1 SHADOW"];
+/// Options after a spec in a policy.
+pub(super) const POLICY_SPEC_OPTIONS: [&str; 8] = ["", "", "", "", "COST 1", "COST 2", "SHADOW", "COST 1 SHADOW"];
 pub(super) const LIMITS: [&str; 30] = [
     "TOKENBUCKET 3 2 1s",
     "TOKENBUCKET 5 5 1m",
