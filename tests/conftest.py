@@ -32,8 +32,8 @@ pytest_plugins = [
 # Last words in the names of the slowest test files.
 SLOWEST_FILES = ("cluster", "failover", "policy_replication", "valgrind", "monitoring")
 
-# An example needs many round trips, so it has no deadline. All examples share one server, so a
-# property begins by emptying the keys that it uses.
+# A Hypothesis example needs many round trips, so it has no deadline. All examples share a server,
+# so a property begins by emptying the keys that it uses.
 hypothesis.settings.register_profile(
     "server",
     deadline=None,

@@ -55,10 +55,10 @@ def test_a_window_ends_when_the_calendar_says(
     words: str, now: str, end: str, redis: Redis, clock: Clock
 ) -> None:
     clock.set(us(now))
-    left_ms = (us(end) - us(now)) // 1000
-    assert redis.execute_command(f"RL.FIXED k 10 {words} COST 10") == [1, 10, 0, 0, left_ms]
-    assert redis.execute_command(f"RL.TAKE k FIXED 10 {words}") == [0, 10, 0, left_ms, left_ms]
-    assert redis.execute_command(f"RL.MPEEK 1 k FIXED 10 {words}")[:2] == [0, left_ms]
+    wait_ms = (us(end) - us(now)) // 1000
+    assert redis.execute_command(f"RL.FIXED k 10 {words} COST 10") == [1, 10, 0, 0, wait_ms]
+    assert redis.execute_command(f"RL.TAKE k FIXED 10 {words}") == [0, 10, 0, wait_ms, wait_ms]
+    assert redis.execute_command(f"RL.MPEEK 1 k FIXED 10 {words}")[:2] == [0, wait_ms]
     check_end(redis, clock, words, end)
 
 

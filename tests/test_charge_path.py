@@ -40,7 +40,7 @@ class CallForms(NamedTuple):
 
 
 class OneKey(Workload):
-    """Calls on one key that both commands can express."""
+    """Calls on one key that RL.TAKE and RL.MTAKE can express."""
 
     def calls(self, count: int) -> list[tuple[int, CallForms]]:
         return [(self._move(), self._forms()) for _ in range(count)]

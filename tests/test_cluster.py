@@ -244,8 +244,8 @@ def test_replica_in_a_cluster_has_the_same_bytes_after_any_workload(
 def own_cluster_with_replicas(
     binary: Binary, shared_clock: Clock, tmp_path: Path
 ) -> Iterator[Cluster]:
-    """Cluster for one test, which may set the clock back. The nodes then have heard from each other
-    "in the future", and detect no failed node.
+    """Cluster for one test, which may set the clock back. The last heartbeats of the nodes are then
+    in the future, so that later tests could not detect a failed node.
     """
     with running_cluster(binary, shared_clock, tmp_path) as cluster:
         yield cluster

@@ -265,7 +265,7 @@ def move_and_compare(cluster: Cluster) -> None:
 
 
 def all_keys(server: Server) -> dict[bytes, tuple[bytes, bytes, int, bytes]]:
-    """Returns all keys of a node, each with its dump, type, expiry and digest."""
+    """Returns all keys of a node, each with its type, dump, expiry and digest."""
     with server.client() as client:
         client.readonly()
         names = sorted(client.keys())

@@ -261,20 +261,23 @@ def test_a_documented_call_with_specs_is_accepted_or_refused_for_conflicting_arg
 def test_every_option_that_a_command_takes_is_documented_and_no_other(
     redis: Redis, docs: Docs
 ) -> None:
-    tried = {}
+    should_accept = {}
     for name in docs.keys() - WITHOUT_OPTIONS:
         for before, after, allowed in places(name, docs[name]):
             for count in range(1, 4):
                 for options in combinations(OPTIONS, count):
                     call = numbered((name, *sum(options, before), *after))
                     documented = frozenset(options) in allowed
-                    tried[call] = documented and not is_ruled_out(frozenset(options))
-    assert sum(tried.values()) > 1000
-    replies = answers(redis, list(tried))
+                    should_accept[call] = documented and not is_ruled_out(frozenset(options))
+    assert sum(should_accept.values()) > 1000
+    replies = answers(redis, list(should_accept))
     accepted = {
-        call: not isinstance(answer, Exception) for call, answer in zip(tried, replies, strict=True)
+        call: not isinstance(answer, Exception)
+        for call, answer in zip(should_accept, replies, strict=True)
     }
-    assert {" ".join(call) for call in tried if accepted[call] != tried[call]} == set()
+    assert {
+        " ".join(call) for call in should_accept if accepted[call] != should_accept[call]
+    } == set()
 
 
 def places(

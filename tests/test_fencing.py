@@ -175,13 +175,15 @@ def test_replica_has_the_tokens_and_continues_from_them(pair: Pair) -> None:
         assert replica.dump("k") == primary.dump("k")
 
 
-@pytest.mark.parametrize("begins", ["before", "after"])
-def test_tokens_grow_over_a_failover(fresh_server: Start, clock: Clock, begins: str) -> None:
+@pytest.mark.parametrize("replica_starts", ["before", "after"])
+def test_tokens_grow_over_a_failover(
+    fresh_server: Start, clock: Clock, replica_starts: str
+) -> None:
     """Sets the clock back before the failover. The replica starts before or after the first token
     is created.
     """
     primary = fresh_server(module_args="policies yes")
-    replica = primary.replica(module_args="policies yes") if begins == "before" else None
+    replica = primary.replica(module_args="policies yes") if replica_starts == "before" else None
     with primary.client() as client:
         first = token(client)
         client.delete("k")

@@ -17,7 +17,7 @@ from support.workload import state
 
 pytestmark = pytest.mark.every_server
 
-BEGIN_AOF = ["CONFIG", "SET", "appendonly", "yes"]
+START_AOF = ["CONFIG", "SET", "appendonly", "yes"]
 # The fast path recognizes a bucket by arguments that were parsed before.
 KNOWN = ["RL.TOKENBUCKET", "known", 5, 5, "1s"]
 CALLS = ["RL.TOKENBUCKET k 5 5 1s", "RL.LIMIT k bucket", "RL.DELAY k bucket"]
@@ -70,7 +70,7 @@ def at_a_string(redis: Redis, call: str) -> object:
     return answer(redis, call)
 
 
-def of_less_than_a_unit(redis: Redis, call: str) -> object:
+def with_a_capacity_below_a_unit(redis: Redis, call: str) -> object:
     redis.execute_command("RL.POLICYSCALE", "bucket", 0.1)
     found = answer(redis, call.replace("5 5 1s", "0.5 5 1s"))
     redis.execute_command("RL.POLICYSCALE", "bucket", 1)
@@ -84,7 +84,7 @@ WAYS = [
     with_memory_full,
     at_a_key_that_others_watch,
     at_a_string,
-    of_less_than_a_unit,
+    with_a_capacity_below_a_unit,
 ]
 # Calls that create an earlier value of the key. It has expired when the tested call reads the key.
 BEFORE = ["PING", "RL.TOKENBUCKET k 9 9 1m", "RL.TAKE k FIXED 5 1m FIXED 6 2m", "SET k x PX 1000"]
@@ -178,7 +178,7 @@ def test_a_first_call_reaches_an_aof_that_started_before_the_old_key_expired(
     redis.execute_command("RL.POLICYSET", "bucket", "TOKENBUCKET", 5, 5, "1s")
     redis.execute_command(*KNOWN)
     redis.execute_command("RL.FIXED", "k", 5, "1m")
-    redis.execute_command("NEIGHBOUR.ON", "expired", "k", *BEGIN_AOF)
+    redis.execute_command("NEIGHBOUR.ON", "expired", "k", *START_AOF)
     clock.advance("1h")
     redis.execute_command(*call.split())
     stored = state(redis)

@@ -219,7 +219,7 @@ def test_with_memory_full_existing_limits_of_a_key_continue(redis: Redis) -> Non
     redis.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
     fill_memory(redis)
     for call, remaining in [
-        # A known id charges nothing; a denied call would create nothing.
+        # A repeated id charges nothing.
         (("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h"), 6),
         (("RL.TAKE", "k", *named, "COST", 1), 5),
         (("RL.TAKE", "k", *named, "SETTLE", "id", 1), 8),
@@ -228,6 +228,7 @@ def test_with_memory_full_existing_limits_of_a_key_continue(redis: Redis) -> Non
     ]:
         reply = redis.execute_command(*call)
         assert (reply[0], reply[2]) == (1, remaining), call
+    # A denied call adds neither a limit nor a ban.
     denied = ("RL.TAKE", "k", "COST", 20, *named, "SLIDING", 10, "1h", "BAN", 1, "1m", "1h")
     assert redis.execute_command(*denied)[0] == 0
     assert redis.execute_command("RL.BAN", "k", "1m") == 60_000

@@ -21,7 +21,7 @@ ALGORITHMS = {
 OWN_COMMAND = {name: f"{words} {KEEP_AND_AS} {ONCE}" for name, words in ALGORITHMS.items()}
 CONCURRENCY = f"limit ttl holder [COST cost] {KEEP_AND_AS} [NX]"
 SKETCH = "[COST cost] [UPTO | FORCE] [KEEP keep]"
-ALL = {
+SPEC_ARGUMENTS = {
     **OWN_COMMAND,
     "CONCURRENCY": CONCURRENCY,
     "SKETCH": f"capacity refill period item [SIZE size] {SKETCH}",
@@ -35,7 +35,7 @@ def one_or_more(specs: dict[str, str], *others: str) -> str:
     return f"({' | '.join([*(f'{name} {words}' for name, words in specs.items()), *others])})..."
 
 
-SPECS = one_or_more(ALL)
+SPECS = one_or_more(SPEC_ARGUMENTS)
 BAN = "[BAN strikes window block [MAX longest]]"
 
 
@@ -47,16 +47,16 @@ def without_settle(words: str) -> str:
     return words.replace(" | SETTLE id amount", "")
 
 
-SPECS_OF_KEYS = one_or_more(ALL, POLICY).replace(" [EACH]", "").replace(f" {ONCE}", "")
-SEVERAL = without_upto(f"{CALL_OPTIONS} {SPECS_OF_KEYS}")
+SPECS_OF_KEYS = one_or_more(SPEC_ARGUMENTS, POLICY).replace(" [EACH]", "").replace(f" {ONCE}", "")
+MTAKE_ARGUMENTS = without_upto(f"{CALL_OPTIONS} {SPECS_OF_KEYS}")
 # Policies contain no options of the call and no lease holder.
-IN_POLICY = {
+POLICY_SPECS = {
     name: words.replace(" holder", "").replace(" item", "").split(" [COST", maxsplit=1)[0]
     + {
         "SKETCH": " [COST cost] [SHADOW]",
         "CONCURRENCY": " [COST cost] [AS name] [SHADOW]",
     }.get(name, " [COST cost] [AS name] [FORCE | SHADOW]")
-    for name, words in ALL.items()
+    for name, words in SPEC_ARGUMENTS.items()
 }
 SYNTAX = {
     "rl.tokenbucket": f"key {OWN_COMMAND['TOKENBUCKET']}",
@@ -67,8 +67,8 @@ SYNTAX = {
     "rl.sketch": f"key item capacity refill period {SKETCH} [SIZE size]",
     "rl.take": f"key {CALL_OPTIONS} [EACH] ({SPECS} {BAN} | {POLICY})",
     "rl.peek": without_settle(f"key {CALL_OPTIONS} [EACH] ({SPECS} {BAN} | {POLICY})"),
-    "rl.mtake": f"numkeys key... {SEVERAL}",
-    "rl.mpeek": without_settle(f"numkeys key... {SEVERAL}"),
+    "rl.mtake": f"numkeys key... {MTAKE_ARGUMENTS}",
+    "rl.mpeek": without_settle(f"numkeys key... {MTAKE_ARGUMENTS}"),
     "rl.limit": f"key {NAMES} {CALL_OPTIONS} [EACH] [ITEM item]",
     "rl.delay": f"key {NAMES} [COST cost] [FORCE] [KEEP keep] {ONCE} [ITEM item]",
     "rl.acquire": f"key {CONCURRENCY} [BLOCK block] [FENCE]",
@@ -77,7 +77,7 @@ SYNTAX = {
     "rl.throttle": "key max_burst count period [quantity]",
     "rl.info": "key",
     "rl.top": "[COUNT count] [SINCE duration] [RESET]",
-    "rl.policyset": f"name [NX | VERSION version] {one_or_more(IN_POLICY)} {BAN}",
+    "rl.policyset": f"name [NX | VERSION version] {one_or_more(POLICY_SPECS)} {BAN}",
     "rl.policyscale": (
         "name (factor | MUL factor [MIN least] [EVERY interval] |"
         " ADD step [MAX most] [EVERY interval]) [FOR duration]"

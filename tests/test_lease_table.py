@@ -16,7 +16,7 @@ SECOND = UNITS_US["s"]
 
 @dataclass
 class Oracle:
-    """Table of leases. Amounts are millionths, times microseconds."""
+    """Table of leases. Amounts are in millionths, and times in microseconds."""
 
     # Expiry and units by holder.
     leases: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Oracle:
     # `True` if all leases have expired since the last change, so that the key may be gone.
     had_expired: bool = True
 
-    def see(self, now: int, *, exists: bool) -> None:
+    def update(self, now: int, *, exists: bool) -> None:
         """Updates the table to the time of the next call."""
         back = self.written - now
         if self.leases and back > 0:
@@ -113,7 +113,7 @@ def test_replies_equal_those_of_the_oracle(redis: Redis, clock: Clock, steps: li
     oracle = Oracle()
     for pause, step in steps:
         clock.advance(pause)
-        oracle.see(clock.now, exists=bool(redis.exists("k")))
+        oracle.update(clock.now, exists=bool(redis.exists("k")))
         if isinstance(step, list):
             expected = oracle.release(clock.now, step)
             assert redis.execute_command("RL.RELEASE", "k", *step) == expected

@@ -62,7 +62,7 @@ class Listeners:
         self._client.config_set("appendonly", "no")
         self.has_aof = False
 
-    def fork(self) -> None:
+    def start_child(self) -> None:
         try:
             self._client.bgsave()
         except ResponseError as error:
@@ -71,7 +71,7 @@ class Listeners:
                 raise
 
     def random_event(self, rng: random.Random) -> None:
-        events = [self.fork]
+        events = [self.start_child]
         events += [self.detach, self.cut_link, self.forget_history] if self.has_replica else []
         events += [self.aof_off] if self.has_aof else [self.aof_on]
         events += [] if self.has_replica else [self.attach, self.attach]
@@ -128,7 +128,7 @@ def test_a_listener_that_starts_at_any_moment_misses_nothing(
 # Effects without a listener are not counted as propagated, although the server may send them.
 
 
-def long_child(client: Redis) -> None:
+def make_child_slow(client: Redis) -> None:
     """Makes the server's next child process last as long as the test."""
     client.execute_command("RL.FIXED", "before", 9, "1h")
     client.config_set("rdb-key-save-delay", 100_000_000)
@@ -138,7 +138,7 @@ def test_effects_during_a_fork_are_counted_only_with_a_listener(
     fresh_server: Callable[..., Server],
 ) -> None:
     client = fresh_server().client()
-    long_child(client)
+    make_child_slow(client)
     client.bgsave()
     client.execute_command("RL.FIXED", "k", 9, "1h")
     client.execute_command("RL.MTAKE 2 a b FIXED 9 1h FIXED 9 1h")
@@ -150,7 +150,7 @@ def test_effects_during_the_first_write_of_an_aof_are_counted(
     fresh_server: Callable[..., Server],
 ) -> None:
     client = fresh_server().client()
-    long_child(client)
+    make_child_slow(client)
     client.config_set("appendonly", "yes")
     for count in (1, 2):
         client.execute_command("RL.FIXED", "k", 9, "1h")
@@ -163,7 +163,7 @@ def test_effects_for_a_replica_in_its_first_sync_are_counted(
 ) -> None:
     server, replica = fresh_server(), fresh_server()
     client = server.client()
-    long_child(client)
+    make_child_slow(client)
     replica.client().replicaof("127.0.0.1", server.port)
     poll.until(lambda: client.info("replication")["connected_slaves"], "the replica is connected")
     poll.until(lambda: client.info("persistence")["rdb_bgsave_in_progress"], "the sync has begun")

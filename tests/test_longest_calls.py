@@ -68,7 +68,7 @@ def _policies(redis: Redis, _: Clock) -> None:
 
 
 def _rows_of_five(redis: Redis) -> None:
-    # A row of either reply has five elements, as have two and a half fields of a hash.
+    # A row of either reply has five elements. The hash has as many: two or three fields for a row.
     ends = {name: "abc"[: 2 + number % 2] for number, name in enumerate(NAMES)}
     fields = (name + end for name in NAMES for end in ends[name])
     redis.hset("hash", mapping=dict.fromkeys(fields, "1700000000000000"))

@@ -101,16 +101,16 @@ def test_the_dashboard_queries_existing_metrics(used_server: Server) -> None:
 
 
 def test_the_dashboard_has_a_row_for_each_policy() -> None:
-    panels = DASHBOARD["panels"]
-    (index,) = (n for n, panel in enumerate(panels) if panel.get("repeat") == "policy")
-    row, *below = panels[index:]
+    all_panels = DASHBOARD["panels"]
+    (index,) = (n for n, panel in enumerate(all_panels) if panel.get("repeat") == "policy")
+    row, *below = all_panels[index:]
     assert row["type"] == "row"
     assert "$policy" in row["title"]
     expressions = " ".join(target["expr"] for panel in below for target in panel["targets"])
     # Grafana repeats all panels up to the next row.
     assert set(re.findall(r"policy:\$policy:(\w+)", expressions)) == set(COUNTS) - {"calls"}
     assert all("$policy" in target["expr"] for panel in below for target in panel["targets"])
-    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len({panel["id"] for panel in all_panels}) == len(all_panels)
 
 
 def test_prometheus_answers_all_queries_of_the_dashboard_and_the_document(
@@ -219,7 +219,7 @@ def test_calls_raise_the_alerts(used_server: Server, ask: Ask, clock: Clock) -> 
 
     expected = {(alert, policy) for alert in POLICY_ALERTS for policy in NAMES.values()}
     expected |= {(alert, None) for alert in SERVER_ALERTS}
-    missing, others = set(expected), set()
+    missing, unexpected = set(expected), set()
     rounds = iter(range(1000))
     with used_server.client() as client:
 
@@ -229,11 +229,11 @@ def test_calls_raise_the_alerts(used_server: Server, ask: Ask, clock: Clock) -> 
             alerts = [alert["labels"] for alert in ask("alerts")["alerts"]]
             raised = {(labels["alertname"], labels.get("policy")) for labels in alerts}
             missing.difference_update(raised)
-            others.update(raised - expected)
+            unexpected.update(raised - expected)
             return not missing
 
         wait_for_series(all_are_raised, missing)
-    assert not others
+    assert not unexpected
     rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
     assert {rule["name"]: rule["health"] for rule in rules} == {
         rule["name"]: "ok" for rule in rules
@@ -260,8 +260,8 @@ def test_alerts_fire_under_their_conditions(name: str) -> None:
     assert expected
     assert alerts.count("\n          console: ") == len(expected), "each alert has a link"
     tests = (MONITORING / f"{name}_test.yml").read_text()
-    for alert, follows in re.findall(
+    for alert, expectation in re.findall(
         r"- alertname: (\w+)\n +eval_time: \w+\n +exp_alerts:( \[\]|\n)", tests
     ):
-        expected[alert].add(follows.strip())
+        expected[alert].add(expectation.strip())
     assert all(expectations == {"", "[]"} for expectations in expected.values()), expected

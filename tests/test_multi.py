@@ -165,14 +165,14 @@ def test_a_give_back_never_denies_and_is_made_only_if_the_others_pass(redis: Red
     take(redis, "a", "FIXED 10 60s COST 8")
     take(redis, "b", "FIXED 1 30s")
     before = state_of(redis, "a", "b")
-    back = "FIXED 10 60s COST -8"
-    assert mtake(redis, a=back, b="FIXED 1 30s", c=back) == [
+    give_back = "FIXED 10 60s COST -8"
+    assert mtake(redis, a=give_back, b="FIXED 1 30s", c=give_back) == [
         0,
         30_000,
         [[1, 10, 2, 0, 60_000], [0, 1, 0, 30_000, 30_000], [1, 10, 10, 0, 0]],
     ]
     assert state_of(redis, "a", "b") == before
-    assert mtake(redis, a=back, b="FIXED 2 30s", c=back) == [
+    assert mtake(redis, a=give_back, b="FIXED 2 30s", c=give_back) == [
         1,
         0,
         [[1, 10, 10, 0, 0], [1, 2, 0, 0, 30_000], [1, 10, 10, 0, 0]],
@@ -205,9 +205,9 @@ LEAVES_A_KEY_PLAIN = {
 
 
 @pytest.mark.parametrize("case", LEAVES_A_KEY_PLAIN.values(), ids=LEAVES_A_KEY_PLAIN)
-@pytest.mark.parametrize("back", ["0s", "10s"], ids=["", "clock moved back"])
+@pytest.mark.parametrize("step_back", ["0s", "10s"], ids=["", "clock moved back"])
 def test_a_plain_key_gets_several_limits_only_if_necessary(
-    pair: tuple[Server, Server], clock: Clock, case: tuple[str, str], back: str
+    pair: tuple[Server, Server], clock: Clock, case: tuple[str, str], step_back: str
 ) -> None:
     specs, options = case
     primary, replica = pair
@@ -220,7 +220,7 @@ def test_a_plain_key_gets_several_limits_only_if_necessary(
             else:
                 redis.execute_command("RL.FIXED", key, 10, "1h", "COST", 4)
         kind = redis.type("one")
-        clock.advance(f"-{back}")
+        clock.advance(f"-{step_back}")
         reply = redis.execute_command("RL.LIMIT", "one", "p", *options.split())
         mtake = ("RL.MTAKE", 2, "two", "other", *options.split(), "POLICY", "p", "FIXED", 9, "1m")
         assert redis.execute_command(*mtake)[2][0] == reply
@@ -375,7 +375,11 @@ def test_a_call_is_admitted_if_each_limit_alone_grants_it(
             assert state_of(redis, *specs) == before
         else:
             twins = {f"{name} twin": spec for name, spec in specs.items()}
-            singly = pipelined(redis, [("RL.TAKE", twin, *spec) for twin, spec in twins.items()])
-            assert wait_ms == max([decision[3] for decision in singly if decision[0]], default=0)
-            assert decisions == singly
+            separate_decisions = pipelined(
+                redis, [("RL.TAKE", twin, *spec) for twin, spec in twins.items()]
+            )
+            assert wait_ms == max(
+                [decision[3] for decision in separate_decisions if decision[0]], default=0
+            )
+            assert decisions == separate_decisions
             assert state_of(redis, *specs) == state_of(redis, *twins)

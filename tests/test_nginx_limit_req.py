@@ -109,7 +109,7 @@ class Nginx:
         text = CONFIGURATION.replace("RATE", rate).replace("WORDS", words)
         (folder / "nginx.conf").write_text(text.replace("PORT", str(self._port)))
         (folder / "limited").write_text("passed\n")
-        self._asked = 0
+        self._request_count = 0
 
     def __enter__(self) -> Self:
         command = [PROGRAM, "-p", self._folder, "-c", "nginx.conf", "-e", "error.log"]
@@ -130,10 +130,10 @@ class Nginx:
         """Sends a request and returns once nginx has decided, without waiting for a delayed
         response.
         """
-        self._asked += 1
+        self._request_count += 1
         connection = socket.create_connection(("127.0.0.1", self._port), 30)
         self._owned.callback(connection.close)
-        request = f"GET /limited?{self._asked} HTTP/1.1"
+        request = f"GET /limited?{self._request_count} HTTP/1.1"
         connection.sendall(f"{request}\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         connection.setblocking(False)
         count = r"(limiting|delaying) requests?, excess: (\d+)\.(\d+),? by zone"

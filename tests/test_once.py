@@ -3,8 +3,10 @@
 import pytest
 from redis import Redis, ResponseError
 
+from support.binaries import NO_MODULE_CONFIG
 from support.clock import Clock
 from support.multi_calls import SPECS as ALL_SPECS
+from support.server import Server
 
 # Leases are left out, as their holder identifies a repeated call.
 SPECS = {name: spec for name, spec in ALL_SPECS.items() if name != "concurrency"}
@@ -165,13 +167,13 @@ def test_clock_moved_back_moves_ids_with_their_usage(redis: Redis, clock: Clock)
         clock.reset()
 
 
-def test_the_number_of_ids_is_limited(redis: Redis, clock: Clock) -> None:
+def test_the_number_of_ids_is_limited(server: Server, redis: Redis, clock: Clock) -> None:
+    if not server.binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
     for n in range(300):
         take(redis, f"FIXED 1000 1h ONCE id{n} 1m")
     before = redis.dump("k")
-    redis.config_set("ratelimit.max-ids", 300) if _has_config(redis) else pytest.skip(
-        "no CONFIG for modules"
-    )
+    redis.config_set("ratelimit.max-ids", 300)
     try:
         with pytest.raises(ResponseError, match="max-ids"):
             take(redis, "FIXED 1000 1h ONCE more 1m")
@@ -181,10 +183,6 @@ def test_the_number_of_ids_is_limited(redis: Redis, clock: Clock) -> None:
         assert take(redis, "FIXED 1000 1h ONCE more 1m")[2] == 699
     finally:
         redis.config_set("ratelimit.max-ids", 100_000)
-
-
-def _has_config(redis: Redis) -> bool:
-    return bool(redis.config_get("ratelimit.max-ids"))
 
 
 def test_a_repeated_call_with_maxwait_beside_a_force_gets_its_hold_again(

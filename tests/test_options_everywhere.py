@@ -91,8 +91,8 @@ def test_upto_grants_exactly_what_remains(redis: Redis, limiter: Limiter) -> Non
 @each_limiter
 def test_a_give_back_undoes_its_charge(redis: Redis, limiter: Limiter) -> None:
     take(redis, limiter, 8)
-    back = take(redis, limiter, "-2.5")
-    assert (back[0], back[2], back[3]) == (1, 4, 0)
+    give_back_reply = take(redis, limiter, "-2.5")
+    assert (give_back_reply[0], give_back_reply[2], give_back_reply[3]) == (1, 4, 0)
     take(redis, limiter, "5.5", key="twin")
     assert redis.dump("k") == redis.dump("twin")
     assert take(redis, limiter, -5)[2] == 9

@@ -127,7 +127,7 @@ def component(
     recovers_at: int = START_US + HOUR,
     track: tuple[Field, ...] = (0,),
 ) -> list[Field]:
-    """Returns the fields of a named bucket, or of a window by its length."""
+    """Returns the fields of a component: by default a named bucket, or a window for kind 1."""
     usage = (UNIT, START_US) if kind == 0 else (UNIT, START_US, 0)
     return [serial, *identity, kind, 1, 1, *usage, recovers_at, *track]
 

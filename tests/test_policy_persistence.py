@@ -18,7 +18,7 @@ from support.clock import START_US, Clock
 from support.policies import (
     NAMES,
     SPECS,
-    Governing,
+    ChangingPolicies,
     change_policies,
     counts,
     knows_deletion,
@@ -277,7 +277,7 @@ def test_policies_that_change_while_the_aof_is_rewritten_are_kept(
     server = fresh_server(**AOF, aof_use_rdb_preamble=preamble)
     client = server.client()
     for number in range(scaled(3, 20)):
-        with Governing(server, clock, tag=number) as load:
+        with ChangingPolicies(server, clock, tag=number) as load:
             for _ in range(4):
                 load.wait_for(steps=60)
                 rewrite_aof(client)
@@ -288,7 +288,7 @@ def test_policies_that_change_while_the_aof_is_rewritten_are_kept(
         load.assert_kept(client)
 
 
-def has_ended(load: Governing, clock: Clock) -> bool:
+def has_ended(load: ChangingPolicies, clock: Clock) -> bool:
     clock.advance("1s")
     return load.is_over
 
@@ -300,7 +300,7 @@ def test_a_server_that_is_killed_while_it_rewrites_its_aof_loses_no_policy(
     server = fresh_server(**AOF, aof_use_rdb_preamble=preamble)
     client = server.client()
     for number in range(scaled(4, 40)):
-        with Governing(server, clock, tag=number) as load:
+        with ChangingPolicies(server, clock, tag=number) as load:
             load.wait_for(steps=100)
             client.bgrewriteaof()
             load.wait_for(steps=number)

@@ -42,7 +42,7 @@ def test_without_gossip_each_primary_is_set_separately(cluster: Cluster, name: s
 def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None:
     first, second, third = cluster.primaries()
     names = [f"{name}:{number}" for number in range(30)]
-    version = {
+    versions = {
         policy: cluster.admin(first).execute_command("RL.POLICYSET", policy, *SPECS.split())
         for policy in names
     }
@@ -52,7 +52,7 @@ def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None
             cluster.admin(first).execute_command("RL.POLICYDEL", policy)
             cluster.admin(third).execute_command("RL.POLICYSCALE", policy, 2)
         for policy in names[10:20]:
-            version[policy] = cluster.admin(third).execute_command(
+            versions[policy] = cluster.admin(third).execute_command(
                 "RL.POLICYSET", policy, "FIXED", 3, "1m"
             )
         for policy in names[20:]:
@@ -62,7 +62,7 @@ def test_partitioned_nodes_agree_afterwards(cluster: Cluster, name: str) -> None
         admin = cluster.admin(node)
         assert [version_on(admin, policy) for policy in names[:10]] == [0] * 10
         assert {policy: version_on(admin, policy) for policy in names[10:]} == {
-            policy: version[policy] for policy in names[10:]
+            policy: versions[policy] for policy in names[10:]
         }
         scales = [
             as_map(admin.execute_command("RL.POLICYGET", policy))["scale"] for policy in names[20:]
@@ -212,12 +212,12 @@ def test_a_node_with_paused_writes_requests_nothing_and_keeps_one_record_per_nam
     names = [f"{name}:{number}" for number in range(500)]
     paused.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
     try:
-        version = {}
+        versions = {}
         for _ in range(3):
             with admin.pipeline(transaction=False) as pipe:
                 for policy in names:
                     pipe.execute_command("RL.POLICYSET", policy, *SPECS.split())
-                version = dict(zip(names, pipe.execute(), strict=True))
+                versions = dict(zip(names, pipe.execute(), strict=True))
         wait_until_others_agree(cluster, third)
         digests = 5
 
@@ -237,7 +237,7 @@ def test_a_node_with_paused_writes_requests_nothing_and_keeps_one_record_per_nam
     finally:
         paused.execute_command("CLIENT", "UNPAUSE")
     for policy in (names[0], names[-1]):
-        wait_until_everywhere(cluster, policy, version[policy])
+        wait_until_everywhere(cluster, policy, versions[policy])
     wait_until_policies_agree(cluster)
     admin.execute_command("RL.POLICYDEL", *names)
     wait_until_policies_agree(cluster)

@@ -11,7 +11,7 @@ from support import poll
 from support.clock import Clock
 from support.policies import (
     NAMES,
-    Governing,
+    ChangingPolicies,
     change_policies,
     knows_deletion,
     policies,
@@ -44,7 +44,7 @@ def test_a_full_resync_while_policies_change_leaves_the_same(
     primary, replica = start_pair(fresh_server, transfer, loading)
     follower = replica.client()
     for number, cut_off in enumerate([forget_history, outgrow_backlog] * scaled(1, 10)):
-        with Governing(primary, clock, tag=number) as load:
+        with ChangingPolicies(primary, clock, tag=number) as load:
             load.wait_for(steps=100)
             full_resync(primary, follower, cut_off)
             load.wait_for(steps=100)
@@ -59,7 +59,7 @@ def test_a_partial_resync_while_policies_change_leaves_the_same(
     replica = primary.replica()
     client, follower = primary.client(), replica.client()
     full, partial = syncs(client)
-    with Governing(primary, clock) as load:
+    with ChangingPolicies(primary, clock) as load:
         for cut in range(1, 6):
             load.wait_for(steps=50)
             client.client_kill_filter(_type="replica")

@@ -19,9 +19,9 @@ from support.payloads import (
     changed_bytes,
     changed_fields,
     changed_words,
+    encoded,
     fields_from,
     sealed,
-    written,
 )
 from support.policies import (
     NAMES,
@@ -54,10 +54,10 @@ def restart_with_snapshot_of(server: Server, other: Server) -> None:
 def test_snapshots_of_a_server_that_never_had_policies_need_no_module(
     fresh_server: Start,
 ) -> None:
-    server, without = fresh_server(policies=False), fresh_server(module=None)
+    server, without_module = fresh_server(policies=False), fresh_server(module=None)
     server.client().set("k", "v")
-    restart_with_snapshot_of(server, without)
-    assert without.client().get("k") == b"v"
+    restart_with_snapshot_of(server, without_module)
+    assert without_module.client().get("k") == b"v"
 
 
 def test_snapshots_need_no_module_a_day_after_the_last_policy_is_deleted(
@@ -65,24 +65,24 @@ def test_snapshots_need_no_module_a_day_after_the_last_policy_is_deleted(
 ) -> None:
     if binary.saves_empty_aux:
         pytest.skip("a server of this age that has policies needs the module for every snapshot")
-    server, without = fresh_server(), fresh_server(module=None)
+    server, without_module = fresh_server(), fresh_server(module=None)
     client = server.client()
     client.set("k", "v")
     set_policy(client, "gold")
     client.execute_command("RL.POLICYDEL", "gold")
     clock.advance("23h")
     with pytest.raises(ServerError, match="rl-policy"):
-        restart_with_snapshot_of(server, without)
+        restart_with_snapshot_of(server, without_module)
     clock.advance("61m")
-    restart_with_snapshot_of(server, without)
-    assert without.client().get("k") == b"v"
+    restart_with_snapshot_of(server, without_module)
+    assert without_module.client().get("k") == b"v"
 
 
 def test_a_snapshot_with_policies_needs_the_module(fresh_server: Start) -> None:
-    server, without = fresh_server(), fresh_server(module=None)
+    server, without_module = fresh_server(), fresh_server(module=None)
     set_policy(server.client(), "gold")
     with pytest.raises(ServerError, match="rl-policy"):
-        restart_with_snapshot_of(server, without)
+        restart_with_snapshot_of(server, without_module)
 
 
 def test_every_server_accepts_the_setting_that_enables_policies(fresh_server: Start) -> None:
@@ -211,7 +211,7 @@ def test_no_key_is_restored_as_policies(redis: Redis) -> None:
     for version in (0, 1, 2):
         for fields in ([], [0], [1, b"rl-policy 1"], [b"x" * 100]):
             body = bytes([dump[0], 0x81]) + module_id(version).to_bytes(8, "big")
-            payload = sealed(body + b"".join(map(written, fields)) + b"\x00", dump)
+            payload = sealed(body + b"".join(map(encoded, fields)) + b"\x00", dump)
             with pytest.raises(ResponseError, match="Bad data format"):
                 redis.restore("policy", 0, payload)
     assert redis.keys() == [b"k"]
@@ -243,7 +243,7 @@ class Snapshot:
         confuses the end of the file with the end of fields, and runs forever.
         """
         mark = bytes([0x81]) + module_id(version).to_bytes(8, "big")
-        body = self._when + b"".join(map(written, fields)) + b"\x00"
+        body = self._when + b"".join(map(encoded, fields)) + b"\x00"
         self._path.write_bytes(self._before + mark + body + self._after)
 
 

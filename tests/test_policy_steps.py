@@ -209,7 +209,7 @@ def test_hundred_workers_on_three_primaries_scale_once(cluster: Cluster) -> None
             scale(primary, "MUL 0.5 EVERY 1h", name)
 
     with ThreadPoolExecutor(len(primaries)) as pool:
-        # On all three at once. A node may not have received the step of another node.
+        # All three scale at once, and may not have received the step of another node.
         list(pool.map(brake, primaries))
     poll.until(lambda: factors() == {(version, "0.5")}, "all nodes have been scaled once")
     assert scale(primaries[0], "ADD 0.1 EVERY 1h", name)[0] == 0.6

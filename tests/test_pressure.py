@@ -86,8 +86,10 @@ def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_maxmemory(
 
     replica.wait_for_sync()
     assert state(replica.client()) == state(client)
-    evicted = next(number for number in numbers if b"flood:%d" % number not in living)
-    assert client.execute_command(*limiter_of(evicted).take(f"flood:{evicted}", 10))[:3] == [
+    evicted_number = next(number for number in numbers if b"flood:%d" % number not in living)
+    assert client.execute_command(*limiter_of(evicted_number).take(f"flood:{evicted_number}", 10))[
+        :3
+    ] == [
         1,
         10,
         0,

@@ -41,9 +41,9 @@ OPTIONS = ["", "COST 0", "COST 11", "COST -1", "UPTO", "FORCE"]
     ("call", "key_type"),
     [
         (call, key_type)
-        for call, needs in NEEDED_TYPES.items()
+        for call, needed_type in NEEDED_TYPES.items()
         for key_type in CREATING_CALLS
-        if key_type not in {needs, FITS_EVERY_CALL}
+        if key_type not in {needed_type, FITS_EVERY_CALL}
     ],
 )
 def test_a_call_on_another_type_names_both_and_changes_nothing(pair, call, key_type):

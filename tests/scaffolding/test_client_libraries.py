@@ -1,7 +1,7 @@
 """docs/clients.md is right about every client library: its code is run here, and its table shows
 the results.
 
-Every run tests four libraries; `make clients` tests all that this machine can have.
+Every run tests three libraries; `make clients` tests all that this machine can have.
 """
 
 import re
@@ -323,7 +323,7 @@ def test_lost_reply_of_a_cluster_is_handled_as_documented(
     library: Library, two_nodes: list[Server]
 ) -> None:
     server = two_nodes[0]
-    tag, other_nodes = (
+    tag, other_tag = (
         next(tag for tag in map(str, count()) if slot_of(tag) // (SLOTS // 2) == number)
         for number in range(2)
     )
@@ -334,7 +334,7 @@ def test_lost_reply_of_a_cluster_is_handled_as_documented(
             with library.program(mode, proxy.port) as program:
                 # Connects the library to the other node, if the library supports clusters.
                 with suppress(LibraryError):
-                    program.ask("one", other_nodes)
+                    program.ask("one", other_tag)
                 proxy.sent = 0
                 return after_lost_replies(
                     proxy, server, f"{{{tag}}}", lambda key: program.ask("one", key)

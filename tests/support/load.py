@@ -295,21 +295,21 @@ class Hammering(Load):
         def call_primary() -> bool:
             """Sends a few calls, and a WAIT for a replica."""
             nonlocal client, lost
-            calling = None
+            limiter = None
             try:
-                for calling in choose.choices(self.limiters, k=choose.randint(1, 5)):
-                    if (self.kept + self.unacknowledged)[calling.name] >= self.limit // 2:
+                for limiter in choose.choices(self.limiters, k=choose.randint(1, 5)):
+                    if (self.kept + self.unacknowledged)[limiter.name] >= self.limit // 2:
                         continue
-                    unanswered[calling.name] += 1
-                    granted = take(calling)
-                    unanswered[calling.name] -= 1
-                    pending[calling.name] += granted
+                    unanswered[limiter.name] += 1
+                    granted = take(limiter)
+                    unanswered[limiter.name] -= 1
+                    pending[limiter.name] += granted
                 client.execute_command("WAIT", 1, 0)
             except (RedisConnectionError, ResponseError) as error:
                 # The primary is gone. Or it was demoted, which unblocks WAIT and rejects calls
                 # without charging them.
                 if str(error).startswith("You can't write against a read only replica"):
-                    unanswered[calling.name] -= 1
+                    unanswered[limiter.name] -= 1
                 elif isinstance(error, ResponseError) and not str(error).startswith("UNBLOCKED"):
                     raise
                 client, lost = self._after(), True

@@ -60,7 +60,7 @@ def rewritten(dump: bytes, fields: list[Field], version: int | None = None) -> b
         # The name of the type has the upper 54 bits, the version of its encoding the lower ten.
         number = int.from_bytes(head[2:], "big")
         head[2:] = (number >> 10 << 10 | version).to_bytes(8, "big")
-    return sealed(bytes(head) + b"".join(map(written, packed(fields))) + b"\x00", dump)
+    return sealed(bytes(head) + b"".join(map(encoded, packed(fields))) + b"\x00", dump)
 
 
 # Length of the type byte, and of the module's type and version as a 64-bit number.
@@ -68,7 +68,7 @@ HEAD = 10
 UNSIGNED, STRING = 2, 5
 
 
-def written(field: Field) -> bytes:
+def encoded(field: Field) -> bytes:
     """Encodes a field with lengths and numbers in 64 bits, which is always allowed."""
     if isinstance(field, bytes):
         return bytes([STRING, 0x81]) + len(field).to_bytes(8, "big") + field

@@ -96,18 +96,18 @@ def random_changes(seed: int, length: int) -> Iterable[tuple[Word, ...]]:
     """Yields `length` random changes of policies for a seed. Changes of missing policies are
     rejected.
     """
-    chosen = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(length):
-        name = chosen.choice(NAMES)
-        match chosen.randrange(8):
+        name = rng.choice(NAMES)
+        match rng.randrange(8):
             case 0:
-                yield ("RL.POLICYDEL", name, chosen.choice(NAMES))
+                yield ("RL.POLICYDEL", name, rng.choice(NAMES))
             case 1 | 2:
-                factor = chosen.choice(("0", "0.25", "1", "3.5", "1000"))
-                duration = chosen.choice(((), ("FOR", "10m"), ("FOR", "2s"), ("FOR", "3650d")))
+                factor = rng.choice(("0", "0.25", "1", "3.5", "1000"))
+                duration = rng.choice(((), ("FOR", "10m"), ("FOR", "2s"), ("FOR", "3650d")))
                 yield ("RL.POLICYSCALE", name, factor, *duration)
             case _:
-                yield ("RL.POLICYSET", name, *chosen.choice(SPECS))
+                yield ("RL.POLICYSET", name, *rng.choice(SPECS))
 
 
 def change_policies(clock: Clock, seed: int, length: int, *clients: Redis) -> None:
@@ -126,7 +126,7 @@ def _answer(client: Redis, call: tuple[Word, ...]) -> object:
     return reply
 
 
-class Governing(Load):
+class ChangingPolicies(Load):
     """Clients that set, scale and delete policies until the server dies. Each client has policies
     of its own, so that it knows their state.
     """
@@ -141,13 +141,13 @@ class Governing(Load):
         self._sent: dict[bytes, tuple[bytes, bytes] | None] = {}
 
     def step(self, number: int) -> Callable[[], bool]:
-        client, chosen, numbers = self._server.client(), random.Random(number), count(1)
+        client, rng, numbers = self._server.client(), random.Random(number), count(1)
 
         def take_step() -> bool:
             if number == 0:
                 self._clock.advance("10ms")
-            name = self._tag + b"%d:%d" % (number, chosen.randrange(self.POLICIES_PER_CLIENT))
-            call, new_state = self._change(chosen, name, next(numbers))
+            name = self._tag + b"%d:%d" % (number, rng.randrange(self.POLICIES_PER_CLIENT))
+            call, new_state = self._change(rng, name, next(numbers))
             self._sent[name] = new_state
             try:
                 client.execute_command(*call)
@@ -159,11 +159,11 @@ class Governing(Load):
         return take_step
 
     def _change(
-        self, chosen: random.Random, name: bytes, number: int
+        self, rng: random.Random, name: bytes, number: int
     ) -> tuple[tuple[Word, ...], tuple[bytes, bytes] | None]:
         """Returns a random change of a policy, and the specs and scale that result from it."""
         before = self._answered.get(name)
-        match chosen.randrange(6) if before else 5:
+        match rng.randrange(6) if before else 5:
             case 0:
                 return ("RL.POLICYDEL", name), None
             case 1 | 2:

@@ -82,7 +82,7 @@ def random_traces() -> Generator[tuple[str, Calls]]:
         yield name, _options(Random(name), specs, time)
         yield f"{name}, settled", _settled(Random(f"{name}, settled"), specs, time)
     for seed in range(5):
-        yield f"several limits {seed}", _several(Random(f"limits {seed}"))
+        yield f"several limits {seed}", _several_limits(Random(f"limits {seed}"))
     for seed in range(4):
         yield f"several keys {seed}", _several_keys(Random(f"keys {seed}"))
     yield "leases", _leases(Random("leases"))
@@ -90,7 +90,7 @@ def random_traces() -> Generator[tuple[str, Calls]]:
     yield "clock set back", _set_back(Random("back"))
 
 
-def _one(random: Random, templates: str, **values: object) -> str:
+def _random_line(random: Random, templates: str, **values: object) -> str:
     """Fills in a random line of the templates. The number before a line is its weight."""
     lines: list[str] = []
     for line in templates.strip().splitlines():
@@ -141,7 +141,7 @@ def _options(random: Random, specs: list[str], time: int) -> Calls:
         """
         if spec.startswith("TOKENBUCKET"):
             options = options.strip() + "\n 3 | COST {cost} MAXWAIT {maxwait}"
-        chosen = _one(
+        chosen = _random_line(
             random,
             options,
             cost=cost,
@@ -164,7 +164,7 @@ def _settled(random: Random, specs: list[str], time: int) -> Calls:
         if random.random() < 0.08:
             spec = random.choice(specs)
         cost = _cost(random, spec)
-        options = _one(
+        options = _random_line(
             random,
             """
             3 | COST {cost} ONCE {id} {ttl}
@@ -186,7 +186,7 @@ def _settled(random: Random, specs: list[str], time: int) -> Calls:
         reply = yield _pause(random, time, reply), f"RL.TAKE k {options} {spec}"
 
 
-SETS = [
+SETS_OF_LIMITS = [
     "TOKENBUCKET 10 10 1s FIXED 30 10s",
     "TOKENBUCKET 20 60 1m COST 1 AS requests TOKENBUCKET 40 40 1m AS tokens",
     "FIXED 5 3s AS burst FIXED 20 1m ALIGNED SLIDING 15 20s",
@@ -198,11 +198,11 @@ SETS = [
 ]
 
 
-def _several(random: Random) -> Calls:
+def _several_limits(random: Random) -> Calls:
     """Calls on one key, each with one of several sets of limits."""
     reply: Any = None
     for step in range(STEPS):
-        call = _one(
+        call = _random_line(
             random,
             """
             1 | RL.TAKE k
@@ -226,7 +226,7 @@ def _several(random: Random) -> Calls:
             cost=random.choice(["1", "2", "3", "0.25", "6"]),
             id=_id(random, step),
         )
-        reply = yield _pause(random, 4 * SECOND, reply), f"{call} {random.choice(SETS)}"
+        reply = yield _pause(random, 4 * SECOND, reply), f"{call} {random.choice(SETS_OF_LIMITS)}"
 
 
 SPECS_OF_KEYS = {
@@ -244,7 +244,7 @@ def _several_keys(random: Random) -> Calls:
     for step in range(STEPS):
         keys = random.sample(sorted(SPECS_OF_KEYS), random.randrange(1, 4))
         specs = [random.choice(SPECS_OF_KEYS[key]) for key in keys]
-        call = _one(
+        call = _random_line(
             random,
             """
             2 | RL.MTAKE {keys} {specs}
@@ -274,7 +274,7 @@ def _leases(random: Random) -> Calls:
     """Acquires, renewals and releases of leases, with tokens."""
     reply: Any = None
     for _ in range(STEPS * 2):
-        call = _one(
+        call = _random_line(
             random,
             """
             4 | RL.ACQUIRE k {limit} {holder} {options}
@@ -287,7 +287,7 @@ def _leases(random: Random) -> Calls:
             """,
             limit=random.choice(["3 10s", "3 10s", "2.5 25s"]),
             holder=f"h{random.randrange(6)}",
-            options=_one(
+            options=_random_line(
                 random,
                 """
                 3 |
@@ -308,7 +308,7 @@ def _leases_beside(random: Random) -> Calls:
     reply: Any = None
     for _ in range(STEPS):
         holder = f"h{random.randrange(4)}"
-        call = _one(
+        call = _random_line(
             random,
             """
             1 | RL.TAKE k {lease} {bucket}
@@ -350,7 +350,7 @@ def _set_back(random: Random) -> Calls:
         index = random.randrange(len(specs))
         yield (
             pause,
-            _one(
+            _random_line(
                 random,
                 """
                 2 | RL.TAKE k{index} COST 3 {spec}

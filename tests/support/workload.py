@@ -176,7 +176,7 @@ class Workload:
         key = self._pick(self._keys)
         if key.kind == "limits":
             return self._composite_call(key)
-        forms = [self._own_command, self._generic, self._peek, self._several]
+        forms = [self._own_command, self._generic_command, self._peek, self._call_on_several_keys]
         return self._pick(forms, [60, 15, 5, 20])(key)
 
     def _composite_call(self, key: Key) -> Sequence[Word]:
@@ -246,13 +246,13 @@ class Workload:
         algorithm, *arguments = self._spec(key)
         return [f"RL.{algorithm}", key.name, *arguments]
 
-    def _generic(self, key: Key) -> Sequence[Word]:
+    def _generic_command(self, key: Key) -> Sequence[Word]:
         return ["RL.TAKE", key.name, *self._spec(key)]
 
     def _peek(self, key: Key) -> Sequence[Word]:
         return ["RL.PEEK", key.name, *self._spec(key)]
 
-    def _several(self, _: Key) -> Sequence[Word]:
+    def _call_on_several_keys(self, _: Key) -> Sequence[Word]:
         chosen = self._random.sample(self._keys, self._random.randint(1, 4))
         specs = [word for key in chosen for word in self._spec(key, alone=False)]
         names = [len(chosen), *(key.name for key in chosen)]
