@@ -1,17 +1,17 @@
 //! Keyed hash of names that clients choose.
 //!
-//! If many names had one hash, each lookup would compare all of them. The hash is therefore keyed by random numbers. It
-//! adds up the products of the name's words with a random number each ("multilinear"; Lemire and Kaser, "Strongly
-//! Universal String Hashing is Fast", 2014). It is proven that any two names share bits of their hashes by chance only.
-//! Neither the numbers nor the hashes are ever shown.
+//! If many names had the same hash, each lookup would compare all of them. The hash is therefore keyed by random
+//! numbers: it is the sum of the name's words, each multiplied by its own random number ("multilinear"; Lemire and
+//! Kaser, "Strongly Universal String Hashing is Fast", 2014). It is proven that any two names share bits of their
+//! hashes by chance only. Clients never see the random numbers or the hashes.
 //!
-//! **When to use it:** for tables by name that a call looks up. **Cost:** a multiplication for each four bytes; for a
-//! short name, a fifth of the standard library's `SipHash`.
+//! **When to use it:** for hash tables of names in which a call looks up a name. **Cost:** a multiplication for each
+//! four bytes; for a short name, a fifth of the standard library's `SipHash`.
 
 use std::array;
 use std::hash::{BuildHasher, RandomState};
 
-/// Random multipliers of names with up to `WORDS` words of four bytes.
+/// Random multipliers for names of up to `WORDS` words. A word is four bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Multipliers<const WORDS: usize> {
     /// Constant term of every sum.
@@ -20,7 +20,7 @@ pub(crate) struct Multipliers<const WORDS: usize> {
     pub(crate) of_length: u64,
     /// Multiplier of the last four bytes.
     pub(crate) of_last: u64,
-    /// Multiplier of each word of four bytes.
+    /// Multiplier of each whole word.
     pub(crate) of_words: [u64; WORDS],
 }
 
@@ -28,20 +28,21 @@ impl<const WORDS: usize> Multipliers<WORDS> {
     /// Draws multipliers.
     pub(crate) fn random() -> Multipliers<WORDS> {
         let random = RandomState::new();
-        let [base, of_length, of_last] = ["base", "length", "last"].map(|number| random.hash_one(number));
+        let [base, of_length, of_last] = ["base", "length", "last"].map(|label| random.hash_one(label));
         Multipliers { base, of_length, of_last, of_words: array::from_fn(|word| random.hash_one(word)) }
     }
 
-    /// Returns the sum for a name. Two names differ in their whole words, last bytes or lengths.
+    /// Returns the sum of a name's length, last four bytes and whole words, each multiplied by its multiplier. Two
+    /// names differ in at least one of these terms.
     #[inline]
     pub(crate) fn sum(&self, name: &[u8]) -> u64 {
-        let shorter = || name.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
-        let last = name.last_chunk().copied().map_or_else(shorter, word);
+        let shorter_than_a_word = || name.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+        let last = name.last_chunk().copied().map_or_else(shorter_than_a_word, word);
         let length = u64::try_from(name.len()).unwrap_or(u64::MAX);
         let mut sum = self.base.wrapping_add(self.of_length.wrapping_mul(length));
         sum = sum.wrapping_add(self.of_last.wrapping_mul(last));
-        for (&chunk, number) in name.as_chunks().0.iter().zip(&self.of_words) {
-            sum = sum.wrapping_add(number.wrapping_mul(word(chunk)));
+        for (&chunk, multiplier) in name.as_chunks().0.iter().zip(&self.of_words) {
+            sum = sum.wrapping_add(multiplier.wrapping_mul(word(chunk)));
         }
         sum
     }

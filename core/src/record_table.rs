@@ -1,5 +1,5 @@
-//! Table of records, ordered by timestamp (the expiry) and found by name: leases by their holders, and recorded calls by
-//! their ids. A timestamp is stored as a [`Mark`], so that all timestamps can be moved back at once.
+//! Table of records, ordered by timestamp (the expiry) and found by name: leases by their holders, and recorded calls
+//! by their ids. A timestamp is stored as a [`Mark`], so that all timestamps can be moved back at once.
 //!
 //! Records are stored in order, in blocks of about 2 KB. Even a large table therefore takes little memory, and is
 //! copied and freed block by block. A table with more than a few records has an index from the hash of a name to the
@@ -39,14 +39,15 @@ pub struct RecordPosition {
     byte: usize,
 }
 
-/// Hash of a name, and the bits of the record's timestamp in halves, so that an entry takes 12 bytes.
+/// Hash of a name, and the bits of the record's timestamp. The bits are in two halves, so that an entry takes 12 bytes,
+/// not 16.
 #[derive(Clone, Copy, Debug)]
 struct IndexEntry {
     hash: u32,
     at: [u32; 2],
 }
 
-const _: () = assert!(size_of::<IndexEntry>() == 12, "there is one for each lease and each id");
+const _: () = assert!(size_of::<IndexEntry>() == 12, "each lease and each id in a large table has an entry");
 
 impl IndexEntry {
     fn new(hash: u32, at: Mark) -> IndexEntry {
@@ -60,7 +61,7 @@ impl IndexEntry {
     }
 }
 
-/// Maximum number of words of four bytes in a name.
+/// Number of words of four bytes in the longest name.
 const WORDS: usize = 64;
 
 /// Returns the keyed hash of a name. Clients cannot compute names with equal hashes.
@@ -70,8 +71,8 @@ fn hash_of(name: &[u8]) -> u32 {
     keyed_hash::hash(MULTIPLIERS.sum(name))
 }
 
-/// Returns the index of the block that contains the record with a timestamp and a name, or into which such a record would
-/// be inserted.
+/// Returns the index of the block that contains the record with a timestamp and a name, or into which such a record
+/// would be inserted.
 fn block_of(blocks: &VecDeque<Block>, at: Mark, name: &[u8]) -> usize {
     let is_before = |block: &Block| block.first().is_some_and(|first| (first.at, first.name) <= (at, name));
     // Most records are added in order.
@@ -105,7 +106,8 @@ impl RecordTable {
         self.len
     }
 
-    /// Returns `true` if the table has been indexed since it was last empty.
+    /// Returns `true` if the table has an index: it has had more than [`MAX_UNINDEXED`] records since it was last
+    /// empty.
     pub fn is_indexed(&self) -> bool {
         !self.index.is_empty()
     }
@@ -145,8 +147,8 @@ impl RecordTable {
         self.find(name).map(|(_, _, record)| record)
     }
 
-    /// Returns the index of the block that contains the record with a name, the range of bytes of the record in the block,
-    /// and the record.
+    /// Returns the index of the block that contains the record with a name, the range of bytes of the record in the
+    /// block, and the record.
     fn find(&self, name: &[u8]) -> Option<(usize, Range<usize>, Record<'_>)> {
         let mut found = None;
         if self.is_indexed() {
@@ -180,21 +182,21 @@ impl RecordTable {
         if block.has_room_for(&bytes) {
             block.insert(position.byte, &mut bytes);
         } else {
-            let mut second = block.split();
+            let mut second_half = block.split();
             match position.byte.checked_sub(block.bytes().len()) {
                 Some(byte) if byte > 0 => {
-                    second.insert(byte, &mut bytes);
+                    second_half.insert(byte, &mut bytes);
                     position = RecordPosition { block: block_index.saturating_add(1), byte };
                 }
                 _ => block.insert(position.byte, &mut bytes),
             }
-            self.blocks.insert(block_index.saturating_add(1), second);
+            self.blocks.insert(block_index.saturating_add(1), second_half);
         }
         self.register(at, name);
         position
     }
 
-    /// Appends a record after all others. Returns `false` if the name exists.
+    /// Appends a record after all others if its name is new. Returns `true` if the name is new.
     pub fn append_if_new(&mut self, at: Mark, name: &[u8], bytes: RecordBytes) -> bool {
         let is_new = self.get(name).is_none();
         if is_new {
@@ -244,9 +246,9 @@ impl RecordTable {
     /// Removes the record with a name, and returns the result of `read` for it.
     pub fn take<T>(&mut self, name: &[u8], read: impl FnOnce(Record<'_>) -> T) -> Option<T> {
         let (block_index, range, record) = self.find(name)?;
-        let read = read(record);
+        let result = read(record);
         self.remove(block_index, range);
-        Some(read)
+        Some(result)
     }
 
     /// Removes the first record.

@@ -1,7 +1,7 @@
-//! Checks that a change can be decoded by replicas, from an AOF and from a snapshot.
+//! Checks that a change can be decoded by replicas, from an AOF, and from a snapshot.
 //!
-//! The encoding of a key is decoded by other code, perhaps years later, which rejects states that no call can create.
-//! These checks apply that code to each change: in a debug build of the module, and in the fuzz targets.
+//! A decoder rejects states that no call can create. An error would be noticed late: when a replica or a restarted
+//! server decodes the key. So a debug build of the module and the fuzz targets decode each change at once.
 
 use crate::effect::{Effect, EncodedText, TextDecoder};
 use crate::limit::Usage;
@@ -47,7 +47,7 @@ pub fn check_stored<U: Usage>(usage: &U) -> Result<(), RoundTripError> {
     check_effect(&U::default(), &EncodedText::of_whole(usage, 1), usage)
 }
 
-/// Checks that the effect of a call, which changed `before` to `after`, has the same result on a copy.
+/// Checks that the effect of a call that changed `before` to `after` changes a copy of `before` to the same state.
 ///
 /// # Errors
 /// Returns an error if the effect is rejected or has another result.
@@ -57,14 +57,14 @@ pub fn check_effect<U: Usage>(before: &U, effect: &EncodedText, after: &U) -> Re
         return Err(rejected());
     };
     let (mut checked, mut applied, mut replica) = (fields, fields, before.clone());
-    if !before.accepts_effect(&mut checked, version) || !checked.end() {
+    if !before.accepts_effect(&mut checked, version) || !checked.is_at_end() {
         return Err(rejected());
     }
     replica.apply_effect(&mut applied, version);
     check_equal(&replica, after, effect)
 }
 
-/// Checks that applying an effect to a copy gave the same state as the call.
+/// Checks that the effect led to the same state on a replica as the call did on the original.
 pub(crate) fn check_equal<U: Usage>(replica: &U, original: &U, effect: &EncodedText) -> Result<(), RoundTripError> {
     if encode(replica).as_bytes() == encode(original).as_bytes() {
         Ok(())
@@ -73,11 +73,11 @@ pub(crate) fn check_equal<U: Usage>(replica: &U, original: &U, effect: &EncodedT
     }
 }
 
-/// Decodes an encoded usage to a copy that shares no memory with the original. Returns `None` if it is rejected.
+/// Decodes an encoded usage. Returns `None` if it is rejected.
 #[must_use]
 pub fn decode<U: Usage>(text: &EncodedText) -> Option<U> {
     let mut fields = TextDecoder::of(text.as_bytes());
-    U::decode(&mut fields, U::VERSION).filter(|_| fields.end())
+    U::decode(&mut fields, U::VERSION).filter(|_| fields.is_at_end())
 }
 
 /// Encodes a usage as text.

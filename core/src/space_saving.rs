@@ -55,7 +55,7 @@ pub struct HeavyHitter<'t> {
     pub denied: u64,
     /// Maximum by which `denied` may be too high.
     pub error: u64,
-    /// Policy that denied the key last, if any.
+    /// Last policy that denied the key; `None` if no policy has denied it.
     pub policy: Option<&'t [u8]>,
     /// Denied item of a key with a limit for each item, truncated to [`MAX_PREFIX`] bytes.
     pub item: Option<&'t [u8]>,
@@ -73,9 +73,9 @@ pub struct HeavyHitter<'t> {
 /// }
 /// let [a, c] = denials.heaviest(10).try_into().unwrap();
 /// assert_eq!((a.name, a.denied, a.error), (&b"a"[..], 3, 0));
-/// // Denied once or twice: it has b's entry.
+/// // `c` took over the entry of `b`: it was denied once or twice.
 /// assert_eq!((c.name, c.denied, c.error), (&b"c"[..], 2, 1));
-/// // In the running minute: once, as far as is known.
+/// // `c` was denied at least once in the current minute.
 /// assert_eq!(denials.heaviest_since(10, 1, now)[1].denied, 1);
 /// ```
 #[derive(Clone, Debug)]
@@ -95,6 +95,7 @@ pub struct SpaceSaving {
     clock: MinuteClock,
 }
 
+/// Count in the heap, with the index of its entry.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     denied: u64,
@@ -104,7 +105,7 @@ struct Count {
 /// Index that no entry has.
 const NONE: usize = usize::MAX;
 
-/// Slot of the hash table: the index of an entry with the hash of its key, so that rehashing does not access the keys.
+/// Slot of the hash table: the index of an entry, and the hash of its key, so that rehashing does not access the keys.
 #[derive(Clone, Copy, Debug)]
 struct TableSlot {
     hash: u32,
@@ -169,7 +170,8 @@ impl SpaceSaving {
         }
     }
 
-    /// Counts a denial of a key that was not denied last. Returns its entry; `None` if the sketch has room for none.
+    /// Counts a denial of a key that was not denied last. Returns the index of its entry; `None` if the sketch has no
+    /// room for entries.
     #[inline(never)]
     fn find_or_add(&mut self, name: &[u8], item: Option<&[u8]>, minute: u64) -> Option<usize> {
         let hash = self.hash.of(name, item);
@@ -188,27 +190,27 @@ impl SpaceSaving {
     fn count_at(&mut self, entry: usize, minute: u64) {
         if let Some(entry) = self.entries.get_mut(entry) {
             entry.minutes.count(minute);
-            let count = entry.count;
-            self.increment(count);
+            let position = entry.count_position;
+            self.increment(position);
         }
     }
 
-    /// Returns up to `count` keys that were denied most, in descending order.
+    /// Returns the `count` keys that were denied most, in descending order.
     #[must_use]
     pub fn heaviest(&self, count: usize) -> Vec<HeavyHitter<'_>> {
-        let heavy = |count: &Count| {
+        let heavy_hitter = |count: &Count| {
             let entry = self.entries.get(count.entry)?;
-            Some(entry.heavy(count.denied, entry.error))
+            Some(entry.heavy_hitter(count.denied, entry.error))
         };
-        top_by_rank(self.counts.iter().filter_map(heavy).collect(), count)
+        top_by_rank(self.counts.iter().filter_map(heavy_hitter).collect(), count)
     }
 
-    /// Returns up to `count` keys that were denied most in the last `minutes` minutes, including the current one. The
-    /// numbers are lower bounds.
+    /// Returns the `count` keys that were denied most in the last `minutes` minutes, including the current one. Their
+    /// numbers of denials are lower bounds.
     #[must_use]
     pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<HeavyHitter<'_>> {
         let minute = self.clock.minute(now);
-        let heavy = self.entries.iter().map(|entry| entry.heavy(entry.minutes.since(minute, minutes), 0));
+        let heavy = self.entries.iter().map(|entry| entry.heavy_hitter(entry.minutes.since(minute, minutes), 0));
         top_by_rank(heavy.filter(|heavy| heavy.denied > 0).collect(), count)
     }
 
@@ -217,15 +219,16 @@ impl SpaceSaving {
         *self = SpaceSaving::hashed_by(self.hash.clone(), self.max_entries);
     }
 
-    /// Changes the maximum number of entries. If there are more, drops those of the keys that were denied least. The
-    /// floor never falls: keys that were dropped before stay unknown, and the count of a new key starts at the floor.
+    /// Changes the maximum number of entries. If there are more entries, drops those of the keys that were denied
+    /// least. The floor never falls: keys that were dropped before stay unknown, and the count of a new key starts at
+    /// the floor.
     #[cold]
     pub fn resize(&mut self, max_entries: usize) {
         let mut resized = SpaceSaving::hashed_by(self.hash.clone(), max_entries);
         (resized.floor, resized.clock) = (self.floor, self.clock.clone());
         let rank = |count: &Count| {
             let entry = self.entries.get(count.entry);
-            entry.map(|entry| entry.heavy(count.denied, entry.error).rank())
+            entry.map(|entry| entry.heavy_hitter(count.denied, entry.error).rank())
         };
         let mut counts = std::mem::take(&mut self.counts);
         counts.sort_unstable_by_key(rank);
@@ -241,8 +244,8 @@ impl SpaceSaving {
         *self = resized;
     }
 
-    /// Adds a key without an entry, and returns the index of its entry. If the sketch is full, the entry is that of the
-    /// key that was denied least; `None` if the sketch has room for none.
+    /// Gives a key an entry, and returns its index. In a full sketch, the key takes over the entry of the key that was
+    /// denied least. Returns `None` if the sketch has no room for entries.
     #[cold]
     fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u32, minute: u64) -> Option<usize> {
         if self.counts.len() < self.max_entries {
@@ -260,7 +263,7 @@ impl SpaceSaving {
             }
             entry.name.clear();
             entry.name.extend_from_slice(name);
-            entry.put_item(item);
+            entry.set_item(item);
             entry.hash = hash;
             entry.error = least.denied;
             entry.policy = None;
@@ -279,12 +282,12 @@ impl SpaceSaving {
             let room = self.max_entries.saturating_add(1).saturating_mul(2);
             self.table.reserve(room, |slot| spread(slot.hash));
         }
-        let (index, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
-        self.entries.push(DeniedKey { count, ..entry });
+        let (index, count_position, hash) = (self.entries.len(), self.counts.len(), entry.hash);
+        self.entries.push(DeniedKey { count_position, ..entry });
         self.add_to_table(index, hash);
-        let counted = Count { denied, entry: index };
-        self.counts.push(counted);
-        self.sift_up(count, counted);
+        let count = Count { denied, entry: index };
+        self.counts.push(count);
+        self.sift_up(count_position, count);
         index
     }
 
@@ -294,57 +297,58 @@ impl SpaceSaving {
         self.table.insert_unique(spread(hash), slot, |slot| spread(slot.hash));
     }
 
-    /// Increments a count and moves it down in the heap if necessary, which is rare.
+    /// Increments the count at a position of the heap, and moves it down if necessary, which is rare.
     #[inline]
-    fn increment(&mut self, mut place: usize) {
-        let Some(count) = self.counts.get_mut(place) else { return };
+    fn increment(&mut self, mut position: usize) {
+        let Some(count) = self.counts.get_mut(position) else { return };
         count.denied = count.denied.saturating_add(1);
         let count = *count;
-        while let Some((below, least)) = self.least_below(place)
-            && least.denied < count.denied
+        while let Some((child, child_count)) = self.lowest_child(position)
+            && child_count.denied < count.denied
         {
-            self.set_count(place, least);
-            self.set_count(below, count);
-            place = below;
+            self.set_count(position, child_count);
+            self.set_count(child, count);
+            position = child;
         }
     }
 
-    /// Returns the lower of the two children of a place in the heap, with its place.
+    /// Returns the child with the lower count below a position of the heap: the child's position and count.
     #[inline]
-    fn least_below(&self, place: usize) -> Option<(usize, Count)> {
-        let left = place.wrapping_mul(2).wrapping_add(1);
+    fn lowest_child(&self, position: usize) -> Option<(usize, Count)> {
+        let left = position.wrapping_mul(2).wrapping_add(1);
         let right = left.wrapping_add(1);
-        let of_left = *self.counts.get(left)?;
+        let left_count = *self.counts.get(left)?;
         match self.counts.get(right) {
-            Some(&of_right) if of_right.denied < of_left.denied => Some((right, of_right)),
-            _ => Some((left, of_left)),
+            Some(&right_count) if right_count.denied < left_count.denied => Some((right, right_count)),
+            _ => Some((left, left_count)),
         }
     }
 
-    /// Inserts a count into the heap, at `place` or nearer to the root.
-    fn sift_up(&mut self, mut place: usize, count: Count) {
-        while let Some(above) = place.checked_sub(1).map(|place| place / 2)
-            && let Some(&of_above) = self.counts.get(above)
-            && count.denied < of_above.denied
+    /// Inserts a count into the heap, at `position` or nearer to the root.
+    fn sift_up(&mut self, mut position: usize, count: Count) {
+        while let Some(parent) = position.checked_sub(1).map(|before| before / 2)
+            && let Some(&parent_count) = self.counts.get(parent)
+            && count.denied < parent_count.denied
         {
-            self.set_count(place, of_above);
-            place = above;
+            self.set_count(position, parent_count);
+            position = parent;
         }
-        self.set_count(place, count);
+        self.set_count(position, count);
     }
 
-    fn set_count(&mut self, place: usize, count: Count) {
-        if let (Some(room), Some(entry)) = (self.counts.get_mut(place), self.entries.get_mut(count.entry)) {
-            *room = count;
-            entry.count = place;
+    /// Stores a count at a position of the heap, and the position in the entry of the count.
+    fn set_count(&mut self, position: usize, count: Count) {
+        if let (Some(stored), Some(entry)) = (self.counts.get_mut(position), self.entries.get_mut(count.entry)) {
+            *stored = count;
+            entry.count_position = position;
         }
     }
 }
 
-/// Returns the first `count` keys by rank, in order.
+/// Returns the `count` keys with the lowest ranks, in the order of their ranks.
 fn top_by_rank(mut all: Vec<HeavyHitter<'_>>, count: usize) -> Vec<HeavyHitter<'_>> {
     if count < all.len() {
-        // Usually few of many keys are requested, so sorting all of them would be wasteful.
+        // Usually few of many keys are requested, so only these are sorted.
         all.select_nth_unstable_by_key(count, HeavyHitter::rank);
         all.truncate(count);
     }
@@ -353,7 +357,7 @@ fn top_by_rank(mut all: Vec<HeavyHitter<'_>>, count: usize) -> Vec<HeavyHitter<'
 }
 
 impl<'t> HeavyHitter<'t> {
-    /// Returns the sort key: most denials first, then the smallest error, then name and item.
+    /// Returns the sort key: most denials first, then smallest error, then by name and item.
     fn rank(&self) -> (Reverse<u64>, u64, &'t [u8], Option<&'t [u8]>) {
         (Reverse(self.denied), self.error, self.name, self.item)
     }

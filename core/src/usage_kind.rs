@@ -3,8 +3,8 @@
 //! Each line contains, in this order:
 //!
 //! * the kind and its name as a type of the server: nine characters of `A-Za-z0-9-_`, which never change;
-//! * the limit in a call, and how it is selected: `anyone` for any caller, `holder` for a holder of leases, `item` for
-//!   an item of a sketch;
+//! * the limit in a call, and for whom the limit is evaluated: `anyone` (any caller), `holder` (a holder of leases) or
+//!   `item` (an item of a sketch);
 //! * the usage at a key, and its storage in [`AnyUsage`](crate::AnyUsage): `boxed` for a large one, so that it does not
 //!   enlarge the others;
 //! * the words that begin its spec, each with the function of [`Spec`](crate::syntax::Spec) that parses the words after
@@ -54,11 +54,11 @@ macro_rules! algorithms {
 
 macro_rules! usage_kinds {
     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $selector:ident, $usage:ty: $storage:ident, $words:tt;)+) => {
-        /// Kinds of usage, which are the types of keys in TYPE.
+        /// Kind of usage: the type of a key, as in the reply of TYPE.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum UsageKind {
             $($(#[doc = $doc])+ $kind,)+
-            /// Composite key: several limits, ids and a ban.
+            /// Composite key: several limits, idempotency keys and a ban.
             Limits,
         }
 
@@ -72,7 +72,7 @@ macro_rules! usage_kinds {
                 self == UsageKind::Sketch
             }
 
-            /// Returns the index of the kind in the list.
+            /// Returns the index of the kind in [`ALL`](UsageKind::ALL).
             #[must_use]
             #[allow(clippy::as_conversions, reason = "discriminant of a variant without fields")]
             pub const fn index(self) -> usize {

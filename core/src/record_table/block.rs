@@ -1,7 +1,8 @@
 //! Block of bytes with records in sequence, ordered by timestamp and then by name.
 //!
-//! A record consists of its length without these two bytes, its timestamp (8 bytes), the length of its name minus one (1
-//! byte), its name of 1 to 256 bytes, and its fields. The position of a record is that of its first byte in the block.
+//! A record consists of the number of bytes that follow (2 bytes), its timestamp (8 bytes), the length of its name
+//! minus one (1 byte), its name of 1 to 256 bytes, and its fields. The position of a record is that of its first byte
+//! in the block.
 
 use crate::number::lazy_shift::Mark;
 use crate::wire::codec::{Decoder, Encoder};
@@ -9,8 +10,8 @@ use crate::wire::varint;
 use arrayvec::ArrayVec;
 use std::ops::Range;
 
-/// Number of bytes of a record's length.
-const LENGTH: usize = 2;
+/// Size of the length at the start of a record, in bytes.
+const LENGTH_SIZE: usize = 2;
 
 /// Maximum size of a record in bytes: that of a recorded call with an id of 256 bytes and eight charges.
 const MAX_RECORD_SIZE: usize = 768;
@@ -36,7 +37,7 @@ impl<'a> Record<'a> {
         let (name_length, rest) = rest.split_first()?;
         let (name, fields) = rest.split_at_checked(usize::from(*name_length).saturating_add(1))?;
         let at = Mark::from_bits(u64::from_le_bytes(*at));
-        Some((Record { at, name, fields }, length.saturating_add(LENGTH)))
+        Some((Record { at, name, fields }, length.saturating_add(LENGTH_SIZE)))
     }
 
     /// Returns a copy of the bytes of the record.
@@ -61,7 +62,7 @@ impl RecordBytes {
     /// Creates the bytes of a record without fields.
     pub fn new(at: Mark, name: &[u8]) -> RecordBytes {
         let mut bytes = RecordBytes(ArrayVec::new());
-        bytes.push(&[0; LENGTH]);
+        bytes.push(&[0; LENGTH_SIZE]);
         bytes.push(&at.bits().to_le_bytes());
         bytes.push(&[u8::try_from(name.len().saturating_sub(1)).unwrap_or(u8::MAX)]);
         bytes.push(name);
@@ -77,8 +78,8 @@ impl RecordBytes {
 
     /// Writes the length, and returns the bytes of the record.
     fn finish(&mut self) -> &[u8] {
-        let length = u16::try_from(self.0.len().saturating_sub(LENGTH)).unwrap_or(u16::MAX).to_le_bytes();
-        if let Some(head) = self.0.get_mut(..LENGTH) {
+        let length = u16::try_from(self.0.len().saturating_sub(LENGTH_SIZE)).unwrap_or(u16::MAX).to_le_bytes();
+        if let Some(head) = self.0.get_mut(..LENGTH_SIZE) {
             head.copy_from_slice(&length);
         }
         &self.0
@@ -86,7 +87,7 @@ impl RecordBytes {
 }
 
 impl Encoder for RecordBytes {
-    // Not inlined: a call with an id touches less code if all fields share one function.
+    // Not inlined: a call with an id then executes less code, because all fields share one function.
     #[inline(never)]
     fn integer(&mut self, value: u64) {
         varint::write(value, |byte| self.push(&[byte]));
@@ -201,13 +202,13 @@ impl Block {
         Records { bytes: &self.0, position }
     }
 
-    /// Returns the timestamp of the record at a position, and the position of the next record. A scan by this function is
-    /// faster than an iteration over [`Records`].
+    /// Returns the timestamp of the record at a position, and the position of the next record. A scan by this function
+    /// is faster than an iteration over [`Records`].
     #[inline(always)]
     fn instant_at(&self, position: usize) -> Option<(Mark, usize)> {
         let (length, rest) = self.0.get(position..)?.split_first_chunk()?;
         let at = Mark::from_bits(u64::from_le_bytes(*rest.first_chunk()?));
-        Some((at, position.saturating_add(LENGTH).saturating_add(usize::from(u16::from_le_bytes(*length)))))
+        Some((at, position.saturating_add(LENGTH_SIZE).saturating_add(usize::from(u16::from_le_bytes(*length)))))
     }
 
     /// Returns the range of bytes of the record with a name, and the record.
@@ -222,7 +223,8 @@ impl Block {
         records.next().filter(|(_, record)| record.key() == (at, name))
     }
 
-    /// Returns the position of the record with a timestamp and a name, or the position at which to insert such a record.
+    /// Returns the position of the record with a timestamp and a name, or the position at which to insert such a
+    /// record.
     pub fn position_of(&self, at: Mark, name: &[u8]) -> usize {
         let mut position = 0;
         while let Some((_, end)) = self.instant_at(position).filter(|(before, _)| *before < at) {
@@ -252,18 +254,18 @@ impl Block {
 
     /// Removes the record in a range of bytes.
     pub fn remove(&mut self, range: Range<usize>) {
-        const SPARE: usize = 512;
+        const MAX_SPARE: usize = 512;
         self.0.drain(range);
-        if self.0.capacity().saturating_sub(self.0.len()) >= SPARE {
+        if self.0.capacity().saturating_sub(self.0.len()) >= MAX_SPARE {
             self.0.shrink_to(self.0.len().next_multiple_of(16));
         }
     }
 
     /// Removes the records up to and including the timestamp `at`.
     pub fn remove_until(&mut self, at: Mark) {
-        let until = self.records().take_while(|(_, record)| record.at <= at).last().map_or(0, |(range, _)| range.end);
-        if until > 0 {
-            self.remove(0..until);
+        let end = self.records().take_while(|(_, record)| record.at <= at).last().map_or(0, |(range, _)| range.end);
+        if end > 0 {
+            self.remove(0..end);
         }
     }
 
@@ -277,7 +279,7 @@ impl Block {
     }
 }
 
-/// Maximum length of a block in bytes. A longer one is split.
+/// Maximum length of a block in bytes. A block that would become longer is split.
 pub const MAX_BLOCK_SIZE: usize = 2048;
 
 impl Block {

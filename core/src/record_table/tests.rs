@@ -11,15 +11,16 @@ fn mark(at: u64) -> Mark {
     Shift::NONE.mark(Timestamp::from_micros(at).unwrap())
 }
 
-fn record(at: u64, name: &[u8], value: u64, length: usize) -> (Mark, RecordBytes) {
+/// Returns the timestamp and the bytes of a record with `padding` bytes after the value.
+fn record(at: u64, name: &[u8], value: u64, padding: usize) -> (Mark, RecordBytes) {
     let mut bytes = RecordBytes::new(mark(at), name);
     bytes.integer(value);
-    bytes.push(&vec![7; length]);
+    bytes.push(&vec![7; padding]);
     (mark(at), bytes)
 }
 
-fn insert(table: &mut RecordTable, at: u64, name: &[u8], value: u64, length: usize) {
-    let (at, bytes) = record(at, name, value, length);
+fn insert(table: &mut RecordTable, at: u64, name: &[u8], value: u64, padding: usize) {
+    let (at, bytes) = record(at, name, value, padding);
     let position = table.insert(at, name, bytes);
     let found = table.record_at(position).unwrap();
     assert_eq!((found.at, found.name, self::value(&found)), (at, name, value));
@@ -31,29 +32,30 @@ fn value(record: &Record) -> u64 {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Puts a record at an instant, in position of one with the same name.
+    /// Inserts a record with a name, a timestamp and padding, in place of the record with the same name.
     Put(u16, u64, usize),
     Remove(u16),
+    /// Removes the first records.
     RemoveFirst(u8),
-    /// Moves all instants, so that some meet.
-    Rewrite(u64),
-    /// Adds to the values.
-    Raise(u64),
+    /// Raises earlier timestamps to this one, so that several records have the same timestamp.
+    RaiseTimestamps(u64),
+    /// Adds a number to the values of all records.
+    AddToValues(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        12 => (0..300_u16, 0..200_u64, 0..300_usize).prop_map(|(name, at, length)| Step::Put(name, at, length)),
+        12 => (0..300_u16, 0..200_u64, 0..300_usize).prop_map(|(name, at, padding)| Step::Put(name, at, padding)),
         4 => (0..300_u16).prop_map(Step::Remove),
         1 => any::<u8>().prop_map(Step::RemoveFirst),
-        1 => (0..30_u64).prop_map(Step::Rewrite),
-        1 => (0..1000_u64).prop_map(Step::Raise),
+        1 => (0..30_u64).prop_map(Step::RaiseTimestamps),
+        1 => (0..1000_u64).prop_map(Step::AddToValues),
     ];
     vec(step, 1..400)
 }
 
+/// Returns the name with a number. The names have several lengths.
 fn name_of(number: u16) -> Vec<u8> {
-    // Of several lengths.
     format!("{number}").repeat(1 + usize::from(number % 5)).into_bytes()
 }
 
@@ -64,11 +66,11 @@ proptest! {
         let mut by_name = BTreeMap::<Vec<u8>, (u64, u64)>::new();
         for (number, step) in (0_u64..).zip(&steps) {
             match step {
-                Step::Put(name, at, length) => {
+                Step::Put(name, at, padding) => {
                     let name = name_of(*name);
                     let before = by_name.insert(name.clone(), (*at, number));
                     prop_assert_eq!(table.take(&name, |found| (found.at.bits(), value(&found))), before);
-                    insert(&mut table, *at, &name, number, *length);
+                    insert(&mut table, *at, &name, number, *padding);
                 }
                 Step::Remove(name) => {
                     let name = name_of(*name);
@@ -80,22 +82,21 @@ proptest! {
                     first.map(|(_, name)| by_name.remove(&name));
                     table.remove_first();
                 },
-                Step::Rewrite(least) => {
+                Step::RaiseTimestamps(min) => {
                     for (at, _) in by_name.values_mut() {
-                        *at = (*at).max(*least);
+                        *at = (*at).max(*min);
                     }
                     table.rewrite(|found| {
-                        let at = found.at.bits().max(*least);
+                        let at = found.at.bits().max(*min);
                         record(at, found.name, value(&found), 0)
                     });
                 }
-                Step::Raise(_) => {}
-            }
-            if let Step::Raise(by) = step {
-                for (_, value) in by_name.values_mut() {
-                    *value += by;
+                Step::AddToValues(added) => {
+                    for (_, value) in by_name.values_mut() {
+                        *value += added;
+                    }
+                    table.rewrite(|found| record(found.at.bits(), found.name, value(&found) + added, 0));
                 }
-                table.rewrite(|found| record(found.at.bits(), found.name, value(&found) + by, 0));
             }
             let mut expected: Vec<_> = by_name.iter().map(|(name, (at, value))| (*at, name.clone(), *value)).collect();
             expected.sort();
@@ -129,21 +130,22 @@ fn record_is_appended_unless_its_name_exists() {
     }
     assert_eq!((table.len(), table.iter().count()), (1000, 1000));
     let full = table.blocks.iter().filter(|block| block.bytes().len() > MAX_BLOCK_SIZE - 64).count();
-    assert_eq!(full, table.blocks.len() - 1, "all but the last are full");
+    assert_eq!(full, table.blocks.len() - 1, "all blocks but the last are full");
     assert!(table.get(b"999").is_some() && table.get(b"1000").is_none());
 }
 
 #[test]
-fn record_in_a_table_takes_little_more_than_its_bytes() {
-    for (step, most) in [(1, 32), (7919, 60)] {
+fn memory_overhead_of_a_record_is_bounded() {
+    // In order of the timestamps, and out of order.
+    for (step, max_overhead) in [(1, 32), (7919, 60)] {
         let mut table = RecordTable::default();
         for number in 0..20_000_u64 {
             let name = format!("{number:010}");
             insert(&mut table, number * step % 20_000, name.as_bytes(), 1, 0);
         }
-        // Of its length, its instant, its name and its fields.
-        let beside = table.heap_size() / 20_000 - (2 + 8 + 11 + 1);
-        assert!(beside < most, "{beside} bytes beside a record, in steps of {step}");
+        // The bytes of the length, the timestamp, the name with its length, and the value.
+        let overhead = table.heap_size() / 20_000 - (2 + 8 + 11 + 1);
+        assert!(overhead < max_overhead, "{overhead} bytes more than the record, in steps of {step}");
     }
 }
 
@@ -156,9 +158,9 @@ fn block_and_table_convert_into_each_other() {
     assert!(table.blocks.len() > 1 && !table.is_indexed());
     let block = table.take_block();
     assert_eq!((table.len(), table.heap_size()), (0, 0));
-    let again = RecordTable::of(block);
-    assert_eq!(again.iter().map(|found| value(&found)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
-    assert_eq!((again.len(), again.is_indexed()), (10, false));
+    let table = RecordTable::of(block);
+    assert_eq!(table.iter().map(|found| value(&found)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+    assert_eq!((table.len(), table.is_indexed()), (10, false));
 }
 
 #[test]
@@ -167,7 +169,7 @@ fn memory_of_removed_records_is_freed() {
     for number in 0..10_000_u64 {
         insert(&mut table, number, &number.to_be_bytes(), 0, 0);
     }
-    let held = table.heap_size();
+    let full_size = table.heap_size();
     (0..9_900).for_each(|_| table.remove_first());
-    assert!(table.heap_size() < held / 10, "{} of {held}", table.heap_size());
+    assert!(table.heap_size() < full_size / 10, "{} of {full_size} bytes", table.heap_size());
 }

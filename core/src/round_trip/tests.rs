@@ -6,7 +6,7 @@ use crate::number::{Amount, Period, Span, Timestamp};
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// Usage of one number. Some numbers are decoded as other numbers.
+/// Usage of one number, with a faulty decoder: it rejects 7 and decodes 8 as 9.
 #[derive(Clone, Debug, Default)]
 struct Number(u64);
 
@@ -47,7 +47,7 @@ fn effect_of(number: u64) -> EncodedText {
 }
 
 #[test]
-fn usage_that_is_decoded_to_the_same_passes() {
+fn usage_that_is_decoded_to_the_same_state_passes() {
     assert_eq!(check_stored(&Number(3)), Ok(()));
     assert_eq!(check_effect(&Number(1), &effect_of(3), &Number(3)), Ok(()));
 }

@@ -16,16 +16,16 @@ pub(super) struct DeniedKey {
     pub(super) hash: u32,
     /// Maximum by which the count may be too high.
     pub(super) error: u64,
-    /// Policy that denied the key last, if any.
+    /// Last policy that denied the key; `None` if no policy has denied it.
     pub(super) policy: Option<Rc<[u8]>>,
     /// Denials of the key in each of the last minutes.
     pub(super) minutes: Minutes,
     /// Index of the count in the heap.
-    pub(super) count: usize,
+    pub(super) count_position: usize,
 }
 
 impl DeniedKey {
-    /// Returns `true` if this is the entry of the key, or of the item if there is one.
+    /// Returns `true` if this is the entry of the key `name`, or of its `item` if there is one.
     #[inline(always)]
     pub(super) fn is_of(&self, name: &[u8], item: Option<&[u8]>) -> bool {
         are_equal(&self.name, name)
@@ -36,19 +36,19 @@ impl DeniedKey {
             }
     }
 
-    /// Returns the key with this number of denials and this error.
-    pub(super) fn heavy(&self, denied: u64, error: u64) -> HeavyHitter<'_> {
+    /// Returns the key with a number of denials and the error of that number.
+    pub(super) fn heavy_hitter(&self, denied: u64, error: u64) -> HeavyHitter<'_> {
         HeavyHitter { name: &self.name, denied, error, policy: self.policy.as_deref(), item: self.item.as_deref() }
     }
 
     /// Replaces the item, reusing its memory.
-    pub(super) fn put_item(&mut self, item: Option<&[u8]>) {
+    pub(super) fn set_item(&mut self, item: Option<&[u8]>) {
         let Some(item) = item else {
             self.item = None;
             return;
         };
-        let room = self.item.get_or_insert_default();
-        room.clear();
-        room.extend_from_slice(item);
+        let stored = self.item.get_or_insert_default();
+        stored.clear();
+        stored.extend_from_slice(item);
     }
 }

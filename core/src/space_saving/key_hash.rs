@@ -1,12 +1,13 @@
-//! Hash of the names and items of denied keys. An item adds a sum of its own, with other multipliers.
+//! Hash of the names and items of denied keys. The sum of an item, with multipliers of its own, is added to that of the
+//! name.
 
 use super::MAX_PREFIX;
 use crate::keyed_hash::{self, Multipliers};
 
-/// Words of four bytes in the longest name or item.
+/// Number of words of four bytes in the longest name or item.
 const WORDS: usize = MAX_PREFIX / 4;
 
-/// Keyed 32-bit hash of names and items, which clients cannot predict.
+/// Keyed 32-bit hash function of names and items. Clients cannot predict the hashes.
 #[derive(Clone, Debug)]
 pub(super) struct Hash {
     /// Multipliers of the name.
@@ -16,7 +17,7 @@ pub(super) struct Hash {
 }
 
 impl Hash {
-    /// Creates a hash with random multipliers.
+    /// Creates a hash function with random multipliers.
     pub(super) fn new() -> Hash {
         Hash { of_names: Multipliers::random(), of_items: Multipliers::random() }
     }

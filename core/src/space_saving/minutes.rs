@@ -4,48 +4,49 @@ use crate::number::{Period, Timestamp};
 
 /// Number of minutes that are counted.
 pub const MAX_MINUTES: u64 = 60;
-const ROOM: usize = 60;
+/// [`MAX_MINUTES`] as a `usize`.
+const SLOTS: usize = 60;
 
+/// Microseconds in a minute.
 const MINUTE: u64 = 60_000_000;
 
-/// Counter of minutes, starting above [`MAX_MINUTES`]. If the clock moves back to an earlier minute, a new minute
-/// begins, so that no minute counts the denials of two.
+/// Counter of minutes, which starts at [`MAX_MINUTES`]. If the clock moves back to an earlier minute, the counter
+/// advances, so that the denials of two minutes are never added up.
 #[derive(Clone, Debug)]
 pub struct MinuteClock {
-    /// Minute of the clock of the server, since the epoch.
-    shown: u64,
-    minute: u64,
+    /// Minutes of the server's clock since the epoch.
+    clock_minute: u64,
+    counter: u64,
 }
 
 impl Default for MinuteClock {
     fn default() -> MinuteClock {
-        MinuteClock { shown: 0, minute: MAX_MINUTES }
+        MinuteClock { clock_minute: 0, counter: MAX_MINUTES }
     }
 }
 
 impl MinuteClock {
-    /// Returns the number of the minute at `now`.
+    /// Advances the counter to `now` and returns it.
     #[inline]
     pub fn minute(&mut self, now: Timestamp) -> u64 {
-        let shown = now.micros() / MINUTE;
-        if shown != self.shown {
-            self.turn(shown);
+        let clock_minute = now.micros() / MINUTE;
+        if clock_minute != self.clock_minute {
+            self.advance(clock_minute);
         }
-        self.minute
+        self.counter
     }
 
     #[cold]
-    fn turn(&mut self, shown: u64) {
-        let passed = shown.checked_sub(self.shown).unwrap_or(1);
-        (self.shown, self.minute) = (shown, self.minute.saturating_add(passed));
+    fn advance(&mut self, clock_minute: u64) {
+        let passed = clock_minute.checked_sub(self.clock_minute).unwrap_or(1);
+        (self.clock_minute, self.counter) = (clock_minute, self.counter.saturating_add(passed));
     }
 }
 
-/// Returns the number of minutes in a span, with the current minute as the last one; fractions do not count. `None`
-/// unless it is from 1 to [`MAX_MINUTES`].
-pub fn whole_minutes(time: Period) -> Option<u64> {
-    let minutes = time.micros().get().div_ceil(MINUTE);
-    (minutes <= MAX_MINUTES).then(|| time.micros().get() / MINUTE).filter(|minutes| *minutes > 0)
+/// Returns the number of whole minutes in a period. `None` unless the period is from 1 to [`MAX_MINUTES`] minutes.
+pub fn whole_minutes(period: Period) -> Option<u64> {
+    let micros = period.micros().get();
+    (MINUTE..=MAX_MINUTES * MINUTE).contains(&micros).then_some(micros / MINUTE)
 }
 
 /// Denials of one key per minute.
@@ -53,14 +54,13 @@ pub fn whole_minutes(time: Period) -> Option<u64> {
 pub struct Minutes {
     /// Last minute with denials; 0 if there is none.
     last: u64,
-    /// Counts, each at its minute modulo [`MAX_MINUTES`]. Counts older than [`MAX_MINUTES`] before `last` are
-    /// overwritten.
-    counts: [u32; ROOM],
+    /// Count of each of the [`MAX_MINUTES`] minutes up to `last`, at the index of the minute modulo [`MAX_MINUTES`].
+    counts: [u32; SLOTS],
 }
 
 impl Default for Minutes {
     fn default() -> Minutes {
-        Minutes { last: 0, counts: [0; ROOM] }
+        Minutes { last: 0, counts: [0; SLOTS] }
     }
 }
 
@@ -71,7 +71,7 @@ impl Minutes {
         if minute != self.last {
             self.begin(minute);
         }
-        if let Some(count) = self.counts.get_mut(place(minute)) {
+        if let Some(count) = self.counts.get_mut(slot(minute)) {
             *count = count.saturating_add(1);
         }
     }
@@ -80,11 +80,11 @@ impl Minutes {
     fn begin(&mut self, minute: u64) {
         let passed = minute.saturating_sub(self.last);
         if passed >= MAX_MINUTES {
-            // Clears all slots at once. Also the case for a key that takes over an entry.
-            self.counts = [0; ROOM];
+            // All slots are older. That includes the counts of a key that has lost the entry: see `clear`.
+            self.counts = [0; SLOTS];
         } else {
             for ago in 0..passed {
-                if let Some(count) = self.counts.get_mut(place(minute.saturating_sub(ago))) {
+                if let Some(count) = self.counts.get_mut(slot(minute.saturating_sub(ago))) {
                     *count = 0;
                 }
             }
@@ -94,19 +94,20 @@ impl Minutes {
 
     /// Clears all counts.
     pub fn clear(&mut self) {
-        // The next count clears the slots.
+        // The next call of `count` clears the slots, because `minute` is at least `MAX_MINUTES`.
         self.last = 0;
     }
 
-    /// Returns the number of denials in the last `minutes` up to `minute`.
+    /// Returns the number of denials in the `minutes` minutes up to and including `minute`.
     pub fn since(&self, minute: u64, minutes: u64) -> u64 {
         let first = minute.saturating_sub(minutes).saturating_add(1);
-        let known = self.last.saturating_sub(MAX_MINUTES).saturating_add(1);
-        let counts = (first.max(known)..=self.last.min(minute)).filter_map(|minute| self.counts.get(place(minute)));
+        let oldest_counted = self.last.saturating_sub(MAX_MINUTES).saturating_add(1);
+        let counts =
+            (first.max(oldest_counted)..=self.last.min(minute)).filter_map(|minute| self.counts.get(slot(minute)));
         counts.fold(0, |sum, count| sum.saturating_add(u64::from(*count)))
     }
 }
 
-fn place(minute: u64) -> usize {
+fn slot(minute: u64) -> usize {
     usize::try_from(minute % MAX_MINUTES).unwrap_or_default()
 }
