@@ -112,7 +112,7 @@ impl Sketch {
     /// Returns the empty identity, because a sketch is alone in its key.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        Identity { micros: 0, words: 0 }
+        Identity { micros: 0, options: 0 }
     }
 
     /// Returns the limit of one item, which may be any bytes, including none.

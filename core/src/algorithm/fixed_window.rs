@@ -117,14 +117,14 @@ impl FixedWindow {
             }
         };
         let [low, high] = offset.to_bytes();
-        Identity { micros, words: u32::from_le_bytes([mode, anchor, low, high]) }
+        Identity { micros, options: u32::from_le_bytes([mode, anchor, low, high]) }
     }
 
     /// Returns the words of a call that select the aligned window with this identity, or `None` if the window is not
     /// aligned.
     #[must_use]
     pub fn aligned_words(identity: Identity) -> Option<String> {
-        let [mode, anchor, low, high] = identity.words.to_le_bytes();
+        let [mode, anchor, low, high] = identity.options.to_le_bytes();
         let length = Period::new(Span::from_micros(identity.micros));
         let calendar = Calendar::from_number(mode).map(|calendar| calendar.to_string());
         let window = calendar.or_else(|| length.filter(|_| mode != 0).map(|window| window.to_string()))?;

@@ -81,7 +81,7 @@ impl Concurrency {
     /// table of leases.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        Identity { micros: 0, words: 0 }
+        Identity { micros: 0, options: 0 }
     }
 
     /// Returns the expiry of a lease that is acquired at `now`.

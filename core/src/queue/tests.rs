@@ -11,7 +11,7 @@ use crate::evaluate::Request;
 use crate::limit::{Decision, Usage, Verdict};
 use crate::number::Span;
 use crate::syntax::{Block, SpecOptions};
-use crate::testing::calls::{Key, call, peek, seen_at, units, us};
+use crate::testing::calls::{Key, call, moved_back_to, peek, units, us};
 use crate::testing::oracle::exact_queue as oracle;
 use crate::testing::oracle::exact_queue::{Answer, Answered, Pool, Timeout};
 use crate::wire::args::Args;
@@ -122,7 +122,7 @@ impl Service {
     }
 
     fn release(&mut self, holder: &str) {
-        self.key = seen_at(&self.key, self.now);
+        self.key = moved_back_to(&self.key, self.now);
         if self.key.release(&[holder.as_bytes()], self.now) == 0
             && let Some(place) = self.queue.place_of(holder.as_bytes())
         {

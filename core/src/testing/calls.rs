@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 /// Parses the arguments of a command for one algorithm like `src/command/rl_take.rs`.
-pub fn parse_one_algorithm<'a>(args: &mut Args<'a>, read: LimitParser<'a>) -> Result<KeyRequest<'a>, Error> {
+pub fn parse_one_algorithm<'a>(args: &mut Args<'a>, parse: LimitParser<'a>) -> Result<KeyRequest<'a>, Error> {
     let mut options = SpecOptions::default();
-    let parsed = read(args, &mut options)?;
+    let parsed = parse(args, &mut options)?;
     if options.is_plain(args) {
         return Ok(KeyRequest::One(Spec::plain(parsed)));
     }
@@ -34,9 +34,10 @@ pub fn peek_keys<'a>(args: &mut Args<'a>) -> Result<ManyKeysRequest<'a>, Error> 
     request.peek(args, None).map(|()| request)
 }
 
+/// Number of millionths in a unit, and of microseconds in a second.
 const UNIT: u64 = 1_000_000;
 
-/// Time at which scripts end: some time before timestamps saturate.
+/// Latest time of a script in microseconds, before timestamps saturate.
 const END: u64 = 300_000 * 86_400_000_000;
 
 /// Evaluates and charges like RL.TAKE, and returns the decision.
@@ -71,7 +72,7 @@ pub fn peek<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: Requ
 }
 
 /// Returns a copy of `usage`, moved back if the clock moved backwards.
-pub fn seen_at<U: Usage>(usage: &U, now: Timestamp) -> U {
+pub fn moved_back_to<U: Usage>(usage: &U, now: Timestamp) -> U {
     let mut usage = usage.clone();
     if usage.is_after(now) {
         usage.move_back(now);
@@ -109,9 +110,9 @@ impl<U: Usage> Key<U> {
         (0..calls).filter(|_| self.call(limit, at_ms, Request::Take(Amount::ONE))[0] == 1).count()
     }
 
-    /// Returns the units granted by `UPTO`.
-    pub fn granted<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, most: u64) -> u64 {
-        call(limit, &mut self.0, at(at_ms), Request::UpTo(units(most))).granted.unwrap().whole_units()
+    /// Returns the number of units that a call with UPTO is granted.
+    pub fn granted<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, max: u64) -> u64 {
+        call(limit, &mut self.0, at(at_ms), Request::UpTo(units(max))).granted.unwrap().whole_units()
     }
 
     /// Returns `true` if the key does not exist.
@@ -124,23 +125,23 @@ fn at(millis: u64) -> Timestamp {
     us(millis * 1000)
 }
 
-/// Returns the timestamp that many microseconds after the epoch.
+/// Returns the timestamp at a number of microseconds after the epoch.
 pub fn us(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
 
-/// Asserts that a charge of the whole limit at `charged` denies calls under `next` until just before `leaves`.
-pub fn assert_leaves<L: Limit>(limit: &L, next: &L, charged: u64, leaves: u64) {
+/// Asserts that a charge of the whole limit at `charged_at` denies calls under `next` until just before `expires_at`.
+pub fn assert_charge_counts_until<L: Limit>(limit: &L, next: &L, charged_at: u64, expires_at: u64) {
     let mut usage = L::Usage::default();
-    assert!(call(limit, &mut usage, us(charged), Request::Take(limit.limit())).verdict.allowed());
+    assert!(call(limit, &mut usage, us(charged_at), Request::Take(limit.limit())).verdict.allowed());
     let one = Request::Take(millionths(1));
-    for early in [charged, u64::midpoint(charged, leaves), leaves - 1] {
+    for early in [charged_at, u64::midpoint(charged_at, expires_at), expires_at - 1] {
         let decision = peek(next, &usage, us(early), one);
-        let left = Span::from_micros(leaves - early);
-        assert_eq!((decision.verdict, decision.reset), (Verdict::After(left), left), "at {early}");
+        let wait = Span::from_micros(expires_at - early);
+        assert_eq!((decision.verdict, decision.reset), (Verdict::After(wait), wait), "at {early}");
     }
-    let decision = peek(next, &usage, us(leaves), one);
-    assert_eq!((decision.verdict, decision.reset), (Verdict::Allowed(Span::ZERO), Span::ZERO), "at {leaves}");
+    let decision = peek(next, &usage, us(expires_at), one);
+    assert_eq!((decision.verdict, decision.reset), (Verdict::Allowed(Span::ZERO), Span::ZERO), "at {expires_at}");
 }
 
 /// Returns the amount in a request.
@@ -170,32 +171,32 @@ pub fn period(text: &str) -> Period {
 
 /// Generates valid amounts of arguments in millionths: common and extreme ones.
 pub fn amounts() -> impl Strategy<Value = u64> + Clone {
-    let top = Amount::MAX_ARGUMENT.millionths();
+    let max = Amount::MAX_ARGUMENT.millionths();
     prop_oneof![
         4 => (0..=20u64).prop_map(|units| units * UNIT),
         2 => 0..=5 * UNIT,
         2 => (1..=1_000_000u64).prop_map(|units| units * UNIT),
         1 => 0..=3u64,
-        2 => up_to(top),
-        1 => top - 3..=top,
+        2 => up_to(max),
+        1 => max - 3..=max,
     ]
 }
 
 /// Generates valid durations of arguments in microseconds: common and extreme ones.
 pub fn lengths() -> impl Strategy<Value = u64> + Clone {
-    let top = 3650 * 86_400_000_000;
+    let max = 3650 * 86_400_000_000;
     prop_oneof![
         4 => select(vec![1000, UNIT, 60 * UNIT, 3600 * UNIT, 86_400 * UNIT]),
         2 => 1..=10u64,
         2 => 1..=3 * UNIT,
-        2 => up_to(top - 1).prop_map(|micros| micros + 1),
-        1 => top - 3..=top,
+        2 => up_to(max - 1).prop_map(|micros| micros + 1),
+        1 => max - 3..=max,
     ]
 }
 
-/// Generates numbers of every magnitude up to `top`.
-fn up_to(top: u64) -> impl Strategy<Value = u64> + Clone {
-    (0..=top.ilog2(), any::<u64>()).prop_map(move |(bits, random)| (random >> (63 - bits)).min(top))
+/// Generates numbers of every magnitude up to `max`.
+fn up_to(max: u64) -> impl Strategy<Value = u64> + Clone {
+    (0..=max.ilog2(), any::<u64>()).prop_map(move |(bits, random)| (random >> (63 - bits)).min(max))
 }
 
 /// Call of a script. Errors of limiters occur at boundaries, which random numbers never hit. So most times and amounts
@@ -206,15 +207,18 @@ pub struct Call {
     pub limit: Index,
     pub when: When,
     pub operation: Operation,
-    /// `true` for a call that only evaluates.
+    /// `true`: the call is a peek.
     pub peeks: bool,
-    /// `true` if the server removes the key before the call, provided that it may have expired.
+    /// `true`: the server removes the key before the call if the key has expired.
     pub key_may_expire: bool,
 }
 
+/// Time of a call, in relation to the previous call.
 #[derive(Clone, Debug)]
 pub enum When {
+    /// Microseconds later.
     Later(u64),
+    /// Microseconds earlier: the clock moved backwards.
     Earlier(u64),
     /// Microseconds before or after the end of the previous wait.
     AroundWait(i64),
@@ -251,8 +255,8 @@ pub enum AmountChoice {
 #[derive(Clone, Debug)]
 pub enum MaxWait {
     Exactly(u64),
-    /// Wait of the call plus this many microseconds.
-    Enough(i64),
+    /// Wait of the call without MAXWAIT, plus this many microseconds.
+    AroundWait(i64),
 }
 
 /// Start time and calls.
@@ -289,7 +293,7 @@ fn calls() -> impl Strategy<Value = Call> + Clone {
             3 => (0..=110u64).prop_map(AmountChoice::PartOfLimit),
         ]
     };
-    let max_wait = prop_oneof![lengths().prop_map(MaxWait::Exactly), (-1..=1i64).prop_map(MaxWait::Enough)];
+    let max_wait = prop_oneof![lengths().prop_map(MaxWait::Exactly), (-1..=1i64).prop_map(MaxWait::AroundWait)];
     let operation = prop_oneof![
         6 => choice().prop_map(Operation::Take),
         2 => choice().prop_map(Operation::UpTo),
@@ -303,7 +307,7 @@ fn calls() -> impl Strategy<Value = Call> + Clone {
 }
 
 impl When {
-    /// Returns the time of a call that follows one at `last` with the result `decision`.
+    /// Returns the time of a call, given the time and the decision of the previous call.
     pub fn after(&self, last: Timestamp, decision: Option<&Decision>) -> Timestamp {
         let (wait, reset) = match decision {
             Some(Decision { verdict: Verdict::Allowed(wait) | Verdict::After(wait), reset, .. }) => (*wait, *reset),
@@ -329,10 +333,10 @@ impl Operation {
             let remaining = limit.remaining(usage, now);
             let millionths = match *choice {
                 AmountChoice::Exactly(millionths) => millionths,
-                AmountChoice::Remaining(more) => remaining.millionths().saturating_add_signed(more),
-                AmountChoice::WholeRemaining(more) => remaining.floor().millionths().saturating_add_signed(more),
-                AmountChoice::Limit(more) => limit.limit().millionths().saturating_add_signed(more),
-                AmountChoice::Used(more) => limit.limit().minus(remaining).millionths().saturating_add_signed(more),
+                AmountChoice::Remaining(offset) => remaining.millionths().saturating_add_signed(offset),
+                AmountChoice::WholeRemaining(offset) => remaining.floor().millionths().saturating_add_signed(offset),
+                AmountChoice::Limit(offset) => limit.limit().millionths().saturating_add_signed(offset),
+                AmountChoice::Used(offset) => limit.limit().minus(remaining).millionths().saturating_add_signed(offset),
                 AmountChoice::PartOfLimit(percent) => limit.limit().millionths() / 100 * percent,
             };
             Amount::saturating(millionths).min(Amount::MAX_ARGUMENT)
@@ -345,8 +349,8 @@ impl Operation {
             Operation::Within(choice, max_wait) => {
                 let micros = match (max_wait, limit.verdict(usage, now, amount(choice))) {
                     (MaxWait::Exactly(micros), _) => *micros,
-                    (MaxWait::Enough(more), Verdict::After(wait)) => wait.micros().saturating_add_signed(*more),
-                    (MaxWait::Enough(_), _) => 0,
+                    (MaxWait::AroundWait(offset), Verdict::After(wait)) => wait.micros().saturating_add_signed(*offset),
+                    (MaxWait::AroundWait(_), _) => 0,
                 };
                 Request::Within(amount(choice), Span::from_micros(micros.min(period("3650d").span().micros())))
             }

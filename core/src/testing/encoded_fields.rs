@@ -34,34 +34,34 @@ impl EncodedFields {
     }
 
     /// Returns these fields with an integer prepended.
-    pub fn behind(mut self, integer: u64) -> EncodedFields {
+    pub fn prepend(mut self, integer: u64) -> EncodedFields {
         self.0.push_front(Field::Integer(integer));
         self
     }
 
-    /// Returns these fields with an integer replaced at a random place.
-    pub fn with_integer(&self, place: Index, value: u64) -> EncodedFields {
+    /// Returns these fields with the field at a random index replaced by an integer.
+    pub fn with_integer(&self, index: Index, value: u64) -> EncodedFields {
         let mut fields = self.clone();
-        let place = place.index(fields.0.len());
-        fields.0[place] = Field::Integer(value);
+        let index = index.index(fields.0.len());
+        fields.0[index] = Field::Integer(value);
         fields
     }
 
-    /// Returns these fields with the integer at `place` replaced.
-    pub fn with(&self, place: usize, value: u64) -> EncodedFields {
+    /// Returns these fields with the field at `index` replaced by an integer.
+    pub fn with(&self, index: usize, value: u64) -> EncodedFields {
         let mut fields = self.clone();
-        fields.0[place] = Field::Integer(value);
+        fields.0[index] = Field::Integer(value);
         fields
     }
 
-    /// Returns the integers, with 0 in the places of strings.
+    /// Returns the fields as integers, with 0 for each string.
     pub fn numbers(self) -> Vec<u64> {
         let number = |field| if let Field::Integer(value) = field { value } else { 0 };
         self.0.into_iter().map(number).collect()
     }
 
     /// Returns all proper prefixes of these fields.
-    pub fn cut_short(&self) -> impl Iterator<Item = EncodedFields> + '_ {
+    pub fn proper_prefixes(&self) -> impl Iterator<Item = EncodedFields> + '_ {
         (0..self.0.len()).map(|length| EncodedFields(self.0.iter().take(length).cloned().collect()))
     }
 }
@@ -81,8 +81,8 @@ impl Decoder for EncodedFields {
         if let Field::Integer(value) = self.0.pop_front()? { Some(value) } else { None }
     }
 
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
-        if let Field::Bytes(value) = self.0.pop_front()? { (value.len() <= most).then_some(value) } else { None }
+    fn bytes(&mut self, max_length: usize) -> Option<Box<[u8]>> {
+        if let Field::Bytes(value) = self.0.pop_front()? { (value.len() <= max_length).then_some(value) } else { None }
     }
 }
 
@@ -93,10 +93,11 @@ pub fn encoded(usage: &impl Usage) -> EncodedFields {
     fields
 }
 
-/// Decodes a usage, and asserts that no fields are left over.
+/// Decodes a usage, and asserts that all fields are decoded.
 pub fn decoded<U: Usage>(fields: &EncodedFields) -> Option<U> {
     let mut fields = fields.clone();
-    U::decode(&mut fields, U::VERSION).inspect(|_| assert_eq!(fields, EncodedFields::default(), "left over"))
+    U::decode(&mut fields, U::VERSION)
+        .inspect(|_| assert_eq!(fields, EncodedFields::default(), "all fields are decoded"))
 }
 
 /// Returns the effect that transfers the whole usage.
@@ -106,15 +107,15 @@ pub fn whole_effect(usage: &impl Usage) -> EncodedFields {
     fields
 }
 
-/// Applies an effect to a copy of a usage and returns it, or `None` if the effect is rejected. Asserts that no fields
-/// are left over, and that the result is unused or can be decoded.
+/// Returns a copy of a usage to which an effect has been applied; `None` if the effect is rejected. Asserts that all
+/// fields are decoded, and that the copy is unused or can be decoded.
 pub fn applied<U: Usage>(usage: &U, effect: &EncodedFields) -> Option<U> {
-    let (mut read, mut applied, mut after) = (effect.clone(), effect.clone(), usage.clone());
-    if !usage.accepts_effect(&mut read, U::VERSION) {
+    let (mut fields, mut after) = (effect.clone(), usage.clone());
+    if !usage.accepts_effect(&mut fields, U::VERSION) {
         return None;
     }
-    assert_eq!(read, EncodedFields::default(), "left over");
-    after.apply_effect(&mut applied, U::VERSION);
+    assert_eq!(fields, EncodedFields::default(), "all fields are decoded");
+    after.apply_effect(&mut effect.clone(), U::VERSION);
     assert!(after.is_unused() || decoded::<U>(&encoded(&after)).is_some(), "{effect:?} gives an invalid state");
     Some(after)
 }

@@ -1,12 +1,12 @@
-//! Laws that every limiter satisfies. An algorithm implements [`Lawful`] in its test file, with its limits and its
-//! guarantee, and is checked by one line, `laws!(Bucket);`.
+//! Laws that every limiter satisfies. The test file of an algorithm implements [`Lawful`] and contains one line, such
+//! as `laws!(Bucket);`.
 
 use crate::evaluate::{Change, Request, evaluate};
 use crate::expiry::{Expiry, StepBack};
 use crate::limit::{Limit, RecoverySource, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::testing::calls::{
-    Operation, Script, amount_of, call, call_and_encode_effect, millionths, peek, scripts, seen_at,
+    Operation, Script, amount_of, call, call_and_encode_effect, millionths, moved_back_to, peek, scripts,
 };
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use proptest::collection::vec;
@@ -25,12 +25,11 @@ pub trait Lawful: Limit<Usage: Debug> + Debug {
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]);
 
     /// Converts a request to one that the algorithm's command supports.
-    fn asks(request: Request) -> Request {
+    fn supported_request(request: Request) -> Request {
         request
     }
 
-    /// Number of limits under which one key may be charged so that its expiry is still exact after the clock moved
-    /// backwards.
+    /// Maximum number of limits that may charge a key so that its expiry is exact after the clock moved backwards.
     const LIMITS_OF_AN_EXPIRY: usize = 3;
 
     /// Returns the time beyond one full recovery for which a clock that moved backwards may deny calls.
@@ -39,7 +38,7 @@ pub trait Lawful: Limit<Usage: Debug> + Debug {
     }
 }
 
-/// Checks all laws for a type of limit, or the named ones.
+/// Declares a test of each law for a type of limit, or of the named laws.
 macro_rules! laws {
     ($limit:ty) => {
         mod laws {
@@ -58,8 +57,8 @@ macro_rules! laws {
             }
 
             #[test]
-            fn usage_that_moves_along_recovers_sooner_by_the_step() {
-                laws::in_every_state::<$limit>(1..=1, |operation| operation, laws::usage_that_moves_along_recovers_sooner_by_the_step);
+            fn move_back_moves_the_recovery_by_the_step() {
+                laws::in_every_state::<$limit>(1..=1, |operation| operation, laws::move_back_moves_the_recovery_by_the_step);
             }
 
             #[test]
@@ -91,18 +90,19 @@ macro_rules! laws {
 }
 pub(crate) use laws;
 
-/// Law of a limit: checked for a usage after some calls, not later than now, and one more request.
+/// Law of a limit: its arguments are the limit, a usage that is not later than now, the time, and a request.
 type Law<L> = fn(&L, &<L as Limit>::Usage, Timestamp, Request);
 
-/// Checks a law in every state that random calls reach, each under one of several limits.
+/// Checks a law in every state that random calls reach. Each call is under one of `limits` limits, and has an operation
+/// that `edit` returns.
 pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(Operation) -> Operation, law: Law<L>) {
     let check = |(limits, (begin, calls)): (Vec<L>, Script)| {
         let (mut now, mut usage, mut decision) = (begin, L::Usage::default(), None);
         for step in calls {
             now = step.when.after(now, decision.as_ref());
             let limit = step.limit.get(&limits);
-            let request = L::asks(edit(step.operation).request(limit, &usage, now));
-            law(limit, &seen_at(&usage, now), now, request);
+            let request = L::supported_request(edit(step.operation).request(limit, &usage, now));
+            law(limit, &moved_back_to(&usage, now), now, request);
             decision = Some(call(limit, &mut usage, now, request));
         }
     };
@@ -113,14 +113,14 @@ fn run<S: Strategy>(input: &S, check: impl Fn(S::Value)) {
     // A script reaches about ten states, so a third of the usual number of scripts is enough.
     let ProptestConfig { cases, .. } = ProptestConfig::default();
     let config = ProptestConfig { cases: cases / 3, failure_persistence: None, ..ProptestConfig::default() };
-    let found = TestRunner::new(config).run(input, |input| {
+    let result = TestRunner::new(config).run(input, |input| {
         check(input);
         Ok(())
     });
-    found.unwrap();
+    result.unwrap();
 }
 
-/// Replaces operations that exceed the limit or delay, so that a key never has a debt.
+/// Replaces operations with FORCE or MAXWAIT, so that the usage never exceeds the limit.
 pub fn without_debts(operation: Operation) -> Operation {
     match operation {
         Operation::Force(choice) | Operation::Within(choice, _) => Operation::Take(choice),
@@ -141,10 +141,10 @@ pub fn denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: 
 }
 
 pub fn peek_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
-    let free = Request::Take(Amount::ZERO);
-    assert_eq!(evaluate(limit, usage, now, free).change, Change::Nothing);
+    let cost_of_zero = Request::Take(Amount::ZERO);
+    assert_eq!(evaluate(limit, usage, now, cost_of_zero).change, Change::Nothing);
     let peeked = peek(limit, usage, now, request);
-    let current = peek(limit, usage, now, free);
+    let current = peek(limit, usage, now, cost_of_zero);
     assert_eq!((peeked.remaining, peeked.reset), (current.remaining, current.reset));
     let called = call(limit, &mut usage.clone(), now, request);
     assert_eq!((peeked.verdict, peeked.granted), (called.verdict, called.granted));
@@ -157,28 +157,28 @@ pub fn peek_after_clock_step_back_equals_peek_after_a_call<L: Lawful>(
     request: Request,
 ) {
     for earlier in earlier(now, peek(limit, usage, now, request).reset) {
-        let written = seen_at(usage, earlier);
+        let moved = moved_back_to(usage, earlier);
         let (evaluation, expected) =
-            (evaluate(limit, usage, earlier, request), evaluate(limit, &written, earlier, request));
+            (evaluate(limit, usage, earlier, request), evaluate(limit, &moved, earlier, request));
         assert_eq!(evaluation.change, expected.change);
-        assert_eq!(peek(limit, usage, earlier, request), peek(limit, &written, earlier, request), "at {earlier:?}");
+        assert_eq!(peek(limit, usage, earlier, request), peek(limit, &moved, earlier, request), "at {earlier:?}");
         let entries = |usage| limit.entries_after_charge(usage, earlier);
-        assert_eq!(entries(usage), entries(&written));
+        assert_eq!(entries(usage), entries(&moved));
     }
 }
 
-/// Law of a key under one limit.
-pub fn usage_that_moves_along_recovers_sooner_by_the_step<L: Lawful>(
+/// Holds for a key that one limit has charged.
+pub fn move_back_moves_the_recovery_by_the_step<L: Lawful>(
     limit: &L,
     usage: &L::Usage,
     now: Timestamp,
     request: Request,
 ) {
     for earlier in earlier(now, peek(limit, usage, now, request).reset) {
-        let written = earlier.plus(usage.ahead(earlier));
-        let recovers_in = |usage, now| peek(limit, usage, now, Request::Take(Amount::ZERO)).reset;
+        let stored_time = earlier.plus(usage.ahead(earlier));
+        let reset = |usage, now| peek(limit, usage, now, Request::Take(Amount::ZERO)).reset;
         if usage.recovery_source() == RecoverySource::MovesBack {
-            assert_eq!(recovers_in(&seen_at(usage, earlier), earlier), recovers_in(usage, written), "at {earlier:?}");
+            assert_eq!(reset(&moved_back_to(usage, earlier), earlier), reset(usage, stored_time), "at {earlier:?}");
         }
     }
 }
@@ -186,7 +186,7 @@ pub fn usage_that_moves_along_recovers_sooner_by_the_step<L: Lawful>(
 pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     let mut usage = usage.clone();
     let verdict = call(limit, &mut usage, now, request).verdict;
-    // The wait of a forced call ends when the debt is gone, not when the same cost fits again.
+    // The wait of a forced call ends when the usage is within the limit, not when the same cost fits again.
     let request = if request.is_forced() { Request::Take(Amount::ZERO) } else { request };
     let passes_at = |micros: u64| later(now, micros).map(|then| peek(limit, &usage, then, request).verdict.allowed());
     match verdict {
@@ -261,17 +261,17 @@ pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timesta
         return;
     }
     let fields = encoded(usage);
-    let read = decoded::<L::Usage>(&fields).unwrap();
-    assert_eq!(encoded(&read), fields);
+    let decoded_usage = decoded::<L::Usage>(&fields).unwrap();
+    assert_eq!(encoded(&decoded_usage), fields);
     // The decoded usage behaves like the encoded one.
     for now in earlier(now, peek(limit, usage, now, request).reset).into_iter().chain([now]) {
-        let (mut usage, mut read) = (usage.clone(), read.clone());
+        let (mut usage, mut decoded_usage) = (usage.clone(), decoded_usage.clone());
         usage.encode_effect(&mut EncodedFields::default()); // earlier changes have been propagated
         assert_eq!(
             call_and_encode_effect(limit, &mut usage, now, request),
-            call_and_encode_effect(limit, &mut read, now, request)
+            call_and_encode_effect(limit, &mut decoded_usage, now, request)
         );
-        assert_eq!(encoded(&usage), encoded(&read));
+        assert_eq!(encoded(&usage), encoded(&decoded_usage));
     }
 }
 
@@ -283,21 +283,21 @@ pub fn effect_applied_to_a_copy_gives_the_same_state<L: Lawful>(
 ) {
     let back = peek(limit, usage, now, request).reset.micros() / 2;
     for now in [now.micros(), now.micros().saturating_sub(back)] {
-        let (mut here, mut elsewhere) = (usage.clone(), usage.clone());
-        here.encode_effect(&mut EncodedFields::default()); // earlier changes have been propagated
+        let (mut original, mut replica) = (usage.clone(), usage.clone());
+        original.encode_effect(&mut EncodedFields::default()); // earlier changes have been propagated
         let now = Timestamp::from_micros(now).unwrap();
         // A call that changes nothing propagates nothing.
         let changes = usage.is_after(now) || evaluate(limit, usage, now, request).change != Change::Nothing;
-        let (_, mut effect) = call_and_encode_effect(limit, &mut here, now, request);
-        if changes && !here.is_unused() {
-            assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
-            elsewhere.apply_effect(&mut effect, L::Usage::VERSION);
-            assert_eq!(encoded(&elsewhere), encoded(&here));
+        let (_, mut effect) = call_and_encode_effect(limit, &mut original, now, request);
+        if changes && !original.is_unused() {
+            assert!(replica.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
+            replica.apply_effect(&mut effect, L::Usage::VERSION);
+            assert_eq!(encoded(&replica), encoded(&original));
         }
     }
 }
 
-/// Law of a key under one limit and without debts.
+/// Holds for a key that one limit has charged, and whose usage is within the limit.
 pub fn clock_step_back_frees_nothing_and_bounds_denials<L: Lawful>(
     limit: &L,
     usage: &L::Usage,
@@ -306,16 +306,18 @@ pub fn clock_step_back_frees_nothing_and_bounds_denials<L: Lawful>(
 ) {
     let decision = peek(limit, usage, now, request);
     for earlier in earlier(now, decision.reset) {
-        let then = peek(limit, usage, earlier, request);
-        assert!(then.remaining <= decision.remaining, "{:?} freed by {earlier:?}", then.remaining);
+        let earlier_decision = peek(limit, usage, earlier, request);
+        let remaining = earlier_decision.remaining;
+        assert!(remaining <= decision.remaining, "{remaining:?} remaining at {earlier:?}");
         let full_recovery = call(limit, &mut L::Usage::default(), earlier, Request::Force(limit.limit())).reset;
         let bound = full_recovery.plus(limit.lockout_beyond_recovery());
-        assert!(then.reset <= bound, "at {earlier:?} denied for {:?} and not {bound:?}", then.reset);
+        let reset = earlier_decision.reset;
+        assert!(reset <= bound, "at {earlier:?}, the reset {reset:?} exceeds {bound:?}");
         // A call writes the state that the peek has evaluated.
         let mut written = usage.clone();
         call(limit, &mut written, earlier, Request::Take(Amount::ZERO));
         assert!(!written.is_after(earlier));
-        assert_eq!(peek(limit, &written, earlier, request), then);
+        assert_eq!(peek(limit, &written, earlier, request), earlier_decision);
     }
 }
 
@@ -324,7 +326,7 @@ pub fn never_more_than_the_limit<L: Lawful>() {
         let (mut now, mut usage, mut decision, mut admitted) = (begin, L::Usage::default(), None, Vec::new());
         for step in calls {
             now = step.when.after(now, decision.as_ref()).max(now);
-            let request = L::asks(match without_debts(step.operation).request(&limit, &usage, now) {
+            let request = L::supported_request(match without_debts(step.operation).request(&limit, &usage, now) {
                 Request::Refund(amount) => Request::Take(amount),
                 request => request,
             });
@@ -338,8 +340,8 @@ pub fn never_more_than_the_limit<L: Lawful>() {
     run(&(L::limits(), scripts()), check);
 }
 
-/// A key never expires before its recovery under the limit that charged it last, and at most an eighth of that time and
-/// a second later. After the clock moved backwards, the step is added.
+/// Checks that a key never expires before its recovery under the limit that charged it last, and at most an eighth of
+/// the reset and a second later. After the clock moved backwards, the expiry may also be later by the step.
 pub fn key_expires_soon_after_its_recovery<L: Lawful>() {
     let check = |(limits, (begin, calls)): (Vec<L>, Script)| {
         let (mut now, mut usage, mut decision) = (begin, L::Usage::default(), None);
@@ -351,31 +353,31 @@ pub fn key_expires_soon_after_its_recovery<L: Lawful>() {
                 (usage, charged) = (L::Usage::default(), None);
             }
             let limit = step.limit.get(&limits);
-            let request = L::asks(step.operation.request(limit, &usage, now));
-            let (change, back) = (evaluate(limit, &usage, now, request).change, usage.ahead(now));
-            let expiry = |usage: &L::Usage, now| Expiry::of(now, limit.recovery(usage, now));
-            let before = expiry(&usage, now.plus(back));
-            let called = call(limit, &mut usage, now, request);
-            decision = Some(called);
-            let after = expiry(&usage, now);
+            let request = L::supported_request(step.operation.request(limit, &usage, now));
+            let (change, moved_back) = (evaluate(limit, &usage, now, request).change, usage.ahead(now));
+            let range = |usage: &L::Usage, now| Expiry::of(now, limit.recovery(usage, now));
+            let range_before = range(&usage, now.plus(moved_back));
+            decision = Some(call(limit, &mut usage, now, request));
+            let range_after = range(&usage, now);
             charged = match charged {
                 _ if usage.is_unused() => None,
                 _ if change != Change::Nothing => {
-                    let at = after.after_charge(charged.map(|(_, at, _)| at), back != Span::ZERO);
+                    let at = range_after.after_charge(charged.map(|(_, at, _)| at), moved_back != Span::ZERO);
                     Some((limit, at, limit.recovery(&usage, now).eighth().plus(Span::SECOND)))
                 }
-                Some((under, at, late)) if back != Span::ZERO => {
-                    let step = StepBack { now, back, recovery: usage.recovery_source(), before, after };
-                    let late = late.max(limit.recovery(&usage, now).eighth().plus(Span::SECOND)).plus(back);
-                    Some((under, step.expiry(Some(at)), late))
+                Some((charged_by, at, max_delay)) if moved_back != Span::ZERO => {
+                    let recovery = usage.recovery_source();
+                    let step = StepBack { now, moved_back, recovery, range_before, range_after };
+                    let max_delay = max_delay.max(limit.recovery(&usage, now).eighth().plus(Span::SECOND));
+                    Some((charged_by, step.expiry(Some(at)), max_delay.plus(moved_back)))
                 }
                 unchanged => unchanged,
             };
-            if let Some((under, at, late)) = charged {
-                let recovered = now.plus(under.recovery(&usage, now));
+            if let Some((charged_by, at, max_delay)) = charged {
+                let recovered = now.plus(charged_by.recovery(&usage, now));
                 assert!(at >= recovered.ceil_millis(), "{at} ms is too early for {recovered:?}");
-                let latest = recovered.plus(late).ceil_millis();
-                // Under several limits the expiry may be that of another one.
+                let latest = recovered.plus(max_delay).ceil_millis();
+                // Under several limits, the expiry may be that of another limit.
                 assert!(at <= latest || limits.len() > 1, "{at} ms is too late for {recovered:?}");
             }
         }
@@ -383,14 +385,14 @@ pub fn key_expires_soon_after_its_recovery<L: Lawful>() {
     run(&(vec(L::limits(), 1..=L::LIMITS_OF_AN_EXPIRY), scripts()), check);
 }
 
-/// Returns earlier times to which a clock may go back from `now`, where `reset` is the time until the usage resets.
+/// Returns times to which the clock may move back from `now`, from a microsecond to more than the whole `reset`.
 fn earlier(now: Timestamp, reset: Span) -> [Timestamp; 6] {
     let reset = reset.micros();
     let back = [1, reset / 9, reset / 2, reset, reset.saturating_mul(3), u64::MAX];
     back.map(|micros| now.minus(Span::from_micros(micros)))
 }
 
-/// Returns the time `micros` microseconds later, or `None` from the last timestamp on, where times saturate.
+/// Returns the time `micros` microseconds after `now`; `None` from the last timestamp on, where times saturate.
 fn later(now: Timestamp, micros: u64) -> Option<Timestamp> {
     Some(now.plus(Span::from_micros(micros))).filter(|then| *then < Timestamp::MAX)
 }

@@ -1,4 +1,5 @@
-//! Test support: laws that hold for every limit, an oracle in exact rational numbers, random calls, and counted work.
+//! Test support: random calls, laws that hold for every limit, an oracle in exact rational numbers, and a counter of
+//! steps.
 
 pub mod calls;
 pub mod encoded_fields;

@@ -12,8 +12,8 @@ use crate::limit::{InfoField, Usage};
 use crate::number::Period;
 use crate::round_trip;
 use crate::testing::calls::{
-    Call, Key, amount_of, amounts, call, call_and_encode_effect, lengths, millionths, peek, period, scripts, seen_at,
-    units, us,
+    Call, Key, amount_of, amounts, call, call_and_encode_effect, lengths, millionths, moved_back_to, peek, period,
+    scripts, units, us,
 };
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::Lawful;
@@ -262,7 +262,7 @@ impl Lawful for ItemLimit<'static> {
     }
 
     /// Replaces refunds, which a sketch does not support.
-    fn asks(request: Request) -> Request {
+    fn supported_request(request: Request) -> Request {
         if matches!(request, Request::Refund(_)) { Take(amount_of(request)) } else { request }
     }
 
@@ -291,12 +291,8 @@ mod laws {
     }
 
     #[test]
-    fn usage_that_moves_along_recovers_sooner_by_the_step() {
-        laws::in_every_state::<ItemLimit>(
-            1..=1,
-            |operation| operation,
-            laws::usage_that_moves_along_recovers_sooner_by_the_step,
-        );
+    fn move_back_moves_the_recovery_by_the_step() {
+        laws::in_every_state::<ItemLimit>(1..=1, |operation| operation, laws::move_back_moves_the_recovery_by_the_step);
     }
 
     #[test]

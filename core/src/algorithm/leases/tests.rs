@@ -11,7 +11,8 @@ use crate::evaluate::Request;
 use crate::evaluate::Request::Take;
 use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
-    Key, amount_of, amounts, assert_leaves, call, call_and_encode_effect, lengths, millionths, peek, period, units, us,
+    Key, amount_of, amounts, assert_charge_counts_until, call, call_and_encode_effect, lengths, millionths, peek,
+    period, units, us,
 };
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::Lawful;
@@ -90,7 +91,7 @@ fn malformed_table_is_rejected() {
         encoded_table(5, &[(b"b", 6, 1), (b"a", 7, max - 3), (b"c", 7, 1), (&long_name[1..], 5 + MAX_TTL, 1)]),
     ] {
         assert_eq!(decoded::<ConcurrencyUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
-        assert!(fields.cut_short().all(|fields| decoded::<ConcurrencyUsage>(&fields).is_none()));
+        assert!(fields.proper_prefixes().all(|fields| decoded::<ConcurrencyUsage>(&fields).is_none()));
     }
     for (case, fields) in [
         ("no lease", encoded_table(5, &[])),
@@ -127,9 +128,9 @@ fn effect_holds_the_change_of_a_call() {
         |before: &ConcurrencyUsage, after: &ConcurrencyUsage, effect: &EncodedFields, expected: &EncodedFields| {
             assert_eq!(effect, expected);
             assert_eq!(encoded(&applied(before, effect).unwrap()), encoded(after));
-            assert!(effect.cut_short().all(|effect| applied(before, &effect).is_none()));
+            assert!(effect.proper_prefixes().all(|effect| applied(before, &effect).is_none()));
             let whole = whole_effect(after);
-            assert_eq!(whole, encoded(after).behind(WHOLE));
+            assert_eq!(whole, encoded(after).prepend(WHOLE));
             for elsewhere in [&ConcurrencyUsage::default(), before].into_iter().filter(|_| !after.is_unused()) {
                 assert_eq!(encoded(&applied(elsewhere, &whole).unwrap()), encoded(after));
             }
@@ -184,11 +185,11 @@ fn possible_effect_is_applied_and_impossible_effect_is_rejected() {
             encoded_change(0, 10, &[], Some((b"c", 15, max - 3))),
             Some(encoded_table(10, &[(b"c", 15, max - 3), b])),
         ),
-        ("a whole table", encoded_table(9, &[b]).behind(WHOLE), Some(encoded_table(9, &[b]))),
+        ("a whole table", encoded_table(9, &[b]).prepend(WHOLE), Some(encoded_table(9, &[b]))),
         ("no effect", EncodedFields::default(), None),
-        ("an empty table", encoded_table(9, &[]).behind(WHOLE), None),
-        ("a table with a repeated holder", encoded_table(9, &[b, b]).behind(WHOLE), None),
-        ("another tag", encoded_table(9, &[b]).behind(2), None),
+        ("an empty table", encoded_table(9, &[]).prepend(WHOLE), None),
+        ("a table with a repeated holder", encoded_table(9, &[b, b]).prepend(WHOLE), None),
+        ("another tag", encoded_table(9, &[b]).prepend(2), None),
         ("an earlier time without a shift", encoded_change(0, 4, &[], None), None),
         ("a lease at an earlier time without a shift", encoded_change(0, 4, &[], Some((b"c", 15, 1))), None),
         ("an earlier time with too small a shift", encoded_change(2, 2, &[], None), None),
@@ -265,7 +266,7 @@ impl Lawful for LeaseLimit<'static> {
     }
 
     /// Returns a plain charge with a cost above 0.
-    fn asks(request: Request) -> Request {
+    fn supported_request(request: Request) -> Request {
         Take(amount_of(request).max(millionths(1)))
     }
 }
@@ -292,11 +293,11 @@ mod laws {
     }
 
     #[test]
-    fn usage_that_moves_along_recovers_sooner_by_the_step() {
+    fn move_back_moves_the_recovery_by_the_step() {
         laws::in_every_state::<LeaseLimit>(
             1..=1,
             |operation| operation,
-            laws::usage_that_moves_along_recovers_sooner_by_the_step,
+            laws::move_back_moves_the_recovery_by_the_step,
         );
     }
 

@@ -8,7 +8,8 @@ use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, Refund, Take, UpTo};
 use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
-    Key, amounts, assert_leaves, call, call_and_encode_effect, lengths, millionths, peek, period, units, us,
+    Key, amounts, assert_charge_counts_until, call, call_and_encode_effect, lengths, millionths, peek, period, units,
+    us,
 };
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::testing::laws::{Lawful, laws};
@@ -45,7 +46,7 @@ fn entry_expires_when_it_is_a_window_old() {
     for window in [1, 59, 61, 60_000_000, MAX_WINDOW] {
         let limit = SlidingLog::new(units(10), Period::new(Span::from_micros(window)).unwrap());
         for charged_at in [0, 1, 7, 1_700_000_000_000_000] {
-            assert_leaves(&limit, &limit, charged_at, charged_at + window);
+            assert_charge_counts_until(&limit, &limit, charged_at, charged_at + window);
         }
     }
 }
@@ -99,7 +100,7 @@ fn window_of_the_call_determines_counted_entries() {
     assert_eq!(key.call(&log(10, "10s"), 30_000, take_one()), [1, 10, 9, 0, 10_000]);
     assert_eq!(key.peek(&log(10, "60s"), 30_000, zero_cost()), [1, 10, 9, 0, 60_000]);
     for (window, expires_at) in [("10s", 10_000_500), ("1h", 3_600_000_500)] {
-        assert_leaves(&log(10, "60s"), &log(10, window), 500, expires_at);
+        assert_charge_counts_until(&log(10, "60s"), &log(10, window), 500, expires_at);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, Refund, Take, UpTo};
-use crate::testing::calls::{Key, amounts, assert_leaves, call, lengths, millionths, period, units, us};
+use crate::testing::calls::{Key, amounts, assert_charge_counts_until, call, lengths, millionths, period, units, us};
 use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use crate::testing::laws::{Lawful, laws};
 use proptest::collection::vec;
@@ -56,7 +56,7 @@ fn slot_expires_when_its_last_microsecond_is_a_window_old() {
         (121, 6, 129),
         (MAX_WINDOW, 7, MAX_WINDOW / 60 - 1 + MAX_WINDOW),
     ] {
-        assert_leaves(&strict_micros(10, window), &strict_micros(10, window), charged_at, expires_at);
+        assert_charge_counts_until(&strict_micros(10, window), &strict_micros(10, window), charged_at, expires_at);
     }
 }
 
@@ -123,7 +123,7 @@ fn charge_under_another_window_length_keeps_the_remaining_usage() {
         assert_eq!(key.peek(&strict(10, "60s"), 30_000, Take(units(2)))[3], reset);
     }
     for (window, charged_at, expires_at) in [("10s", 500, 60_999_999), ("1h", 59_999_999, 119_999_999)] {
-        assert_leaves(&strict(10, "60s"), &strict(10, window), charged_at, expires_at);
+        assert_charge_counts_until(&strict(10, "60s"), &strict(10, window), charged_at, expires_at);
     }
     // A refund keeps the remaining usage, too.
     let mut key = check(&strict(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 61_000])]);
@@ -261,7 +261,7 @@ fn usage_is_504_bytes_and_rejects_invalid_encodings() {
     ] {
         let fields = EncodedFields::integers(fields);
         assert_eq!(decoded::<StrictWindowUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
-        assert!(fields.cut_short().all(|fields| decoded::<StrictWindowUsage>(&fields).is_none()));
+        assert!(fields.proper_prefixes().all(|fields| decoded::<StrictWindowUsage>(&fields).is_none()));
     }
     let mut too_many: Vec<u64> = all.chain([61, 1]).collect();
     too_many[2] = 62;

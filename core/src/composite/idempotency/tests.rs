@@ -124,7 +124,9 @@ impl<U: Usage> Key<U> {
         let settled = settled.filter(|charge| charge.component == self.component);
         assert!(self.settlement.accepts_effect(&mut sent.settlement.clone(), settled.as_ref()));
         assert!(
-            sent.settlement.cut_short().all(|mut sent| !self.settlement.accepts_effect(&mut sent, settled.as_ref()))
+            sent.settlement
+                .proper_prefixes()
+                .all(|mut sent| !self.settlement.accepts_effect(&mut sent, settled.as_ref()))
         );
         self.settlement.apply_effect(&mut sent.settlement.clone(), settled.as_ref());
         if sent.gone {
@@ -155,8 +157,8 @@ impl<U: Usage> Key<U> {
     /// Returns the key decoded from its encoding.
     fn decoded(&self) -> Key<U> {
         let [mut usage, mut settlement, mut ids] = self.encoded();
-        assert!(settlement.cut_short().all(|mut cut| Settlement::decode(&mut cut).is_none()));
-        assert!(ids.cut_short().all(|mut cut| IdempotencyTable::read(&mut cut, self.written).is_none()));
+        assert!(settlement.proper_prefixes().all(|mut cut| Settlement::decode(&mut cut).is_none()));
+        assert!(ids.proper_prefixes().all(|mut cut| IdempotencyTable::read(&mut cut, self.written).is_none()));
         let ids = IdempotencyTable::read(&mut ids, self.written).unwrap();
         let mut settlement = Settlement::decode(&mut settlement).unwrap();
         assert_eq!(settlement.is_sound(), self.settlement.is_idle(), "who remembers its charges?");

@@ -20,7 +20,7 @@ impl ServiceAndOracle {
 
     fn advance_to(&mut self, to: Timestamp) {
         let mut now = self.now();
-        while let Some(due) = self.pool.due(now).filter(|due| *due <= i128::from(to.micros())) {
+        while let Some(due) = self.pool.next_event(now).filter(|due| *due <= i128::from(to.micros())) {
             now = due;
             self.pool.serve(now);
         }

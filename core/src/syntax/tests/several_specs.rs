@@ -220,7 +220,7 @@ fn identity_of_a_limit_is_its_kind_and_window() {
         ("CONCURRENCY 10 1m me", UsageKind::Concurrency, 0, 0),
     ] {
         let limit = plain_spec(&words(text)).unwrap().limit;
-        assert_eq!((limit.kind(), limit.identity()), (kind, Identity { micros, words: flags }), "{text}");
+        assert_eq!((limit.kind(), limit.identity()), (kind, Identity { micros, options: flags }), "{text}");
         assert_eq!(limit.limit(), units(10), "{text}");
     }
 }

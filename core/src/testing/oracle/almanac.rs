@@ -8,23 +8,23 @@ use std::sync::LazyLock;
 
 pub const DAY: i128 = 86_400_000_000;
 
-/// Last day of the table: a year after the last timestamp.
-const LAST: i64 = 365_000 + 366;
+/// Last day of the table, since the epoch: a year after the last timestamp.
+const LAST_DAY: i64 = 365_000 + 366;
 
 /// Date: year, month (January is 1), day, and day of the week (Monday is 1).
 pub type Date = (u32, u8, u8, u8);
 
-/// Dates from the last day of 1969, which is the local date of the epoch west of UTC.
+/// Dates from 1969-12-31 on, which is the local date of the epoch west of UTC.
 static DATES: LazyLock<Vec<Date>> = LazyLock::new(|| {
     // 1970-01-01 was a Thursday.
-    std::iter::successors(Some((1969, 12, 31, 3)), |date| Some(next(*date)))
-        .take((LAST + 2).try_into().unwrap())
+    std::iter::successors(Some((1969, 12, 31, 3)), |date| Some(next_date(*date)))
+        .take((LAST_DAY + 2).try_into().unwrap())
         .collect()
 });
 
-fn next((year, month, day, weekday): Date) -> Date {
+fn next_date((year, month, day, weekday): Date) -> Date {
     let weekday = if weekday == 7 { 1 } else { weekday + 1 };
-    if day < length(year, month) {
+    if day < days_in_month(year, month) {
         (year, month, day + 1, weekday)
     } else if month < 12 {
         (year, month + 1, 1, weekday)
@@ -33,9 +33,9 @@ fn next((year, month, day, weekday): Date) -> Date {
     }
 }
 
-fn length(year: u32, month: u8) -> u8 {
-    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let february = if leap { 29 } else { 28 };
+fn days_in_month(year: u32, month: u8) -> u8 {
+    let is_leap_year = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let february = if is_leap_year { 29 } else { 28 };
     [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][usize::from(month - 1)]
 }
 
@@ -73,17 +73,17 @@ impl CalendarWindow {
     /// Returns `true` if a window begins on this day.
     pub fn begins_on(self, day: i64) -> bool {
         let (year, month, day, weekday) = date(day);
-        let on_its_day = day == self.anchor.min(length(year, month));
+        let is_anchor_day = day == self.anchor.min(days_in_month(year, month));
         match self.unit {
             "1w" => weekday == 1,
-            "1mo" => on_its_day,
-            "3mo" => [1, 4, 7, 10].contains(&month) && on_its_day,
+            "1mo" => is_anchor_day,
+            "3mo" => [1, 4, 7, 10].contains(&month) && is_anchor_day,
             "1y" => month == 1 && day == 1,
             other => unreachable!("{other}"),
         }
     }
 
-    /// Returns the local time at which the window of a local time ends.
+    /// Returns the local end of the window that contains a local time.
     pub fn end(self, local: i128) -> i128 {
         let day = i64::try_from(local.div_euclid(DAY)).unwrap();
         i128::from((day + 1..=day + 366).find(|day| self.begins_on(*day)).unwrap()) * DAY

@@ -14,7 +14,7 @@ pub(super) struct FixedTerms {
     window: Window,
 }
 
-/// Window: durations in microseconds, distances from UTC in minutes.
+/// Window: its length in microseconds, and its distance from UTC in minutes.
 #[derive(Clone, Debug)]
 enum Window {
     Plain(u64),
@@ -25,8 +25,9 @@ enum Window {
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     used: Exact,
+    /// Time of the first charge in the window; under an aligned limit, of the last one.
     instant: i128,
-    aligned: bool,
+    is_aligned: bool,
 }
 
 impl FixedTerms {
@@ -45,7 +46,7 @@ impl FixedTerms {
     }
 }
 
-/// Returns the local time.
+/// Returns the local time at a distance from UTC in minutes.
 fn local(at: i128, minutes: i64) -> i128 {
     at + i128::from(minutes) * 60_000_000
 }
@@ -74,7 +75,7 @@ impl Contract for FixedTerms {
     fn used(&self, memory: &Counted, at: i128) -> Exact {
         let counts = match self.window {
             Window::Calendar(window, minutes) => local(at, minutes) < window.end(local(memory.instant, minutes)),
-            Window::Aligned(window, minutes) if memory.aligned => {
+            Window::Aligned(window, minutes) if memory.is_aligned => {
                 let number = |at| local(at, minutes).div_euclid(i128::from(window));
                 number(memory.instant) == number(at)
             }
@@ -84,12 +85,12 @@ impl Contract for FixedTerms {
     }
 
     fn opened(&self, now: i128, cost: Exact) -> Counted {
-        Counted { used: cost, instant: now, aligned: self.is_aligned() }
+        Counted { used: cost, instant: now, is_aligned: self.is_aligned() }
     }
 
-    fn changed(&self, memory: Counted, now: i128, by: Exact) -> Counted {
+    fn changed(&self, memory: Counted, now: i128, amount: Exact) -> Counted {
         let instant = if self.is_aligned() { now } else { memory.instant };
-        Counted { used: saturated(memory.used + by), instant, aligned: self.is_aligned() }
+        Counted { used: saturated(memory.used + amount), instant, is_aligned: self.is_aligned() }
     }
 
     fn move_back(memory: &mut Counted, now: i128) {

@@ -4,7 +4,7 @@ use super::contract::{Contract, Exact, exact, period};
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage, LeaseLimit};
 use crate::limit::Usage;
 use crate::number::{Amount, Timestamp};
-use crate::testing::calls::{amounts, lengths, seen_at};
+use crate::testing::calls::{amounts, lengths, moved_back_to};
 use crate::testing::encoded_fields::EncodedFields;
 use num_traits::Signed;
 use proptest::collection::vec;
@@ -37,9 +37,9 @@ impl LeaseTerms {
     pub(super) fn several() -> impl Strategy<Value = Vec<LeaseTerms>> {
         let holders = select(vec![&b"a"[..], b"b", b"c", b"d"]);
         let calls = (select(vec![1, 1, 1, 2, 0]), lengths(), holders, any::<bool>());
-        (amounts(), vec(calls, 1..=6)).prop_map(|(most, calls)| {
+        (amounts(), vec(calls, 1..=6)).prop_map(|(limit, calls)| {
             let terms = |(divisor, ttl, holder, nx)| LeaseTerms {
-                limit: most.checked_div(divisor).unwrap_or(0),
+                limit: limit.checked_div(divisor).unwrap_or(0),
                 ttl,
                 holder,
                 nx,
@@ -50,8 +50,9 @@ impl LeaseTerms {
 }
 
 impl Leases {
-    fn units(&self, at: i128, of: impl Fn(&[u8]) -> bool) -> Exact {
-        self.leases.iter().filter(|lease| at < lease.expires_at && of(lease.holder)).map(|lease| &lease.units).sum()
+    /// Returns the leased units of the holders for which `counts` returns `true`.
+    fn units(&self, at: i128, counts: impl Fn(&[u8]) -> bool) -> Exact {
+        self.leases.iter().filter(|lease| at < lease.expires_at && counts(lease.holder)).map(|lease| &lease.units).sum()
     }
 }
 
@@ -71,10 +72,10 @@ impl Contract for LeaseTerms {
         memory.units(at, |_| true)
     }
 
-    /// Returns `true` if the cost is admitted. "With the same or a smaller cost it always passes; with a larger one the
-    /// others' units and it must fit." NX: "only if this holder has no lease yet".
+    /// Returns `true` if the cost is granted. A renewal with the same or a smaller cost always is; a larger cost must
+    /// fit beside the leases of other holders. With NX, a holder of a lease is denied.
     fn fits(&self, memory: Option<&Leases>, cost: &Exact, at: i128) -> bool {
-        let units = |of: &dyn Fn(&[u8]) -> bool| memory.map_or(exact(0), |memory| memory.units(at, of));
+        let units = |counts: &dyn Fn(&[u8]) -> bool| memory.map_or(exact(0), |memory| memory.units(at, counts));
         let (own, others) = (units(&|holder| holder == self.holder), units(&|holder| holder != self.holder));
         let (renews, fits) = (own.is_positive() && *cost <= own, others + cost <= exact(self.limit));
         if self.nx { !own.is_positive() && fits } else { renews || fits }
@@ -85,8 +86,8 @@ impl Contract for LeaseTerms {
         Leases { written: now, leases: vec![lease] }
     }
 
-    fn changed(&self, memory: Leases, now: i128, by: Exact) -> Leases {
-        let mut leases = self.opened(now, by);
+    fn changed(&self, memory: Leases, now: i128, amount: Exact) -> Leases {
+        let mut leases = self.opened(now, amount);
         leases.leases.extend(memory.leases.into_iter().filter(|lease| lease.holder != self.holder));
         leases.leases.retain(|lease| now < lease.expires_at);
         leases
@@ -98,10 +99,10 @@ impl Contract for LeaseTerms {
         memory.leases.iter_mut().for_each(|lease| lease.expires_at -= back);
     }
 
-    /// Releases the holder's own lease, named twice, and another one.
+    /// Releases the lease of the holder, which is named twice, and that of holder c.
     fn release(&self, memory: &mut Option<Leases>, usage: &mut ConcurrencyUsage, at: Timestamp) {
         let names = [self.holder, b"c", self.holder];
-        *usage = seen_at(usage, at);
+        *usage = moved_back_to(usage, at);
         let released = usage.release(&names, at);
         usage.encode_effect(&mut EncodedFields::default());
         if usage.is_unused() {
@@ -111,10 +112,13 @@ impl Contract for LeaseTerms {
         let now = at.micros().into();
         let Some(leases) = memory else { return assert_eq!(released, 0) };
         Self::move_back(leases, now);
-        let live = |lease: &Lease| now < lease.expires_at;
-        assert_eq!(released, leases.leases.iter().filter(|lease| live(lease) && names.contains(&lease.holder)).count());
+        let is_active = |lease: &Lease| now < lease.expires_at;
+        assert_eq!(
+            released,
+            leases.leases.iter().filter(|lease| is_active(lease) && names.contains(&lease.holder)).count()
+        );
         if released > 0 {
-            leases.leases.retain(|lease| live(lease) && !names.contains(&lease.holder));
+            leases.leases.retain(|lease| is_active(lease) && !names.contains(&lease.holder));
             leases.written = now;
         }
         *memory = memory.take().filter(|leases| !leases.leases.is_empty());

@@ -1,6 +1,6 @@
 //! Oracle of sliding logs.
 
-use super::contract::{Charges, Contract, Exact, exact, period, saturated, sum, take_off};
+use super::contract::{Charges, Contract, Exact, exact, period, saturated, subtract_oldest_first, sum};
 use crate::algorithm::log::SlidingLog;
 use crate::number::Amount;
 use crate::testing::calls::{amounts, lengths};
@@ -18,8 +18,8 @@ impl LogTerms {
         (amounts(), lengths()).prop_map(|(limit, window)| LogTerms { limit, window })
     }
 
-    fn counts(&self, charged: i128, at: i128) -> bool {
-        charged > at - i128::from(self.window)
+    fn counts(&self, charged_at: i128, at: i128) -> bool {
+        charged_at > at - i128::from(self.window)
     }
 }
 
@@ -43,14 +43,14 @@ impl Contract for LogTerms {
         vec![(now, cost)]
     }
 
-    fn changed(&self, mut memory: Charges, now: i128, by: Exact) -> Charges {
+    fn changed(&self, mut memory: Charges, now: i128, amount: Exact) -> Charges {
         memory.retain(|(charged, _)| self.counts(*charged, now));
-        if by.is_positive() {
+        if amount.is_positive() {
             let room = saturated(exact(u64::MAX)) - sum(&memory);
-            memory.push((now, by.min(room)));
+            memory.push((now, amount.min(room)));
             memory.retain(|(_, cost)| cost.is_positive());
         } else {
-            take_off(&mut memory, -by);
+            subtract_oldest_first(&mut memory, -amount);
         }
         memory
     }

@@ -32,7 +32,7 @@ pub enum Answer {
     Never,
 }
 
-/// Reply with its time and the number of the call.
+/// Time of a reply, number of the call, and reply.
 pub type Answered = (i128, usize, Answer);
 
 #[derive(Debug)]
@@ -47,8 +47,8 @@ struct Waiter {
     call: usize,
     claim: Claim,
     until: Option<i128>,
-    /// `true` if the holder has called again.
-    replaced: bool,
+    /// `true`: the holder has called again.
+    is_replaced: bool,
 }
 
 /// Leases of a key with its waiters.
@@ -64,27 +64,27 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Returns the units leased at some time, by `holder` or by all others.
+    /// Returns the units leased at a time: by `holder` if `by_holder` is `true`, otherwise by all other holders.
     fn leased(&self, holder: &str, by_holder: bool, at: i128) -> i128 {
-        let live = |lease: &&Lease| at < lease.expires_at && (lease.holder == holder) == by_holder;
-        self.leases.iter().filter(live).map(|lease| lease.units).sum()
+        let counts = |lease: &&Lease| at < lease.expires_at && (lease.holder == holder) == by_holder;
+        self.leases.iter().filter(counts).map(|lease| lease.units).sum()
     }
 
-    /// Returns `true` if the call renews a lease. "With the same or a smaller cost it always passes."
+    /// Returns `true` if the call renews a lease with the same or a smaller cost.
     fn renews(&self, claim: &Claim, at: i128) -> bool {
         let own = self.leased(&claim.holder, true, at);
         !claim.nx && own > 0 && claim.cost <= own
     }
 
-    /// Returns `true` if the cost fits. "With a larger one the others' units and it must fit." NX: "only if this holder
-    /// has no lease yet."
+    /// Returns `true` if the cost fits beside the leases of other holders. With NX, it does not fit if the holder has a
+    /// lease.
     fn fits(&self, claim: &Claim, at: i128) -> bool {
         let blocked_by_nx = claim.nx && self.leased(&claim.holder, true, at) > 0;
         self.leased(&claim.holder, false, at) + claim.cost <= self.limit - claim.keep && !blocked_by_nx
     }
 
-    /// Returns the reply at `now`. "A new holder is denied while others wait (at least 1 ms, else when the leases alone
-    /// would let it pass); renewals pass."
+    /// Returns the reply at `now`. Renewals are granted. Any other call is denied while there are waiters ahead, for 1
+    /// ms if it fits.
     fn decide(&self, claim: &Claim, has_waiters_ahead: bool, now: i128) -> Answer {
         if self.renews(claim, now) || self.fits(claim, now) && !has_waiters_ahead {
             return Answer::Served;
@@ -93,11 +93,11 @@ impl Pool {
             return Answer::After(1000);
         }
         let expiries = self.leases.iter().map(|lease| lease.expires_at).filter(|at| now < *at);
-        let first = expiries.filter(|at| self.fits(claim, *at)).min();
-        first.map_or(Answer::Never, |at| Answer::After(at - now))
+        let fits_at = expiries.filter(|at| self.fits(claim, *at)).min();
+        fits_at.map_or(Answer::Never, |at| Answer::After(at - now))
     }
 
-    /// Moves stored times back to `now` if they are later. "A clock gone back: stored times move back by the difference."
+    /// Moves stored times back if they are later than `now`, by the difference.
     fn move_leases_back(&mut self, now: i128) {
         let back = (self.written - now).max(0);
         self.written -= back;
@@ -122,7 +122,7 @@ impl Pool {
         answer
     }
 
-    /// Handles a new call, which sets the limit for all. It waits if it may be granted later.
+    /// Handles a new call, which sets the limit for all waiting calls. The call waits if it may be granted later.
     pub fn acquire(&mut self, call: usize, claim: Claim, limit: i128, timeout: Timeout, now: i128) {
         self.limit = limit;
         let has_waiters_ahead = !self.waiters.is_empty();
@@ -134,13 +134,13 @@ impl Pool {
                 return self.answers.push((now, call, answer));
             }
         };
-        let waiter = Waiter { call, claim, until, replaced: false };
-        let older =
-            self.waiters.iter_mut().position(|older| !older.replaced && older.claim.holder == waiter.claim.holder);
-        match older {
-            Some(place) => {
-                self.waiters[place].replaced = true;
-                self.waiters.insert(place + 1, waiter);
+        let waiter = Waiter { call, claim, until, is_replaced: false };
+        let replaced_index =
+            self.waiters.iter_mut().position(|older| !older.is_replaced && older.claim.holder == waiter.claim.holder);
+        match replaced_index {
+            Some(index) => {
+                self.waiters[index].is_replaced = true;
+                self.waiters.insert(index + 1, waiter);
             }
             None => self.waiters.push(waiter),
         }
@@ -148,22 +148,22 @@ impl Pool {
 
     /// Returns the reply to a peek at `now`, which does not set the limit for other calls.
     pub fn peek(&mut self, claim: &Claim, limit: i128, now: i128) -> Answer {
-        let limit = std::mem::replace(&mut self.limit, limit);
+        let limit_of_others = std::mem::replace(&mut self.limit, limit);
         let answer = self.evaluate(claim, !self.waiters.is_empty(), now);
-        self.limit = limit;
+        self.limit = limit_of_others;
         answer
     }
 
-    /// Releases the lease of a holder. If it has none, removes its waiting call.
+    /// Releases the lease of a holder. If the holder has no lease, removes its waiting call.
     pub fn release(&mut self, holder: &str, now: i128) {
         self.move_leases_back(now);
         if self.leased(holder, true, now) > 0 {
             self.leases.retain(|lease| now < lease.expires_at && lease.holder != holder);
             self.written = now;
-        } else if let Some(place) =
-            self.waiters.iter().position(|waiter| !waiter.replaced && waiter.claim.holder == holder)
+        } else if let Some(index) =
+            self.waiters.iter().position(|waiter| !waiter.is_replaced && waiter.claim.holder == holder)
         {
-            let Waiter { call, claim, .. } = self.waiters.remove(place);
+            let Waiter { call, claim, .. } = self.waiters.remove(index);
             let answer = self.evaluate(&claim, true, now);
             self.answers.push((now, call, answer));
         }
@@ -192,8 +192,8 @@ impl Pool {
     }
 
     fn serve_one(&mut self, now: i128) -> bool {
-        if let Some(place) = self.waiters.iter().position(|waiter| waiter.replaced) {
-            self.deny(place, true, now);
+        if let Some(index) = self.waiters.iter().position(|waiter| waiter.is_replaced) {
+            self.deny(index, true, now);
             return true;
         }
         let Some(head) = self.waiters.first() else { return false };
@@ -204,18 +204,19 @@ impl Pool {
             self.answers.push((now, head.call, answer));
             return true;
         }
-        let due = |place: &usize| self.waiters[*place].until.filter(|until| *until <= now);
-        let overdue = (0..self.waiters.len()).filter(|place| due(place).is_some()).min_by_key(due);
-        if let Some(place) = overdue {
-            self.deny(place, place > 0, now);
+        let deadline_passed = |index: &usize| self.waiters[*index].until.filter(|until| *until <= now);
+        let overdue =
+            (0..self.waiters.len()).filter(|index| deadline_passed(index).is_some()).min_by_key(deadline_passed);
+        if let Some(index) = overdue {
+            self.deny(index, index > 0, now);
         }
         overdue.is_some()
     }
 
     /// Answers a call out of order, with a denial unless it has become a renewal. (After a clock step back, an expired
     /// lease may be valid again.)
-    fn deny(&mut self, place: usize, has_waiters_ahead: bool, now: i128) {
-        let Waiter { call, claim, .. } = self.waiters.remove(place);
+    fn deny(&mut self, index: usize, has_waiters_ahead: bool, now: i128) {
+        let Waiter { call, claim, .. } = self.waiters.remove(index);
         self.move_leases_back(now);
         let renews = self.renews(&claim, now);
         let answer = self.take(&claim, has_waiters_ahead, now);
@@ -223,8 +224,8 @@ impl Pool {
         self.answers.push((now, call, answer));
     }
 
-    /// Returns the next time at which something may change by itself.
-    pub fn due(&self, now: i128) -> Option<i128> {
+    /// Returns the time of the next expiry or deadline.
+    pub fn next_event(&self, now: i128) -> Option<i128> {
         let expiries = self.leases.iter().map(|lease| lease.expires_at);
         let deadlines = self.waiters.iter().filter_map(|waiter| waiter.until);
         expiries.chain(deadlines).filter(|at| now < *at).min()
@@ -232,7 +233,7 @@ impl Pool {
 
     /// Returns the waiting calls in order, without replaced ones.
     pub fn waiting(&self) -> Vec<usize> {
-        let waiting = self.waiters.iter().filter(|waiter| !waiter.replaced);
+        let waiting = self.waiters.iter().filter(|waiter| !waiter.is_replaced);
         waiting.map(|waiter| waiter.call).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Oracle of sliding windows (estimate).
+//! Oracle of sliding-window counters.
 
 use super::contract::{Contract, Exact, exact, period, saturated};
 use crate::algorithm::sliding_window::SlidingWindow;
@@ -28,7 +28,7 @@ impl SlidingTerms {
 }
 
 impl Windows {
-    /// Returns these windows, advanced so that `at` lies in the current one.
+    /// Returns these windows, advanced so that `at` is in the current window.
     fn at(&self, at: i128) -> Windows {
         let mut windows = self.clone();
         while windows.start + i128::from(self.window) <= at
@@ -40,7 +40,7 @@ impl Windows {
         windows
     }
 
-    /// Returns the share of the previous window that a trailing one overlaps.
+    /// Returns the share of the previous window that is in the trailing window.
     fn overlap(&self, at: i128) -> Exact {
         let window = i128::from(self.window);
         Exact::new((window - (at - self.start)).into(), window.into())
@@ -72,14 +72,14 @@ impl Contract for SlidingTerms {
         Windows { start: now, window: self.window, previous: exact(0), current: cost }
     }
 
-    fn changed(&self, memory: Windows, now: i128, by: Exact) -> Windows {
+    fn changed(&self, memory: Windows, now: i128, amount: Exact) -> Windows {
         let mut windows = memory.at(now);
         if windows.window != self.window {
-            // Stored in whole millionths. The contract leaves the rounding open, so it is against the caller.
+            // The estimate is stored in whole millionths, rounded up.
             windows = self.opened(now, saturated(self.used(&memory, now).ceil()));
         }
-        let rest = (-&windows.current - &by).max(exact(0));
-        windows.current = saturated(windows.current + by);
+        let rest = (-&windows.current - &amount).max(exact(0));
+        windows.current = saturated(windows.current + amount);
         windows.previous = saturated(&windows.previous - (rest / windows.overlap(now)).floor());
         windows
     }

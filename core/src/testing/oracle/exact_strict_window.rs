@@ -1,6 +1,6 @@
 //! Oracle of strict sliding windows.
 
-use super::contract::{Charges, Contract, Exact, period, saturated, take_off};
+use super::contract::{Charges, Contract, Exact, period, saturated, subtract_oldest_first};
 use crate::algorithm::strict_window::StrictWindow;
 use crate::number::Amount;
 use crate::testing::calls::{amounts, lengths};
@@ -13,7 +13,7 @@ pub(super) struct StrictTerms {
     pub(super) window: u64,
 }
 
-/// Charges of each slot, stamped with its last microsecond, because a slot counts as a whole.
+/// Charges of each slot. Their time is the last microsecond of the slot, because a slot counts as a whole.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     window: i128,
@@ -60,22 +60,22 @@ impl Contract for StrictTerms {
         slots
     }
 
-    fn changed(&self, mut memory: Slots, now: i128, by: Exact) -> Slots {
+    fn changed(&self, mut memory: Slots, now: i128, amount: Exact) -> Slots {
         if memory.window != i128::from(self.window) {
             memory = self.opened(now, saturated(self.used(&memory, now)));
         }
         memory.charges.retain(|(end, _)| now < end + memory.window);
         memory.written = now;
-        if by.is_positive() {
-            memory.add(now, by);
+        if amount.is_positive() {
+            memory.add(now, amount);
         } else {
-            take_off(&mut memory.charges, -by);
+            subtract_oldest_first(&mut memory.charges, -amount);
         }
         memory
     }
 
-    /// Moves slots back with the clock. The time of a charge within its slot is unknown, so it counts as the last
-    /// microsecond of the slot, but at most as now.
+    /// Moves slots back with the clock. The time of a charge within its slot is unknown, so it is taken to be the last
+    /// microsecond of the slot, but not later than `now`.
     fn move_back(memory: &mut Slots, now: i128) {
         let back = memory.written - now;
         if back > 0 {

@@ -65,7 +65,7 @@ proptest! {
         for (item, step) in calls {
             now = step.when.after(now, last.as_ref());
             let limit = item_limit(step.limit.get(&limits).sketch, item);
-            let request = ItemLimit::asks(step.operation.request(&limit, &usage, now));
+            let request = ItemLimit::supported_request(step.operation.request(&limit, &usage, now));
             let change = evaluate(&limit, &usage, now, request).change;
             buckets.drained_to = buckets.drained_to.min(now.micros());
             let bucket = limit.sketch.bucket;

@@ -33,7 +33,7 @@ fn malformed_encoding_is_rejected() {
         applied(&SketchUsage::default(), &whole_effect(&usage)).map(|read| encoded(&read)),
         Some(fields.clone())
     );
-    assert!(fields.cut_short().all(|short| decoded::<SketchUsage>(&short).is_none()));
+    assert!(fields.proper_prefixes().all(|short| decoded::<SketchUsage>(&short).is_none()));
     // Wrong size, era, mark, time, capacity, refill, period or number of pieces.
     for (index, wrong) in [(0, 31), (0, 1 << 40), (0, 33), (4, 1 << 62), (5, u64::MAX), (6, u64::MAX)]
         .into_iter()
@@ -96,7 +96,7 @@ fn malformed_effect_is_rejected() {
     // An effect contains the resulting usage, so it can be applied twice, and to a missing key.
     assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&usage));
     assert!(applied(&SketchUsage::default(), &effect).is_some());
-    assert!(effect.cut_short().all(|short| !before.accepts_effect(&mut short.clone(), 1)));
+    assert!(effect.proper_prefixes().all(|short| !before.accepts_effect(&mut short.clone(), 1)));
     // Wrong tag, size, secret, mark, numbers, number of cells, cell or usage.
     for (index, wrong) in
         [(0, 3), (0, 2), (1, 64), (2, 1), (3, 1), (5, 0), (7, u64::MAX), (8, 0), (10, 5), (11, 256), (12, 0)]
@@ -110,7 +110,7 @@ fn malformed_effect_is_rejected() {
     moved.move_back(us(8_000_000));
     let mut effect = EncodedFields::default();
     moved.encode_effect(&mut effect);
-    assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&seen_at(&usage, us(8_000_000))));
+    assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&moved_back_to(&usage, us(8_000_000))));
     assert!(applied(&SketchUsage::default(), &effect).is_none());
     // A part must have the same time as the whole.
     let mut part = EncodedFields::default();

@@ -145,12 +145,13 @@ fn clock_step_back_to_the_previous_month_keeps_the_expiry_after_the_recovery() {
     month.charge(&mut usage, february, units(10));
     let expiry = |limit: FixedWindow, usage: &FixedWindowUsage, now| Expiry::of(now, limit.reset(usage, now));
     let present = expiry(month, &usage, february).after_charge(None, false);
-    let back = usage.ahead(january);
+    let moved_back = usage.ahead(january);
     let mut moved = usage;
     moved.move_back(january);
     let expiry_under = |limit| {
-        let (before, after) = (expiry(limit, &usage, february), expiry(limit, &moved, january));
-        StepBack { now: january, back, recovery: moved.recovery_source(), before, after }.expiry(Some(present))
+        let (range_before, range_after) = (expiry(limit, &usage, february), expiry(limit, &moved, january));
+        let recovery = moved.recovery_source();
+        StepBack { now: january, moved_back, recovery, range_before, range_after }.expiry(Some(present))
     };
     // Under the limit of the last charge, the usage recovers at the end of January.
     let recovered = month.end(&moved, january).ceil_millis();
@@ -162,7 +163,7 @@ fn clock_step_back_to_the_previous_month_keeps_the_expiry_after_the_recovery() {
 
 #[test]
 fn limits_of_different_words_have_different_identities() {
-    let identity = |limit: &FixedWindow| (limit.identity().micros, limit.identity().words);
+    let identity = |limit: &FixedWindow| (limit.identity().micros, limit.identity().options);
     let (day, tokyo, lima) = (period("1d"), utc_offset("+09:00"), utc_offset("-05:00"));
     let limits = [
         plain(10, "1d"),

@@ -46,7 +46,7 @@ fn token_is_stored_and_propagated_with_its_lease() {
     let lease = [2000, TOKEN_FLAG + 2_000_000, 7];
     assert_eq!(effect, EncodedFields::integers([CHANGE, 0, 1000, 0, 1]).then(b"a", lease));
     assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
-    assert!(effect.cut_short().all(|effect| applied(&before, &effect).is_none()));
+    assert!(effect.proper_prefixes().all(|effect| applied(&before, &effect).is_none()));
     let before = usage.clone();
     let (_, effect) = call_and_encode_effect(&lease_limit("b", 6, "1ms"), &mut usage, us(1500), take(1));
     assert_eq!(effect, encoded_change(0, 1500, &[], Some((b"b", 2500, 1_000_000))), "the form without a token");

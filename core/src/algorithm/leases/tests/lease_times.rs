@@ -8,11 +8,11 @@ fn lease_expires_after_its_ttl() {
         let limit =
             |holder| Concurrency::new(units(10), Period::new(Span::from_micros(ttl)).unwrap()).for_holder(holder);
         for acquired_at in [0, 7, 1_700_000_000_000_000] {
-            assert_leaves(&limit(b"a"), &limit(b"b"), acquired_at, acquired_at + ttl);
+            assert_charge_counts_until(&limit(b"a"), &limit(b"b"), acquired_at, acquired_at + ttl);
         }
     }
     // The limit and the TTL of a later caller do not matter.
-    assert_leaves(&lease_limit("a", 10, "60s"), &lease_limit("b", 5, "1s"), 500, 60_000_500);
+    assert_charge_counts_until(&lease_limit("a", 10, "60s"), &lease_limit("b", 5, "1s"), 500, 60_000_500);
 }
 
 #[test]

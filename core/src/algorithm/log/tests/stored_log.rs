@@ -8,7 +8,7 @@ fn malformed_log_is_rejected() {
     for fields in [&[1, 0, 1][..], &[1, last, max], &[2, 5, 1, 6, max - 1], &[3, 0, 7, 1, 8, 2, 9]] {
         let fields = EncodedFields::integers(fields.iter().copied());
         assert_eq!(decoded::<SlidingLogUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
-        assert!(fields.cut_short().all(|fields| decoded::<SlidingLogUsage>(&fields).is_none()));
+        assert!(fields.proper_prefixes().all(|fields| decoded::<SlidingLogUsage>(&fields).is_none()));
     }
     for (case, fields) in [
         ("no entries", &[0][..]),
@@ -44,10 +44,10 @@ fn effect_holds_the_change_of_a_call() {
         let (_, effect) = call_and_encode_effect(&limit, &mut usage, us(micros), request);
         assert_eq!(effect, EncodedFields::integers(expected.iter().copied()), "{request:?} at {micros}");
         assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
-        assert!(effect.cut_short().all(|fields| applied(&before, &fields).is_none()));
+        assert!(effect.proper_prefixes().all(|fields| applied(&before, &fields).is_none()));
 
         let whole = whole_effect(&usage);
-        assert_eq!(whole, encoded(&usage).behind(WHOLE));
+        assert_eq!(whole, encoded(&usage).prepend(WHOLE));
         for elsewhere in [SlidingLogUsage::default(), before] {
             assert_eq!(encoded(&applied(&elsewhere, &whole).unwrap()), encoded(&usage));
         }

@@ -225,14 +225,14 @@ fn effect_holds_the_change_of_a_call() {
     assert_eq!(sent, EncodedFields::integers([RECORDS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
     let change = IdempotencyChange::decode(&mut sent.clone(), us(0)).unwrap();
     assert_eq!(change, IdempotencyChange::RecordedCall(b"a"[..].into(), upto.with([(3, units(2))].into())));
-    assert!(sent.cut_short().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
+    assert!(sent.proper_prefixes().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
     assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
 
     ids.settle(b"a", us(1));
     let sent = effect(&mut ids);
     assert_eq!(sent, EncodedFields::integers([SETTLES]).then(b"a", []));
     assert_eq!(IdempotencyChange::decode(&mut sent.clone(), us(0)), Some(IdempotencyChange::Settled(b"a"[..].into())));
-    assert!(sent.cut_short().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
+    assert!(sent.proper_prefixes().all(|mut sent| IdempotencyChange::decode(&mut sent, us(0)).is_none()));
 
     // A change whose effect was not encoded is not part of the next effect.
     ids.record_call(b"b", &call(100, &[]));
@@ -328,7 +328,7 @@ fn empty_table_takes_no_memory() {
         let decoded = IdempotencyTable::read(&mut fields.clone(), us(5));
         assert_eq!(decoded.as_ref().map(encoded), accepted.then_some(fields.clone()), "{fields:?}");
         if accepted {
-            assert!(fields.cut_short().all(|mut cut| IdempotencyTable::read(&mut cut, us(5)).is_none()));
+            assert!(fields.proper_prefixes().all(|mut cut| IdempotencyTable::read(&mut cut, us(5)).is_none()));
         }
     }
 }

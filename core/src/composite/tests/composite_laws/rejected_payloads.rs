@@ -84,7 +84,7 @@ fn impossible_payload_is_rejected() {
     }
     assert_eq!((usage.components.len(), reads(&usage)), (16, true));
     // Nor is what breaks off.
-    for mut cut in encoded(&sound).cut_short() {
+    for mut cut in encoded(&sound).proper_prefixes() {
         assert!(CompositeUsage::decode(&mut cut, 1).is_none());
     }
 }

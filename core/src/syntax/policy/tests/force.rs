@@ -153,7 +153,7 @@ fn denial_by_another_limit_leaves_a_forced_one_uncharged() {
     for _ in 0..3 {
         assert!(!key.decide("COST 9", &long_window).0);
     }
-    assert_eq!(key.0.banned(us(0)), Span::ZERO);
+    assert_eq!(key.0.remaining_ban(us(0)), Span::ZERO);
 }
 
 #[test]
