@@ -1,10 +1,11 @@
 //! Bans of keys whose calls are denied repeatedly.
 //!
 //! `BAN strikes window block` counts the denied calls of a key, its strikes, in a window that the first strike opens.
-//! The last strike bans the key for `block`. RL.BAN bans manually. With `MAX longest`, a ban that follows the previous
-//! one soon lasts twice as long, up to `longest`. **When to use it:** against guessing (passwords, tokens), where a
-//! denied call indicates abuse rather than haste. **Known flaw:** a thousand people may share one address. **Cost:** 40
-//! bytes. Strikes are the only writes of denied calls, at most `strikes` per window.
+//! The strike with the number `strikes` bans the key for `block`. RL.BAN bans manually. With `MAX longest`, a ban that
+//! soon follows another one lasts twice as long, up to `longest`. **When to use it:** against guessing (passwords,
+//! tokens), where a denied call indicates abuse rather than haste. **Known flaw:** if many people share an address, a
+//! ban of the address denies all of them. **Cost:** 40 bytes for a key with strikes, a ban or a level. Strikes are the
+//! only writes of denied calls, at most `strikes` per window.
 //!
 //! The level of a ban is the number of times that it was doubled, plus one: level 1 lasts `block`, and level n lasts
 //! `block * 2^(n-1)`, at most `longest`. The level is stored after the ban has ended. It decreases by one for each
@@ -41,10 +42,11 @@ impl BanRule {
         self.longest.map_or(block, |longest| doubled(block, level).min(longest.span()))
     }
 
-    /// Returns the level after `former`, where 0 is no level. A ban without MAX keeps the level.
-    fn next_level(self, former: u8) -> u8 {
-        let Some(longest) = self.longest else { return former };
-        former.saturating_add(1).min(highest_level(self.block.span(), longest.span()))
+    /// Returns the level of a ban by this rule, given the `level` before it. 0 is no level. A ban without MAX keeps the
+    /// level.
+    fn next_level(self, level: u8) -> u8 {
+        let Some(longest) = self.longest else { return level };
+        level.saturating_add(1).min(highest_level(self.block.span(), longest.span()))
     }
 }
 
@@ -59,7 +61,7 @@ fn highest_level(block: Span, longest: Span) -> u8 {
     (1..u8::MAX).find(|level| doubled(block, *level) >= longest).unwrap_or(u8::MAX)
 }
 
-/// Flag above the bits of the encoded strikes: a level follows.
+/// Flag in the encoded number of strikes, above its 32 bits: a level follows.
 const HAS_LEVEL: u64 = 1 << 32;
 
 /// Strikes and ban of a key.
@@ -71,22 +73,22 @@ pub struct Ban {
     since: Timestamp,
     /// Window of the first strike.
     window: Span,
-    /// `MAX` of the last ban that set the level: one level expires each time this much has passed. 0 without a level.
+    /// `MAX` of the ban that set the level: one level expires for each such span after `until`. 0 without a level.
     longest: Span,
     /// Number of strikes in the window.
     strikes: u32,
-    /// Level of the last ban at its end; 0 if there is none.
+    /// Level at the end of the last ban; 0 if there is none.
     level: u8,
 }
 
 impl Ban {
     /// Returns the time until the ban ends, or zero if there is none.
     #[must_use]
-    pub fn left(&self, now: Timestamp) -> Span {
+    pub fn remaining(&self, now: Timestamp) -> Span {
         self.until.since(now)
     }
 
-    /// Counts a strike, and bans the key if it was the last one.
+    /// Counts a strike, and bans the key if it is the strike with the number `rule.strikes`.
     pub fn strike(&mut self, rule: BanRule, now: Timestamp) {
         let strikes = if now < self.since.plus(rule.window.span()) { self.strikes } else { 0 };
         if strikes.saturating_add(1) >= rule.strikes {
@@ -100,8 +102,8 @@ impl Ban {
         (self.strikes, self.since, self.window) = (strikes.saturating_add(1), since, rule.window.span());
     }
 
-    /// Bans the key manually, without shortening a ban. The level is kept, and its expiry counts from the later of the
-    /// two ends. A duration of 0 lifts the ban and clears strikes and level.
+    /// Bans the key manually; a ban that lasts longer stays. The level is kept, and expires from the end of the ban on.
+    /// A duration of 0 lifts the ban and clears strikes and level.
     pub fn set_manual(&mut self, duration: Span, now: Timestamp) {
         let until = now.plus(duration).min(Timestamp::MAX);
         if duration == Span::ZERO {
@@ -135,10 +137,10 @@ impl Ban {
         self.until.plus(self.longest.times(u64::from(self.level))).max(strikes_expire)
     }
 
-    /// Returns the number of strikes and the time of the first, for display.
+    /// Returns the number of strikes and the time of the first strike; `None` without strikes.
     #[must_use]
     pub fn strikes(&self, now: Timestamp) -> Option<(u32, Timestamp)> {
-        // Without strikes the window is empty.
+        // Without strikes, the window has the length 0.
         (now < self.since.plus(self.window)).then_some((self.strikes, self.since))
     }
 
@@ -148,16 +150,16 @@ impl Ban {
         self.until
     }
 
-    /// Moves all times back after the clock moved backwards.
+    /// Moves all times back by `back`, because the clock moved backwards.
     pub fn move_back(&mut self, back: Span) {
         self.until = self.until.minus(back);
         self.since = self.since.minus(back);
     }
 
     /// Clears everything that has expired at `now`.
-    pub fn forget(&mut self, now: Timestamp) {
+    pub fn clear_expired(&mut self, now: Timestamp) {
         self.drop_expired_level(now);
-        // `until` is still needed while there is a level: its expiry counts from there.
+        // While there is a level, `until` is still needed: the level expires from then on.
         if self.until <= now && self.level == 0 {
             self.until = Timestamp::EPOCH;
         }
@@ -187,8 +189,7 @@ impl Ban {
         }
     }
 
-    /// Decodes the output of `encode` of a key that was last changed at `written`. Returns `None` unless some call can
-    /// have led to it.
+    /// Decodes the ban of a key that was last changed at `written`. Returns `None` if no call can have led to it.
     pub fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<Ban> {
         let until = Timestamp::from_micros(from.integer()?)?;
         let flagged = from.integer()?;
@@ -205,14 +206,14 @@ impl Ban {
         Some(ban).filter(|ban| ban.is_sound(written))
     }
 
-    /// Returns `true` if some call can have led to this state in a key last changed at `written`: the ban is no longer
-    /// than a duration may be, no strike is in the future, and the level is reachable with `longest` and has not
+    /// Returns `true` if some call can have led to this state in a key last changed at `written`: the ban lasts at
+    /// most [`Span::MAX_ARGUMENT`], no strike is in the future, and the level is reachable with `longest` and has not
     /// expired.
     pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
-        let is_reached = || self.level <= highest_level(Span::MICROSECOND, self.longest);
+        let is_reachable = || self.level <= highest_level(Span::MICROSECOND, self.longest);
         self.until.since(written) <= Span::MAX_ARGUMENT
             && self.since <= written
-            && (self.level == 0 || is_reached() && self.level(written) > 0)
+            && (self.level == 0 || is_reachable() && self.level(written) > 0)
     }
 }
 

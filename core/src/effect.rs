@@ -7,15 +7,15 @@
 //!
 //! * `rl-bucket 1 1700000001675 1M -1675000`: kind, version of the encoding, expiry in milliseconds since the epoch,
 //!   then the fields of the usage, which are numbers and strings;
-//! * `rl-bucket 1 max 1M 1700000001675000`: the key has the latest possible expiry. Used in a rewritten AOF, where the
-//!   server writes the real expiry after it, because `max` is shorter than the number;
+//! * `rl-bucket 1 max 1M 1700000001675000`: `max` is the latest possible expiry. Used in a rewritten AOF, where the
+//!   server writes the real expiry after the effect;
 //! * `rl-bucket del`: the key is deleted;
-//! * `rl-bucket convert 1 1700000001675 1700000001500 1 ...`: the key held a bucket that expired at 1700000001500 (0: no
-//!   expiry), and is converted to a composite key of version 1, which expires at 1700000001675. The change by the call
-//!   follows.
+//! * `rl-bucket convert 1 1700000001675 1700000001500 1 ...`: the key held a bucket that expired at 1700000001500 (0:
+//!   no expiry), and is converted to a composite key of version 1, which expires at 1700000001675. The change made by
+//!   the call follows.
 //!
-//! Numbers after the expiry are abbreviated: `1M` is a million. A number from 10^12 on, which is probably a timestamp in
-//! microseconds, is written as a signed distance: the first one from the expiry, and the others from the first (`+`
+//! Numbers after the expiry are abbreviated: `1M` is a million. A number from 10^12 on, which is probably a timestamp
+//! in microseconds, is written as a signed distance: the first one from the expiry, and the others from the first (`+`
 //! alone is a distance of zero). Plain digits are accepted too.
 //!
 //! An effect is validated like a payload from disk, because any client may send one: it can neither create a state that
@@ -25,7 +25,7 @@ use crate::expiry::LATEST_EXPIRY;
 use crate::limit::Usage;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// Effect as text. Short effects, which are all but those of logs and lease tables, allocate no memory.
+/// Effect as text. An effect of up to 192 bytes allocates no memory. Expiries are in milliseconds since the epoch.
 ///
 /// ```
 /// use ratelimit_core::algorithm::bucket::BucketUsage;
@@ -39,7 +39,7 @@ pub struct EncodedText {
     short: [u8; EncodedText::SHORT],
     length: usize,
     long: Vec<u8>,
-    anchor: TimeBase,
+    time_base: TimeBase,
 }
 
 /// Reference time of abbreviated timestamps.
@@ -47,16 +47,16 @@ pub struct EncodedText {
 enum TimeBase {
     /// Timestamps are written in digits, because the text has no expiry.
     None,
-    /// Expiry in microseconds, until the first timestamp.
+    /// Expiry in microseconds. Used before the first timestamp.
     Expiry(u64),
-    /// First timestamp.
+    /// First timestamp in microseconds.
     Instant(u64),
 }
 
 impl TimeBase {
     /// Smallest number that is written as a distance.
     const MIN_TIMESTAMP: u64 = 1_000_000_000_000;
-    /// Smallest distance that is written in digits instead, because these are hardly longer.
+    /// Smallest distance at which a timestamp is written in digits, because the digits are hardly longer.
     const DISTANCE_LIMIT: u64 = 100_000_000_000;
 
     fn of_expiry(milliseconds: u64) -> TimeBase {
@@ -71,7 +71,7 @@ impl TimeBase {
         }
     }
 
-    /// Records a timestamp, which is at least [`TimeBase::MIN_TIMESTAMP`]. The first one becomes the reference.
+    /// Records a timestamp, which is at least [`TimeBase::MIN_TIMESTAMP`]. The first timestamp becomes the reference.
     fn record(&mut self, instant: u64) {
         if let TimeBase::Expiry(_) = self {
             *self = TimeBase::Instant(instant);
@@ -108,7 +108,7 @@ impl EncodedText {
         text.integer(u64::from(U::VERSION));
         text.push(b" ");
         text.push(LATEST);
-        text.anchor = TimeBase::of_expiry(LATEST_EXPIRY);
+        text.time_base = TimeBase::of_expiry(LATEST_EXPIRY);
         let next = usage.encode_part_of_whole(from, &mut text);
         (text, next)
     }
@@ -121,8 +121,8 @@ impl EncodedText {
         text
     }
 
-    /// Encodes the conversion of a key that held a `Before` and expired at `plain_expiry`. `usage` is the converted
-    /// usage with the last change.
+    /// Encodes the conversion of a key that held a `Before` and expired at `plain_expiry`. `usage` is the
+    /// composite usage after the call.
     pub fn of_conversion<Before: Usage, After: Usage>(
         plain_expiry: Option<u64>,
         usage: &mut After,
@@ -133,7 +133,7 @@ impl EncodedText {
         text.integer(u64::from(After::VERSION));
         text.integer(expires_at);
         text.integer(plain_expiry.and_then(expiry).unwrap_or(NEVER));
-        text.anchor = TimeBase::of_expiry(expires_at);
+        text.time_base = TimeBase::of_expiry(expires_at);
         usage.encode_effect(&mut text);
         text
     }
@@ -144,10 +144,10 @@ impl EncodedText {
         if self.long.is_empty() { self.short.get(..self.length).unwrap_or_default() } else { &self.long }
     }
 
-    /// Creates a text with another heading, to which fields are appended.
+    /// Creates a text that begins with `heading`, to which fields are appended.
     pub(crate) fn beginning_with(heading: &[u8]) -> EncodedText {
         let (short, long) = ([0; EncodedText::SHORT], Vec::new());
-        let mut text = EncodedText { short, length: 0, long, anchor: TimeBase::None };
+        let mut text = EncodedText { short, length: 0, long, time_base: TimeBase::None };
         text.push(heading);
         text
     }
@@ -156,13 +156,13 @@ impl EncodedText {
         let mut text = EncodedText::beginning_with(U::KIND.name().as_bytes());
         text.integer(u64::from(U::VERSION));
         text.integer(expires_at);
-        text.anchor = TimeBase::of_expiry(expires_at);
+        text.time_base = TimeBase::of_expiry(expires_at);
         text
     }
 
     #[inline]
-    fn number<const LENGTH: usize>(&mut self, before: &[u8; LENGTH], value: u64) {
-        self.push(before);
+    fn number<const LENGTH: usize>(&mut self, prefix: &[u8; LENGTH], value: u64) {
+        self.push(prefix);
         // Most numbers have one digit, which is faster to write directly.
         match u8::try_from(value) {
             Ok(digit @ 0..=9) => self.push(&[b'0'.saturating_add(digit)]),
@@ -170,7 +170,7 @@ impl EncodedText {
         }
     }
 
-    /// Inlined, so that a constant of a few bytes is stored directly.
+    /// Appends bytes. Inlined, so that a constant of a few bytes is stored directly.
     #[inline(always)]
     fn push(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
@@ -195,15 +195,15 @@ impl EncodedText {
 
 impl Encoder for EncodedText {
     fn integer(&mut self, value: u64) {
-        let Some(anchor) = self.anchor.instant() else {
+        let Some(reference) = self.time_base.instant() else {
             return self.number(b" ", value);
         };
         if value >= TimeBase::MIN_TIMESTAMP {
-            self.anchor.record(value);
-            match value.abs_diff(anchor) {
+            self.time_base.record(value);
+            match value.abs_diff(reference) {
                 0 => self.push(b" +"),
                 TimeBase::DISTANCE_LIMIT.. => self.number(b" ", value),
-                distance => self.number(if value < anchor { b" -" } else { b" +" }, distance),
+                distance => self.number(if value < reference { b" -" } else { b" +" }, distance),
             }
         } else if value != 0 && value.is_multiple_of(MILLION) {
             self.number(b" ", value / MILLION);
@@ -227,25 +227,25 @@ const LATEST: &[u8] = b"max";
 const DELETION: &[u8] = b" del";
 const CONVERSION: &[u8] = b" convert";
 
-/// Expiry of a key that had none.
+/// Encoded expiry of a key without an expiry.
 const NEVER: u64 = 0;
 
-/// Decoder of the fields of an effect. Each follows one space. Numbers are abbreviated or in digits.
+/// Decoder of the fields of an effect. One space precedes each field. Numbers are abbreviated or in digits.
 #[derive(Clone, Copy, Debug)]
 pub struct TextDecoder<'a> {
     rest: &'a [u8],
-    anchor: TimeBase,
+    time_base: TimeBase,
 }
 
 impl<'a> TextDecoder<'a> {
     /// Creates a decoder for a text that consists only of fields.
     pub(crate) fn of(rest: &'a [u8]) -> TextDecoder<'a> {
-        TextDecoder { rest, anchor: TimeBase::None }
+        TextDecoder { rest, time_base: TimeBase::None }
     }
 
     /// Returns `true` if all fields have been decoded.
     #[must_use]
-    pub fn end(&self) -> bool {
+    pub fn is_at_end(&self) -> bool {
         self.rest.is_empty()
     }
 
@@ -260,8 +260,8 @@ impl<'a> TextDecoder<'a> {
 
     /// Decodes the distance of a timestamp from the reference. An empty distance is zero.
     fn distance(&mut self) -> Option<u64> {
-        let is_zero = !self.rest.first().is_some_and(u8::is_ascii_digit);
-        if is_zero {
+        let is_empty = !self.rest.first().is_some_and(u8::is_ascii_digit);
+        if is_empty {
             Some(0)
         } else {
             self.digits().filter(|distance| (1..TimeBase::DISTANCE_LIMIT).contains(distance))
@@ -281,18 +281,18 @@ impl<'a> TextDecoder<'a> {
 impl Decoder for TextDecoder<'_> {
     fn integer(&mut self) -> Option<u64> {
         self.rest = self.rest.strip_prefix(b" ")?;
-        let Some(anchor) = self.anchor.instant() else {
+        let Some(reference) = self.time_base.instant() else {
             return self.digits();
         };
         let value = match self.rest.split_first()? {
             (b'+', rest) => {
                 self.rest = rest;
-                anchor.checked_add(self.distance()?).filter(|value| *value >= TimeBase::MIN_TIMESTAMP)
+                reference.checked_add(self.distance()?).filter(|value| *value >= TimeBase::MIN_TIMESTAMP)
             }
             (b'-', rest) => {
                 self.rest = rest;
                 let distance = self.distance().filter(|distance| *distance != 0)?;
-                anchor.checked_sub(distance).filter(|value| *value >= TimeBase::MIN_TIMESTAMP)
+                reference.checked_sub(distance).filter(|value| *value >= TimeBase::MIN_TIMESTAMP)
             }
             _ => {
                 let digits = self.digits()?;
@@ -306,7 +306,7 @@ impl Decoder for TextDecoder<'_> {
             }
         }?;
         if value >= TimeBase::MIN_TIMESTAMP {
-            self.anchor.record(value);
+            self.time_base.record(value);
         }
         Some(value)
     }
@@ -320,7 +320,7 @@ impl Decoder for TextDecoder<'_> {
     }
 }
 
-/// Decoded effect, except for the fields of its kind.
+/// Effect with fields that have not been decoded yet.
 pub enum Effect<'a> {
     /// Change of the usage, or the whole usage.
     Change {
@@ -339,7 +339,7 @@ pub enum Effect<'a> {
         version: u32,
         /// Expiry of the key in milliseconds since the epoch.
         expires_at: u64,
-        /// Former expiry, if there was one.
+        /// Expiry before the conversion; `None` if the key had no expiry.
         plain_expiry: Option<u64>,
         /// Fields of the composite key.
         fields: TextDecoder<'a>,
@@ -347,7 +347,7 @@ pub enum Effect<'a> {
 }
 
 impl<'a> Effect<'a> {
-    /// Decodes an effect on the kind of `U`. Returns `None` for any other text.
+    /// Decodes an effect on a key that holds a `U`. Returns `None` for any other text.
     #[must_use]
     pub fn decode<U: Usage>(text: &'a [u8]) -> Option<Effect<'a>> {
         let text = text.strip_prefix(U::KIND.name().as_bytes())?;
@@ -360,13 +360,13 @@ impl<'a> Effect<'a> {
             let expires_at = expiry(fields.integer()?)?;
             let plain_expiry = fields.integer()?;
             let plain_expiry = if plain_expiry == NEVER { None } else { Some(expiry(plain_expiry)?) };
-            fields.anchor = TimeBase::of_expiry(expires_at);
+            fields.time_base = TimeBase::of_expiry(expires_at);
             return Some(Effect::Conversion { version, expires_at, plain_expiry, fields });
         }
         let mut fields = TextDecoder::of(text);
         let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
         let expires_at = fields.expiry()?;
-        fields.anchor = TimeBase::of_expiry(expires_at);
+        fields.time_base = TimeBase::of_expiry(expires_at);
         Some(Effect::Change { version, expires_at, fields })
     }
 }

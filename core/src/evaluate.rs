@@ -1,5 +1,5 @@
-//! Requests to a limit, and the two steps that all algorithms share: [`evaluate`] and [`Change::apply`]. The options of
-//! a call are implemented here only, in terms of the methods of [`Limit`].
+//! Requests to a limit, and the two steps that all algorithms share: [`evaluate`] and [`Change::apply`]. The options
+//! COST, UPTO, FORCE and MAXWAIT are implemented here, for all algorithms, in terms of the methods of [`Limit`].
 
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
@@ -51,7 +51,7 @@ impl Request {
         matches!(self, Request::Force(_) | Request::ForceUpTo(_))
     }
 
-    /// Returns the request under a limit of a policy with `FORCE`: what it would charge is charged even past the limit.
+    /// Returns the request under a limit of a policy with `FORCE`: a charge is made even past the limit.
     #[must_use]
     pub fn forced(self) -> Request {
         match self {
@@ -82,11 +82,11 @@ pub struct Evaluation {
     pub change: Change,
     /// Amount granted to an UPTO.
     pub granted: Option<Amount>,
-    /// `true` if the request is charged in any case (FORCE).
+    /// `true` if the request is charged even past the limit (FORCE).
     pub forced: bool,
 }
 
-/// Evaluates a request. The usage may have been changed at a time after `now`: then the clock moved backwards.
+/// Evaluates a request. The usage may be later than `now`, after the clock moved backwards.
 #[inline(always)]
 pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) -> Evaluation {
     let cost = match request {
@@ -95,8 +95,8 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
         // KEEP has lowered the limit to zero, so the smallest cost never fits.
         Request::PeekPastLimit => Amount::saturating(1),
         Request::Refund(amount) => {
-            let nothing = amount == Amount::ZERO || usage.is_unused();
-            let change = if nothing { Change::Nothing } else { Change::Refund(amount) };
+            let is_without_effect = amount == Amount::ZERO || usage.is_unused();
+            let change = if is_without_effect { Change::Nothing } else { Change::Refund(amount) };
             return Evaluation { verdict: Verdict::Allowed(Span::ZERO), change, granted: None, forced: false };
         }
     };
@@ -115,21 +115,21 @@ pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: 
 }
 
 impl Evaluation {
-    /// Returns the evaluation of a take of `cost` that has this verdict.
+    /// Returns the evaluation that charges `cost` if `verdict` allows it, and nothing otherwise.
     #[must_use]
     pub fn all_or_nothing(verdict: Verdict, cost: Amount) -> Evaluation {
         let change = if verdict.allowed() { Change::of(cost) } else { Change::Nothing };
         Evaluation { verdict, change, granted: None, forced: false }
     }
 
-    /// Returns `true` if this limit denies the call, and with it all limits of the call (all or none). Forced requests
-    /// and refunds are never denied.
+    /// Returns `true` if the limit denies the call. Then no limit of the call is charged. Forced requests and refunds
+    /// are never denied.
     #[must_use]
     pub fn denies(&self) -> bool {
         !self.forced && !self.verdict.allowed()
     }
 
-    /// Limits the grant of an UPTO to `max`. A forced request is still charged in full.
+    /// Reduces the granted amount of an UPTO to `max`. A forced request is still charged in full.
     pub fn cap_grant(&mut self, max: Amount) {
         if let Some(granted) = self.granted.filter(|granted| *granted > max) {
             self.granted = Some(granted.min(max));
@@ -139,14 +139,14 @@ impl Evaluation {
         }
     }
 
-    /// Returns the decision from the current usage: the usage after [`Change::apply`] if the call was `charged`,
-    /// unchanged otherwise.
+    /// Returns the decision. `usage` is the state after [`Change::apply`] if `is_applied` is `true`, and the state
+    /// before it otherwise.
     #[inline(always)]
-    pub fn decision<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp, charged: bool) -> Decision {
+    pub fn decision<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp, is_applied: bool) -> Decision {
         let verdict = if self.forced && !self.verdict.allowed() {
-            // A forced charge stands, so the reply reports when its debt will have drained.
+            // The charge is made even so. The reply reports when the usage will be within the limit again.
             Verdict::After(match self.change {
-                Change::Charge(cost) if !charged => limit.debt_after_charge(usage, now, cost),
+                Change::Charge(cost) if !is_applied => limit.debt_after_charge(usage, now, cost),
                 _ => limit.debt(usage, now),
             })
         } else {
@@ -174,8 +174,8 @@ impl Verdict {
 }
 
 impl Change {
-    /// Applies the change. The usage must not have been changed at a time after `now`: if the clock moved backwards, it
-    /// is moved back first.
+    /// Applies the change. The usage must not be later than `now`: after the clock moved backwards, the caller calls
+    /// [`Usage::move_back`] first.
     #[inline(always)]
     pub fn apply<L: Limit>(self, limit: &L, usage: &mut L::Usage, now: Timestamp) {
         match self {

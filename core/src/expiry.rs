@@ -8,8 +8,8 @@
 use crate::limit::RecoverySource;
 use crate::number::{Span, Timestamp};
 
-/// Latest expiry of a key, in milliseconds since the epoch. It is beyond that of any limit (the last timestamp, the
-/// longest wait, an eighth of it and a second), and far from overflow in the server.
+/// Latest expiry of a key, in milliseconds since the epoch. It is later than that of any limit (the latest time of
+/// recovery, an eighth of the longest reset and a second), and far from an overflow in the server.
 pub const LATEST_EXPIRY: u64 = 1_000_000 * 86_400_000;
 
 /// Range of valid expiries of a key, in milliseconds since the epoch.
@@ -21,7 +21,7 @@ pub const LATEST_EXPIRY: u64 = 1_000_000 * 86_400_000;
 /// let expiry = Expiry::of(Timestamp::EPOCH, Span::SECOND.times(8));
 /// let first = expiry.after_charge(None, false);
 /// assert!((9_000..=10_000).contains(&first));
-/// // A charge half a second later recovers later, but not so much that the expiry has to move.
+/// // A charge half a second later recovers half a second later. The expiry is still in range.
 /// let later = Expiry::of(Timestamp::EPOCH.plus(Span::from_micros(500_000)), Span::SECOND.times(8));
 /// assert_eq!(later.after_charge(Some(first), false), first);
 /// ```
@@ -33,7 +33,7 @@ pub struct Expiry {
 
 impl Expiry {
     /// Reserve at both ends of the range, in milliseconds, for expiries that move back with the clock. They move by
-    /// whole milliseconds, and the rounding errors of all steps sum up to less than one.
+    /// whole milliseconds, and the rounding errors of all steps add up to less than a millisecond.
     const RESERVE: u64 = 1;
 
     /// Returns the range for a usage that recovers `reset` after `now`.
@@ -47,18 +47,18 @@ impl Expiry {
         }
     }
 
-    /// Returns the latest time at which a usage has recovered if its key expires at this millisecond.
+    /// Returns the upper bound of the time of full recovery of a usage, from the expiry of its key.
     #[must_use]
     pub fn latest_recovery(expires_at: u64) -> Timestamp {
         let millis = expires_at.saturating_sub(Expiry::RESERVE);
         Timestamp::EPOCH.plus(Span::MILLISECOND.times(millis))
     }
 
-    /// Returns the expiry after a charge, in milliseconds since the epoch: the present one if it is in range. If
-    /// `moved` is set, the present one is from before the clock moved backwards, and is replaced.
+    /// Returns the expiry after a charge, in milliseconds since the epoch: the present expiry if it is in range. If
+    /// `has_moved_back` is `true`, the present expiry is from before the clock moved backwards, and is replaced.
     #[must_use]
-    pub fn after_charge(self, present: Option<u64>, moved: bool) -> u64 {
-        present.filter(|at| !moved && self.contains(*at)).unwrap_or(self.latest)
+    pub fn after_charge(self, present: Option<u64>, has_moved_back: bool) -> u64 {
+        present.filter(|at| !has_moved_back && self.contains(*at)).unwrap_or(self.latest)
     }
 
     /// Returns `true` if an expiry is in range.
@@ -72,45 +72,45 @@ impl Expiry {
 pub struct StepBack {
     /// Time after the step.
     pub now: Timestamp,
-    /// Distance by which the usage was ahead of `now`.
-    pub back: Span,
+    /// Span by which the usage was ahead of `now`, and by which it was moved back.
+    pub moved_back: Span,
     /// Source of the time of recovery after the step.
     pub recovery: RecoverySource,
     /// Range of the expiry under the call's limit before the step.
-    pub before: Expiry,
+    pub range_before: Expiry,
     /// Range of the expiry under the call's limit after the step.
-    pub after: Expiry,
+    pub range_after: Expiry,
 }
 
 impl StepBack {
     /// Returns the expiry after a step back without a charge, in milliseconds since the epoch.
     ///
-    /// The expiry follows the limit that charged the usage last, which may be another than the call's. With
-    /// [`MovesBack`](RecoverySource::MovesBack), the recovery moves with the clock, and so a present expiry that is in
+    /// The expiry follows the limit of the last charge, which may differ from the call's limit. With
+    /// [`MovesBack`](RecoverySource::MovesBack), the recovery moves with the clock, and a present expiry that is in
     /// range for the call's limit moves too. Any other present expiry stays: MIGRATE or RESTORE may have set it after
     /// the step, and moving it would make it too early. It is too late by at most the step.
     ///
-    /// With [`Limit`](RecoverySource::Limit), only the limit of the last charge knows the recovery. That is not later
-    /// than before, and the present expiry stays, unless it is exactly the one that the call's limit sets. Then that
-    /// limit is assumed to be the last one. (Two aligned windows of different lengths that end at the same time cannot
-    /// be distinguished.)
+    /// With [`Limit`](RecoverySource::Limit), only the limit of the last charge knows the recovery. The recovery is not
+    /// later than before the step, so the present expiry stays, unless it is exactly the one that the call's limit
+    /// sets. Then the call's limit is assumed to have made the last charge. (Two aligned windows of different lengths
+    /// that end at the same time cannot be distinguished.)
     ///
     /// With [`Usage`](RecoverySource::Usage), the expiry is recomputed from the time of recovery. It is also recomputed
     /// if the present one is missing, too early for the call's limit, or not a valid expiry.
     #[must_use]
     pub fn expiry(&self, present: Option<u64>) -> u64 {
-        let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());
-        let kept = match self.recovery {
+        let by_whole_millis = self.now.plus(self.moved_back).floor_millis().saturating_sub(self.now.floor_millis());
+        let kept_expiry = match self.recovery {
             RecoverySource::MovesBack => {
-                present.map(|at| if self.before.contains(at) { at.saturating_sub(by_whole_millis) } else { at })
+                present.map(|at| if self.range_before.contains(at) { at.saturating_sub(by_whole_millis) } else { at })
             }
-            RecoverySource::Limit => present.filter(|at| *at != self.before.latest),
+            RecoverySource::Limit => present.filter(|at| *at != self.range_before.latest),
             RecoverySource::Usage => None,
         };
         // An expiry that moved back may have used up the reserve.
-        let earliest = self.after.earliest.saturating_sub(Expiry::RESERVE);
+        let earliest = self.range_after.earliest.saturating_sub(Expiry::RESERVE);
         let valid = earliest.max(self.now.floor_millis().saturating_add(1))..=LATEST_EXPIRY;
-        kept.filter(|at| valid.contains(at)).unwrap_or(self.after.latest)
+        kept_expiry.filter(|at| valid.contains(at)).unwrap_or(self.range_after.latest)
     }
 }
 

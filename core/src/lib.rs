@@ -5,8 +5,8 @@
 //! Its `Default` equals a key that does not exist. Because the used amount is stored, not the remaining one, the first
 //! call needs no special case.
 //!
-//! Evaluation and charge are separate. [`evaluate()`] returns the decision and the [`Change`] that the charge would
-//! make; RL.PEEK stops there. [`Change::apply`] makes the change. A call on several limits evaluates all of them before
+//! Evaluation and charge are separate. [`evaluate()`] returns the verdict and the [`Change`] that the call would make;
+//! RL.PEEK stops there. [`Change::apply`] makes the change. A call on several limits evaluates all of them before
 //! it charges any, and a denied call charges nothing.
 //!
 //! ```
@@ -27,15 +27,15 @@
 //! assert_eq!(verdicts, [Verdict::Allowed(Span::ZERO), Verdict::Allowed(Span::ZERO), Verdict::After(Span::SECOND)]);
 //!
 //! // The denied call is granted after the returned wait.
-//! let then = now.plus(Span::SECOND);
-//! assert!(evaluate(&limit, &usage, then, Request::Take(Amount::ONE)).verdict.allowed());
+//! let later = now.plus(Span::SECOND);
+//! assert!(evaluate(&limit, &usage, later, Request::Take(Amount::ONE)).verdict.allowed());
 //! ```
 //!
 //! CONTRIBUTING.md lists the edits that add an algorithm.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
-// Tests fail by a panic.
+// Tests may panic: a panic only fails the test.
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
 
 pub mod algorithm;

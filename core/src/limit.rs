@@ -7,9 +7,9 @@ use crate::wire::codec::{Decoder, Discard, Encoder, WHOLE};
 
 /// Limit of a call: an algorithm with its arguments.
 ///
-/// The methods that take `&Usage` accept a time before that of the usage, after the clock moved backwards. They return
-/// the same as after [`Usage::move_back`], write nothing, and copy nothing that grows with the calls. `charge` and
-/// `refund` require that the caller has called `move_back` if the usage is later than `now`.
+/// The methods that take `&Usage` accept a usage that is later than `now`, after the clock moved backwards. They return
+/// the same as after [`Usage::move_back`], and copy nothing that grows with the calls. `charge` and `refund` require
+/// that the caller has called `move_back` if the usage is later than `now`.
 pub trait Limit {
     /// State stored at the key.
     type Usage: Usage;
@@ -26,7 +26,7 @@ pub trait Limit {
     /// Returns the time until the usage has fully recovered.
     fn reset(&self, usage: &Self::Usage, now: Timestamp) -> Span;
 
-    /// `true`: the limit reads a part of the state only, so the whole state may recover later.
+    /// `true`: the limit reads only a part of the state, and the rest may recover later.
     const IS_READ_PARTIALLY: bool = false;
 
     /// Returns the time until the whole state has recovered.
@@ -53,8 +53,8 @@ pub trait Limit {
         self.debt(&charged, now)
     }
 
-    /// Returns the outcome of taking `cost` with the state that follows it, computed in one step; changes nothing.
-    /// `None` where the limit has no such step for these numbers: then [`evaluate`](crate::evaluate()) decides.
+    /// Returns the decision on a take of `cost`, with the usage after it: the fast path of
+    /// [`evaluate`](crate::evaluate()) and `charge`. `None` if the algorithm has no fast path for these numbers.
     #[inline(always)]
     fn take(&self, _usage: &Self::Usage, _now: Timestamp, _cost: Amount) -> Option<Taken<Self::Usage>> {
         None
@@ -66,23 +66,24 @@ pub trait Limit {
     /// Subtracts `amount` from the usage, down to zero.
     fn refund(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
 
-    /// Returns the usage at `now`, rounded down: the upper bound of the amount that a settlement (SETTLE) can take back of
-    /// an earlier charge. `Some(0)`: no earlier charge can be settled, because the limit does not support settlements, the
-    /// usage has saturated, or the next charge starts a new count. `None`: each charge has a place of its own
-    /// ([`Usage::place`]) that the next charge leaves unchanged. See [`idempotency`](crate::composite::idempotency).
+    /// Returns the usage at `now`, rounded down: the upper bound of the amount that a settlement (SETTLE) can take back
+    /// from an earlier charge. `Some(0)`: no earlier charge can be settled, because the limit does not support
+    /// settlements, the usage has saturated, or the next charge starts a new count. `None`: each charge has a place of
+    /// its own ([`Usage::place`]) that the next charge leaves unchanged. See
+    /// [`idempotency`](crate::composite::idempotency).
     fn low_water_mark(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<Amount> {
         Some(Amount::ZERO)
     }
 
-    /// Returns the number of entries, or of pieces of a sketch, after a charge that adds one; `None` if it adds none.
+    /// Returns the number of entries, or of pieces of a sketch, after a charge; `None` if the charge adds none.
     fn entries_after_charge(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<usize> {
         None
     }
 }
 
-/// Seal of [`Usage`].
+/// Seal of [`Usage`]: other crates cannot implement it.
 pub(crate) mod sealed {
-    /// Usage in the list of algorithms, or that of composite keys.
+    /// Usage of an algorithm in the list, or of composite keys.
     pub trait Sealed {}
 }
 
@@ -130,8 +131,8 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
         (place.since(Timestamp::EPOCH) >= span).then(|| place.minus(span))
     }
 
-    /// Takes back up to `amount` of a charge, from its place or from the whole usage, and returns the reduction.
-    /// Timestamps stay the same, because a settlement does not change the time of the charge.
+    /// Takes back up to `amount` of a charge, from `place` or, without a place, from the whole usage. Returns the
+    /// reduction. Timestamps stay the same, because a settlement does not change the time of the charge.
     fn take_back(&mut self, _place: Option<Timestamp>, _amount: Amount) -> Amount {
         Amount::ZERO
     }
@@ -176,9 +177,9 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
         self.encode(to);
     }
 
-    /// Encodes a part of the whole usage as an effect, from the position `from` on, which is 0 for the first part.
-    /// Returns the position of the next part, if there is one.
-    fn encode_part_of_whole(&self, _from: usize, to: &mut impl Encoder) -> Option<usize> {
+    /// Encodes a part of the whole usage as an effect. The first part is at the position 0. Returns the position of the
+    /// next part, if there is one.
+    fn encode_part_of_whole(&self, _position: usize, to: &mut impl Encoder) -> Option<usize> {
         self.encode_whole_effect(to);
         None
     }
@@ -189,7 +190,7 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
     }
 
     /// Returns `true` if a call on this usage can have had the effect at `latest` or before. The usage after the effect
-    /// is not [later](Usage::is_after) than that.
+    /// is not [later](Usage::is_after) than `latest`.
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match effect_tag::<Self>(from) {
             Some(WHOLE) => Self::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
@@ -234,16 +235,17 @@ pub trait Usage: Clone + Default + Send + sealed::Sealed + 'static {
         1
     }
 
-    /// Copies pieces into new blocks, for an allocator with better places for them. Starts at the piece with the number
-    /// `from` and goes on while `has_time` returns `true`. Returns the number of the next piece, if there is one. The
-    /// encoding stays the same.
-    fn renew_pieces(&mut self, _from: usize, _has_time: &mut impl FnMut() -> bool) -> Option<usize> {
+    /// Copies pieces into new blocks, so that the allocator can reduce fragmentation. Starts at the piece with the
+    /// number `first` and goes on while `has_time` returns `true`. Returns the number of the next piece, if there is
+    /// one. The encoding stays the same.
+    fn renew_pieces(&mut self, _first: usize, _has_time: &mut impl FnMut() -> bool) -> Option<usize> {
         None
     }
 
     /// Returns the facts for RL.INFO: the current usage at `now`, without recovered or expired parts, and the stored
-    /// timestamps. `recovers_at` is the time of full recovery or an upper bound of it. A usage that does not store the
-    /// numbers of its limit derives the current usage from `recovers_at`; without it, it returns the stored usage.
+    /// timestamps. `recovers_at` is the time of full recovery or an upper bound of it. A kind that does not store the
+    /// numbers of its limit derives the current usage from `recovers_at`; if that is `None`, the stored usage is
+    /// returned.
     fn describe(&self, now: Timestamp, recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)>;
 }
 
@@ -292,21 +294,21 @@ pub enum InfoField {
     Text(String),
 }
 
-/// Identity of a limit without a name among the limits of its [`UsageKind`]. May be stored, so the identity of given
-/// parameters never changes.
+/// Numbers that tell a limit without a name apart from other limits of its [`UsageKind`]. They may be stored, so they
+/// never change for the same parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Period or window in microseconds; 0 for a calendar window, or if it does not tell limits apart.
+    /// Period or window in microseconds; 0 for a calendar window, a concurrency limit or a sketch.
     pub micros: u64,
-    /// Options of the window (ALIGNED), as a number; 0 if there are none.
-    pub words: u32,
+    /// Options of the window (ALIGNED, OFFSET, ANCHOR) and the unit of a calendar window, as a number; 0 without any.
+    pub options: u32,
 }
 
 impl Identity {
-    /// Creates the identity of a limit with the given period and no options.
+    /// Creates the identity of a limit with this period and without options.
     #[must_use]
     pub fn by(period: Period) -> Identity {
-        Identity { micros: period.micros().get(), words: 0 }
+        Identity { micros: period.micros().get(), options: 0 }
     }
 }
 
@@ -320,9 +322,9 @@ impl Identity {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Granted; the caller acts after this span (zero except for a queue or an accepted wait).
+    /// Granted; the caller acts after this span, the hold (zero except under a leaky bucket or with MAXWAIT).
     Allowed(Span),
-    /// Denied now; the same call is granted after this span, if there is no other call before.
+    /// Denied now; the same call is granted after this span, unless another call comes first.
     After(Span),
     /// Denied permanently: the cost is above the limit.
     Never,
@@ -339,7 +341,7 @@ impl Verdict {
 /// Decision on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Verdict.
+    /// Verdict on the cost of the call.
     pub verdict: Verdict,
     /// Maximum usage.
     pub limit: Amount,
@@ -362,7 +364,7 @@ pub enum Taken<U> {
 
 impl Decision {
     /// Raises the limit by the amount of KEEP: the decision was made under the lowered limit, but the reply reports the
-    /// whole one.
+    /// full limit.
     #[must_use]
     #[inline(always)]
     pub fn with_keep(self, keep: Amount) -> Decision {

@@ -245,7 +245,7 @@ impl Key {
             Some((Value::Composite(usage), present_expiry)) => (usage, present_expiry),
             None => (CompositeUsage::default(), None),
         };
-        if !before.can_ban(duration, now) {
+        if !before.is_changed_by_ban(duration, now) {
             return CallEffect::None;
         }
         let mut usage = before.clone();
@@ -280,7 +280,7 @@ impl Key {
         fn apply_change<U: Usage>(before: &U, text: &[u8]) -> Option<(U, u64)> {
             let Some(Effect::Change { version, expires_at, fields }) = Effect::decode::<U>(text) else { return None };
             let (mut checked_fields, mut applied_fields, mut after) = (fields, fields, before.clone());
-            if !before.accepts_effect(&mut checked_fields, version) || !checked_fields.end() {
+            if !before.accepts_effect(&mut checked_fields, version) || !checked_fields.is_at_end() {
                 return None;
             }
             after.apply_effect(&mut applied_fields, version);
@@ -294,7 +294,7 @@ impl Key {
             };
             let (mut checked_fields, mut applied_fields) = (fields, fields);
             if !CompositeUsage::accepts_conversion(before, plain_expiry, &mut checked_fields, version)
-                || !checked_fields.end()
+                || !checked_fields.is_at_end()
             {
                 return None;
             }

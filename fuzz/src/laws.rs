@@ -67,7 +67,7 @@ pub fn assert_sound<U: Usage>(usage: &U) {
     let Some(Effect::Change { version, fields: mut words, .. }) = Effect::decode::<U>(text.as_bytes()) else {
         panic!("an encoded effect cannot be decoded");
     };
-    assert!(U::default().accepts_effect(&mut words, version) && words.end());
+    assert!(U::default().accepts_effect(&mut words, version) && words.is_at_end());
 }
 
 /// Asserts that the text of an error is one short line of printable characters.
@@ -198,7 +198,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     if let Some(fast) = fast.filter(|_| !is_moved_back && now < Timestamp::MAX) {
         assert_eq!(fast, (decision, fields(usage)), "the fast path has the result of the slow path");
     }
-    if call.specs.iter().all(|spec| spec.shadow) && usage.banned(now) == Span::ZERO {
+    if call.specs.iter().all(|spec| spec.shadow) && usage.remaining_ban(now) == Span::ZERO {
         assert!(!evaluation.denies(), "limits in shadow mode never deny");
     }
     assert!(!evaluation.allows() || decision.verdict != Verdict::Never);
@@ -216,7 +216,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
     }
     // After the wait, the call may still be denied because of an id, a ban, or a lease that expires in the meantime.
     let only_limits_decide =
-        call.idempotency == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
+        call.idempotency == Idempotency::Every && call.ban.is_none() && usage.remaining_ban(now) == Span::ZERO;
     let has_lease_to_keep =
         call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.keep != Amount::ZERO);
     let is_forced = call.specs.iter().any(|spec| spec.request.is_forced());

@@ -171,12 +171,12 @@ pub fn commit<K: Writable, C: Apply<Usage = K::Usage>>(
 /// Moves a usage back with the clock. Returns the step, from which the expiry follows if nothing else changes.
 #[cold]
 #[inline(never)]
-fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, back: Span, now: Timestamp) -> StepBack {
-    let clock_before = now.plus(back);
-    let before = Expiry::of(clock_before, call.reset(usage, clock_before));
+fn step_back<C: Apply>(usage: &mut C::Usage, call: &C, moved_back: Span, now: Timestamp) -> StepBack {
+    let clock_before = now.plus(moved_back);
+    let range_before = Expiry::of(clock_before, call.reset(usage, clock_before));
     usage.move_back(now);
-    let after = Expiry::of(now, call.reset(usage, now));
-    StepBack { now, back, recovery: usage.recovery_source(), before, after }
+    let range_after = Expiry::of(now, call.reset(usage, now));
+    StepBack { now, moved_back, recovery: usage.recovery_source(), range_before, range_after }
 }
 
 /// Commits a step back with the clock, for a call that itself changes nothing.

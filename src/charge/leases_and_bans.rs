@@ -14,7 +14,7 @@ use ratelimit_core::{Span, Timestamp, Usage, UsageKind, with_usage_type};
 pub fn ban(redis: &mut Redis, index: KeyIndex, duration: Span, now: Timestamp) -> Result<Span, Error> {
     let (key, ban) = (redis.open(index)?, Ban { duration });
     let key = match key.typed::<CompositeUsage>() {
-        Ok(key) if !key.usage().can_ban(duration, now) => return Ok(key.usage().banned(now)),
+        Ok(key) if !key.usage().is_changed_by_ban(duration, now) => return Ok(key.usage().remaining_ban(now)),
         Ok(key) => {
             reject_growth(key.redis(), key.is_missing())?;
             return Ok(commit(key, &ban, true, now));
@@ -45,11 +45,11 @@ impl Apply for Ban {
 
     fn apply(&self, usage: &mut CompositeUsage, now: Timestamp) -> Option<Applied<Span>> {
         usage.ban(self.duration, now);
-        Some(Applied { answer: usage.banned(now), reset: usage.reset(now) })
+        Some(Applied { answer: usage.remaining_ban(now), reset: usage.reset(now) })
     }
 
     fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Span {
-        usage.banned(now)
+        usage.remaining_ban(now)
     }
 
     fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {

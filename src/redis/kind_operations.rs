@@ -83,7 +83,7 @@ fn check_change<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
         Effect::Deletion => Ok(()),
         Effect::Change { version, mut fields, .. } => {
             let is_accepted = usage.accepts_effect(&mut fields, version);
-            if is_accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
+            if is_accepted && fields.is_at_end() { Ok(()) } else { Err(Error::InvalidEffect) }
         }
         Effect::Conversion { .. } => Err(Error::InvalidEffect),
     }
@@ -104,7 +104,7 @@ fn check_conversion<U: PlainUsage>(plain: &U, missing: bool, text: &[u8]) -> Res
     match Effect::decode::<U>(text) {
         Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) if !missing => {
             let is_accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut fields, version);
-            if is_accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
+            if is_accepted && fields.is_at_end() { Ok(()) } else { Err(Error::InvalidEffect) }
         }
         _ => Err(Error::InvalidEffect),
     }

@@ -1,7 +1,7 @@
 //! Reply to a call: the decisions of its limits, and the combined decision.
 
 use super::composite_evaluation::{CompositeEvaluation, Outcome, PerSpec, Repeated};
-use super::limit_evaluation::{LimitEvaluation, forces, least_granted};
+use super::limit_evaluation::{LimitEvaluation, forces, smallest_grant};
 use super::stored_usage::StoredUsage;
 use crate::algorithm::any::{PlainUsage, with_limit};
 use crate::evaluate::{Change, Evaluation, Request};
@@ -32,15 +32,16 @@ impl Answer {
     }
 }
 
-/// Returns `true` if the repetition of a forced call reports the denial of the limit of `spec`. That is so for each limit
-/// that the repetition forces, or for all limits if it forces none. Any other limit reports the delay of the first call.
+/// Returns `true` if the repetition of a forced call reports that the limit of `spec` denies it. A repetition that
+/// forces some limits reports denials by these only, and one that forces no limit reports all denials. Other limits
+/// report the hold of the first call.
 fn repeats_denial(request: &CompositeRequest, spec: &Spec) -> bool {
     let forces = |spec: &Spec| spec.request.is_forced();
     forces(spec) || !request.specs.iter().any(forces)
 }
 
 impl Decision {
-    /// Returns a decision without a limit.
+    /// Returns the decision for a call without enforced limits.
     pub(super) fn unlimited(verdict: Verdict) -> Decision {
         let max = Amount::MAX_ARGUMENT;
         Decision { verdict, limit: max, remaining: max, reset: Span::ZERO, granted: None }
@@ -48,24 +49,24 @@ impl Decision {
 }
 
 impl CompositeEvaluation {
-    /// Creates the reply from the current state of the key: the state after [`charge`](super::CompositeUsage::charge)
-    /// if the call was `charged`.
+    /// Creates the reply. `stored` is the state after [`charge`](super::CompositeUsage::charge) if `is_charged` is
+    /// `true`, and the state before it otherwise.
     #[must_use]
-    pub fn answer(&self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp, charged: bool) -> Answer {
-        let of_limit = |((spec, evaluation), index): ((&Spec, &LimitEvaluation), Option<usize>)| {
-            let takes = charged && self.changes() && evaluation.evaluation.change != Change::Nothing;
+    pub fn answer(&self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp, is_charged: bool) -> Answer {
+        let decide = |((spec, evaluation), index): ((&Spec, &LimitEvaluation), Option<usize>)| {
+            let is_applied = is_charged && self.changes() && evaluation.evaluation.change != Change::Nothing;
             let decision =
-                with_limit!(spec, limit => decision_of(limit, stored, index, now, &evaluation.evaluation, takes));
-            self.adjusted(request, spec, decision.with_keep(spec.keep))
+                with_limit!(spec, limit => decision_of(limit, stored, index, now, &evaluation.evaluation, is_applied));
+            self.adjusted_decision(request, spec, decision.with_keep(spec.keep))
         };
         // The indexes are unchanged if no component has been added or removed since the evaluation.
-        let indexes = if self.new_components() == 0 && stored.component_count() == self.component_count {
+        let indexes = if self.new_component_count() == 0 && stored.component_count() == self.component_count {
             self.limits.iter().map(|evaluation| evaluation.index).collect()
         } else {
             PerSpec::from(stored.indexes(request))
         };
-        let each: PerSpec<Decision> = request.specs.iter().zip(&self.limits).zip(indexes).map(of_limit).collect();
-        let decision = self.combined(request, stored, &each, now);
+        let each: PerSpec<Decision> = request.specs.iter().zip(&self.limits).zip(indexes).map(decide).collect();
+        let decision = self.combined_decision(request, stored, &each, now);
         // Refunds and settlements are never denied.
         let shadow_denied = matches!(request.purpose, Purpose::Charge | Purpose::Peek)
             && self.limits.iter().any(LimitEvaluation::denies_in_shadow);
@@ -81,10 +82,10 @@ impl CompositeEvaluation {
     }
 
     /// Returns the decision of a limit, adjusted to the outcome of the call.
-    fn adjusted(&self, request: &CompositeRequest, spec: &Spec, decision: Decision) -> Decision {
-        let immediately = Verdict::Allowed(Span::ZERO);
+    fn adjusted_decision(&self, request: &CompositeRequest, spec: &Spec, decision: Decision) -> Decision {
+        let without_hold = Verdict::Allowed(Span::ZERO);
         let verdict = match self.outcome {
-            Outcome::Passes if request.purpose == Purpose::Refund => immediately,
+            Outcome::Passes if request.purpose == Purpose::Refund => without_hold,
             Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned(_) => decision.verdict,
             Outcome::Unknown => Verdict::Never,
             // A limit in shadow mode reports its own decision.
@@ -96,10 +97,10 @@ impl CompositeEvaluation {
             }
             Outcome::Repeated(Repeated { hold, .. }) => Verdict::Allowed(hold),
             Outcome::LostLease if spec.is_held_by_id() => decision.verdict,
-            Outcome::LostLease | Outcome::Settles | Outcome::Settled => immediately,
+            Outcome::LostLease | Outcome::Settles | Outcome::Settled => without_hold,
         };
         let granted = spec.upto().map(|upto| match self.outcome {
-            // The recorded grant was charged, even if a FORCE beside it exceeded its limit.
+            // The recorded amount was charged, even if the verdict is a denial because of a FORCE.
             Outcome::Repeated(Repeated { granted: Some(granted), .. }) if !spec.shadow => granted,
             Outcome::Repeated(Repeated { granted, .. }) if verdict.allowed() => granted.unwrap_or(upto),
             _ => decision.granted.unwrap_or_default(),
@@ -110,11 +111,11 @@ impl CompositeEvaluation {
     /// Returns the amount that a granted call with UPTO is charged.
     pub(super) fn granted(&self, request: &CompositeRequest) -> Option<Amount> {
         let upto = request.upto(&self.limits)?;
-        Some(least_granted(&self.limits).unwrap_or(upto))
+        Some(smallest_grant(&self.limits).unwrap_or(upto))
     }
 
-    /// Returns the amount that the reply to an UPTO reports as granted. The charge stands even if the reply denies the
-    /// call because of a FORCE beside it or a ban.
+    /// Returns the amount that the reply to an UPTO reports as granted. It was charged even if the verdict is a denial,
+    /// because of another limit's FORCE or a ban.
     fn reported_grant(&self, request: &CompositeRequest, verdict: Verdict) -> Option<Amount> {
         let upto = request.upto(&self.limits)?;
         Some(match self.outcome {
@@ -126,7 +127,13 @@ impl CompositeEvaluation {
     }
 
     /// Returns the combined decision of all limits.
-    fn combined(&self, request: &CompositeRequest, stored: StoredUsage, each: &[Decision], now: Timestamp) -> Decision {
+    fn combined_decision(
+        &self,
+        request: &CompositeRequest,
+        stored: StoredUsage,
+        each: &[Decision],
+        now: Timestamp,
+    ) -> Decision {
         let is_denied_by = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => evaluation.denies(),
             _ => !decision.verdict.allowed(),
@@ -135,9 +142,9 @@ impl CompositeEvaluation {
         let enforced = || each.iter().zip(&request.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
         let denying = enforced().filter(|((decision, _), evaluation)| is_denied_by(decision, evaluation));
         let mut denying = denying.map(|((decision, _), _)| decision);
-        let longest = denying.clone().map(|decision| decision.verdict).max();
-        let (mut verdict, governing) = if let Some(longest) = longest {
-            (longest, denying.find(|decision| decision.verdict == longest))
+        let longest_wait = denying.clone().map(|decision| decision.verdict).max();
+        let (mut verdict, governing) = if let Some(longest_wait) = longest_wait {
+            (longest_wait, denying.find(|decision| decision.verdict == longest_wait))
         } else {
             let holds = enforced().map(|((decision, _), _)| decision.verdict).filter(|verdict| verdict.allowed());
             let governing =
@@ -148,21 +155,22 @@ impl CompositeEvaluation {
             };
             (holds.max().unwrap_or(unlimited), governing)
         };
-        let banned = stored.banned(now);
-        let by_id = matches!(
+        let remaining_ban = stored.remaining_ban(now);
+        let is_decided_by_id = matches!(
             self.outcome,
             Outcome::Repeated(_) | Outcome::LostLease | Outcome::Settles | Outcome::Settled | Outcome::Unknown
         );
-        let passes_a_ban =
-            by_id || request.purpose == Purpose::Refund || (self.outcome == Outcome::Passes && !forces(&self.limits));
+        let passes_a_ban = is_decided_by_id
+            || request.purpose == Purpose::Refund
+            || (self.outcome == Outcome::Passes && !forces(&self.limits));
         let unlimited = Decision::unlimited(verdict);
         let governing = governing.unwrap_or(&unlimited);
         let mut remaining = governing.remaining;
-        if banned != Span::ZERO && !passes_a_ban {
+        if remaining_ban != Span::ZERO && !passes_a_ban {
             remaining = Amount::ZERO;
             verdict = match verdict {
-                Verdict::Allowed(_) => Verdict::After(banned),
-                denied => denied.max(Verdict::After(banned)),
+                Verdict::Allowed(_) => Verdict::After(remaining_ban),
+                denied => denied.max(Verdict::After(remaining_ban)),
             };
         }
         Decision {
@@ -181,42 +189,43 @@ fn decision_of<L: Limit<Usage: PlainUsage>>(
     index: Option<usize>,
     now: Timestamp,
     evaluation: &Evaluation,
-    charged: bool,
+    is_applied: bool,
 ) -> Decision {
     match stored.usage::<L::Usage>(index) {
-        Some(usage) => evaluation.decision(limit, usage, now, charged),
-        None => evaluation.decision(limit, &L::Usage::default(), now, charged),
+        Some(usage) => evaluation.decision(limit, usage, now, is_applied),
+        None => evaluation.decision(limit, &L::Usage::default(), now, is_applied),
     }
 }
 
-/// Returns the value of the limit that would run out first under repeated calls: the one with the lowest ratio of the
+/// Returns the value of the limit that would run out first under repeated calls: the limit with the lowest ratio of the
 /// remaining amount to the cost, and the first of several with that ratio.
-fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
+fn first_to_run_out<'s, T>(limits: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
     let cost = |spec: &Spec| match (spec.request, spec.request.cost()) {
         (Request::Refund(_), _) | (_, Amount::ZERO) => Amount::ONE,
         (_, cost) => cost,
     };
     let mut first = FirstToRunOut(None);
-    for (remaining, spec, value) in each {
+    for (remaining, spec, value) in limits {
         first.add(remaining, cost(spec), value);
     }
     first.into_value()
 }
 
-/// Limit that would run out first among those added: its remaining amount, its cost and its value. Ratios are compared
-/// without divisions.
+/// Limit that would run out first, among the added limits: its remaining amount, its cost and its value. Ratios are
+/// compared without divisions.
 pub(super) struct FirstToRunOut<T>(pub(super) Option<(Amount, Amount, T)>);
 
 impl<T> FirstToRunOut<T> {
     /// Adds a limit with `remaining` units and a cost above zero.
     #[inline(always)]
     pub(super) fn add(&mut self, remaining: Amount, cost: Amount, value: T) {
-        let product =
-            |one: Amount, other: Amount| u128::from(one.millionths()).saturating_mul(u128::from(other.millionths()));
+        let product = |amount: Amount, cost: Amount| {
+            u128::from(amount.millionths()).saturating_mul(u128::from(cost.millionths()))
+        };
         let is_sooner = self
             .0
             .as_ref()
-            .is_none_or(|(least, least_cost, _)| product(remaining, *least_cost) < product(*least, cost));
+            .is_none_or(|(first, first_cost, _)| product(remaining, *first_cost) < product(*first, cost));
         if is_sooner {
             self.0 = Some((remaining, cost, value));
         }

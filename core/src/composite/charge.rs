@@ -23,13 +23,13 @@ impl CompositeEvaluation {
             with_limit!(spec, limit => apply(evaluation.evaluation.change, limit, usage, now));
         }
         let usage: &mut dyn Any = usage;
-        if let (true, Some(leases)) = (self.releases, usage.downcast_mut::<ConcurrencyUsage>()) {
+        if let (true, Some(leases)) = (self.releases_lease, usage.downcast_mut::<ConcurrencyUsage>()) {
             leases.release(&holders_by_id(request), now);
         }
     }
 }
 
-/// Returns the holders of the leases of a policy: the id of the call.
+/// Returns the holder of each lease that the call takes by a policy: the id of the call.
 fn holders_by_id<'a>(request: &CompositeRequest<'a>) -> Vec<&'a [u8]> {
     request.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder_or_item).collect()
 }
@@ -49,7 +49,7 @@ impl CompositeUsage {
             }
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease | Outcome::Settled | Outcome::Unknown => {}
         }
-        if evaluation.releases {
+        if evaluation.releases_lease {
             self.release_leases(&holders_by_id(request), now);
         }
         self.end(now);
@@ -69,12 +69,12 @@ impl CompositeUsage {
             let claims = self.claim(index, spec);
             let Some(component) = self.components.get_mut(index) else { continue };
             component.set_change(match limit.index {
-                None => ComponentChange::Made,
-                Some(_) if claims => ComponentChange::Named,
+                None => ComponentChange::Created,
+                Some(_) if claims => ComponentChange::UsageAndIdentity,
                 Some(_) => ComponentChange::Usage,
             });
             let records = self.extras.as_mut().map(|extras| &mut extras.records);
-            with_limit!(spec, limit => component.change_recorded(records, limit, change, now));
+            with_limit!(spec, limit => component.record_and_apply_change(records, limit, change, now));
             component.extend_recovery(spec.slower_limit, now);
             if let (true, Change::Charge(cost)) = (records_id && component.kind() != UsageKind::Concurrency, change) {
                 let records = &mut self.extras.get_or_insert_default().records;
@@ -92,7 +92,7 @@ impl CompositeUsage {
         }
     }
 
-    /// Records a call under an id, for the time given with the id.
+    /// Records a call under `id` for `ttl`.
     pub(super) fn record_call(
         &mut self,
         (id, ttl): (&[u8], Period),
@@ -104,7 +104,7 @@ impl CompositeUsage {
     ) {
         let (expires_at, hold_until) = (now.plus(ttl.span()).min(Timestamp::MAX), now.plus(hold).min(Timestamp::MAX));
         let call = RecordedCall { expires_at, hold_until, settled: false, forced, granted, charges };
-        debug_assert!(call.is_sound(now), "{call:?} cannot be read");
+        debug_assert!(call.is_sound(now), "{call:?} cannot be decoded");
         self.extras_mut().records.record_call(id, &call);
     }
 
@@ -116,13 +116,14 @@ impl CompositeUsage {
         self.components.len().checked_sub(1)
     }
 
-    /// Sets the identity of an unclaimed component to that of the limit of a spec; returns `true` if it was unclaimed.
+    /// Sets the identity of a component to that of the limit of a spec, if the component is unclaimed. Returns `true`
+    /// if it was unclaimed.
     fn claim(&mut self, index: usize, spec: &Spec) -> bool {
-        let claims = self.components.get(index).is_some_and(Component::is_unclaimed);
-        if claims {
+        let is_unclaimed = self.components.get(index).is_some_and(Component::is_unclaimed);
+        if is_unclaimed {
             self.set_identity(index, ComponentIdentity::of(spec));
         }
-        claims
+        is_unclaimed
     }
 
     fn settle(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
@@ -130,7 +131,7 @@ impl CompositeUsage {
         let Some(extras) = &mut self.extras else { return };
         let Some(charges) = extras.records.settle(id, now) else { return };
         for charge in &charges {
-            // A spec with a cost of its own keeps its charge, and so does a limit that is not in the call.
+            // The charge is not corrected if its spec has a cost of its own, or if its limit is not in the call.
             let spec = request.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
                 let is_charged = self.components.get(limit.index?)?.serial() == charge.component;
                 (is_charged && !spec.has_own_cost && amount != charge.cost).then_some(spec)
@@ -167,7 +168,7 @@ fn reset_of<L: Limit>(limit: &L, usage: &dyn Any, now: Timestamp) -> Span {
     usage.downcast_ref().map_or(Span::ZERO, |usage| limit.recovery(usage, now))
 }
 
-/// Applies a change to the usage if it is of the kind of the limit.
+/// Applies a change to the usage if the usage is of the limit's kind.
 fn apply<L: Limit>(change: Change, limit: &L, usage: &mut dyn Any, now: Timestamp) {
     if let Some(usage) = usage.downcast_mut() {
         change.apply(limit, usage, now);
@@ -180,14 +181,14 @@ impl Component {
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
         change.apply(limit, usage, now);
         self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);
-        // Replicas know no other unused state than the default.
+        // A replica replaces an unused state by the default.
         if usage.is_unused() {
             *usage = L::Usage::default();
         }
     }
 
-    /// Applies a change, and records how it restricts the settlement of earlier charges.
-    fn change_recorded<L: Limit<Usage: PlainUsage>>(
+    /// Records how a change restricts the settlement of earlier charges, and applies the change.
+    fn record_and_apply_change<L: Limit<Usage: PlainUsage>>(
         &mut self,
         records: Option<&mut IdempotencyRecords>,
         limit: &L,
@@ -200,9 +201,9 @@ impl Component {
         self.apply_change(limit, change, now);
     }
 
-    /// Extends the recovery to that under the limit `slower`, if there is one.
-    fn extend_recovery(&mut self, slower: Option<&AnyLimit>, now: Timestamp) {
-        let Some(limit) = slower else { return };
+    /// Extends the time of recovery to that under `slower_limit`, if there is one.
+    fn extend_recovery(&mut self, slower_limit: Option<&AnyLimit>, now: Timestamp) {
+        let Some(limit) = slower_limit else { return };
         let spec = Spec::of(*limit, Request::Take(Amount::ZERO));
         let reset = with_usage!(&self.usage, usage => with_limit!(spec, limit => reset_of(limit, usage, now)));
         self.recovers_at = self.recovers_at.max(now.plus(reset).min(Timestamp::MAX));
@@ -219,6 +220,6 @@ impl Component {
     ) {
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
         records.settle_charge(usage, charge, charge.cost.minus(amount));
-        self.change_recorded(Some(records), limit, Change::of(amount.minus(charge.cost)), now);
+        self.record_and_apply_change(Some(records), limit, Change::of(amount.minus(charge.cost)), now);
     }
 }

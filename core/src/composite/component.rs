@@ -38,9 +38,9 @@ pub(super) enum ComponentChange {
     /// Change of the usage.
     Usage,
     /// Change of the usage, and a new identity.
-    Named,
+    UsageAndIdentity,
     /// Creation of the component.
-    Made,
+    Created,
 }
 
 impl Component {
@@ -84,20 +84,19 @@ impl Component {
     /// Returns the identity.
     pub(super) fn identity(&self, extras: Option<&Extras>) -> ComponentIdentity {
         let long = || extras.and_then(|extras| extras.long_identity(self.serial())).cloned();
-        self.usage.label().identity.whole().or_else(long).unwrap_or(ComponentIdentity::Nothing)
+        self.usage.label().identity.full_identity().or_else(long).unwrap_or(ComponentIdentity::Nothing)
     }
 
     /// Returns `true` if the component must be kept at `now`: it has not recovered, or a charge may be settled.
     #[inline(always)]
-    pub(super) fn stays(&self, extras: Option<&Extras>, now: Timestamp) -> bool {
+    pub(super) fn must_be_kept(&self, extras: Option<&Extras>, now: Timestamp) -> bool {
         self.may_be_settled(extras) || (now < self.recovers_at && !self.is_unused())
     }
 
     /// Returns `true` if a key that was last changed at `written` can have this component: it must be kept, and its
-    /// usage is not later than `written`. (A later usage would move back with the clock by more than the time of its
-    /// removal.)
+    /// usage is not later than `written`.
     pub(super) fn is_sound(&self, extras: Option<&Extras>, written: Timestamp) -> bool {
-        self.stays(extras, written) && with_usage!(&self.usage, usage => !usage.is_after(written))
+        self.must_be_kept(extras, written) && with_usage!(&self.usage, usage => !usage.is_after(written))
     }
 
     /// Returns `true` if nothing is used.
@@ -126,13 +125,13 @@ impl Component {
             }
             (ahead, usage.recovery_source())
         });
-        let moved = self.recovers_at.minus(ahead);
+        let moved_recovery = self.recovers_at.minus(ahead);
         self.recovers_at = match recovery {
-            RecoverySource::MovesBack => moved,
+            RecoverySource::MovesBack => moved_recovery,
             // The usage of a former plain key may report an earlier recovery than that of the component.
             RecoverySource::Usage => {
                 let reset = with_usage!(&self.usage, usage => usage.time_to_recovery(now));
-                moved.max(now.plus(reset)).min(Timestamp::MAX)
+                moved_recovery.max(now.plus(reset)).min(Timestamp::MAX)
             }
             // A move back never makes the recovery later.
             RecoverySource::Limit => self.recovers_at,

@@ -5,7 +5,7 @@ use crate::number::Timestamp;
 use crate::usage_kind::UsageKind;
 use crate::wire::codec::{Decoder, Encoder};
 
-/// Returns the kind of a component's usage by its index, which never changes.
+/// Returns the kind with this index; `None` if a component cannot be of that kind.
 pub(super) fn component_kind(index: u64) -> Option<UsageKind> {
     let kind = UsageKind::ALL.get(usize::try_from(index).ok()?).copied();
     kind.filter(|kind| *kind != UsageKind::Limits && !kind.stands_alone())
@@ -34,48 +34,49 @@ pub(super) struct ComponentTag {
     /// Version of the usage's encoding.
     pub version: u32,
     /// `true`: the new identity of the component follows.
-    pub named: bool,
+    pub has_identity: bool,
     /// `true`: the component is used, and the effect on its usage follows.
-    pub used: bool,
+    pub is_used: bool,
     /// `true`: the change of the component's settlement follows.
-    pub settled: bool,
+    pub changes_settlement: bool,
 }
 
 impl ComponentTag {
+    /// Number of encodable kinds.
     const KINDS: u64 = 16;
     /// Number of encodable serial numbers, at least [`MAX_SERIALS`].
     const SERIALS: u64 = 32;
 
     /// Encodes the tag.
     pub fn encode(self, to: &mut impl Encoder) {
-        let ComponentTag { serial, kind, version, named, used, settled } = self;
+        let ComponentTag { serial, kind, version, has_identity, is_used, changes_settlement } = self;
         let versions_before = u64::from(version).saturating_sub(1);
-        let of_serial = versions_before.saturating_mul(ComponentTag::SERIALS).saturating_add(u64::from(serial));
-        let of_kind = of_serial.saturating_mul(ComponentTag::KINDS).saturating_add(kind_index(kind));
-        let flags = u64::from(named) | u64::from(!used) << 1 | u64::from(settled) << 2;
-        to.integer(of_kind.saturating_mul(8) | flags);
+        let with_serial = versions_before.saturating_mul(ComponentTag::SERIALS).saturating_add(u64::from(serial));
+        let with_kind = with_serial.saturating_mul(ComponentTag::KINDS).saturating_add(kind_index(kind));
+        let flags = u64::from(has_identity) | u64::from(!is_used) << 1 | u64::from(changes_settlement) << 2;
+        to.integer(with_kind.saturating_mul(8) | flags);
     }
 
     /// Decodes a tag.
     pub fn decode(from: &mut impl Decoder) -> Option<ComponentTag> {
         let tag = from.integer()?;
-        let (of_kind, flags) = (tag >> 3, tag & 7);
-        let (of_serial, kind) = (of_kind / ComponentTag::KINDS, of_kind % ComponentTag::KINDS);
-        let (versions_before, serial) = (of_serial / ComponentTag::SERIALS, of_serial % ComponentTag::SERIALS);
+        let (with_kind, flags) = (tag >> 3, tag & 7);
+        let (with_serial, kind) = (with_kind / ComponentTag::KINDS, with_kind % ComponentTag::KINDS);
+        let (versions_before, serial) = (with_serial / ComponentTag::SERIALS, with_serial % ComponentTag::SERIALS);
         Some(ComponentTag {
             serial: component_serial(serial)?,
             kind: component_kind(kind)?,
             version: u32::try_from(versions_before).ok()?.checked_add(1)?,
-            named: flags & 1 != 0,
-            used: flags & 2 == 0,
-            settled: flags & 4 != 0,
+            has_identity: flags & 1 != 0,
+            is_used: flags & 2 == 0,
+            changes_settlement: flags & 4 != 0,
         })
     }
 }
 
 /// Header of a component in an effect: everything before the effect on its usage.
 pub(super) struct ComponentHead {
-    /// Tag that names the component and the parts that follow.
+    /// Tag, which tells the component and the parts that follow.
     pub tag: ComponentTag,
     /// New identity of the component; `None` if it has not changed.
     pub identity: Option<ComponentIdentity>,
@@ -84,22 +85,23 @@ pub(super) struct ComponentHead {
 }
 
 impl ComponentHead {
-    /// Returns `true` if the component has not recovered at `now`.
-    pub fn stays(&self, now: Timestamp) -> bool {
-        self.tag.used && now < self.recovers_at
+    /// Returns `true` if the component is used and has not recovered at `now`.
+    pub fn is_in_use(&self, now: Timestamp) -> bool {
+        self.tag.is_used && now < self.recovers_at
     }
 
     /// Encodes the header of a component that the call has removed.
     pub fn encode_removed(serial: u8, kind: UsageKind, to: &mut impl Encoder) {
         // The identity is unchanged, and version 1 is accepted for every kind.
-        ComponentTag { serial, kind, version: 1, named: false, used: false, settled: false }.encode(to);
+        let (has_identity, is_used, changes_settlement) = (false, false, false);
+        ComponentTag { serial, kind, version: 1, has_identity, is_used, changes_settlement }.encode(to);
         to.integer(Timestamp::EPOCH.micros());
     }
 
     /// Decodes a header.
     pub fn decode(from: &mut impl Decoder) -> Option<ComponentHead> {
         let tag = ComponentTag::decode(from)?;
-        let identity = if tag.named { Some(ComponentIdentity::decode(from)?) } else { None };
+        let identity = if tag.has_identity { Some(ComponentIdentity::decode(from)?) } else { None };
         let recovers_at = Timestamp::from_micros(from.integer()?)?;
         Some(ComponentHead { tag, identity, recovers_at })
     }

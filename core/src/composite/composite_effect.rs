@@ -1,17 +1,18 @@
 //! Effect of a call on a composite key: its encoding, its validation and its application on a replica.
 //!
-//! Words of an effect, in the order in which a replica applies them:
+//! Fields of an effect, in the order in which a replica applies them:
 //!
 //! * 2 (0: the whole key follows, in a rewritten AOF);
-//! * the instant of the change, and the span by which the clock moved backwards;
-//! * the change of the idempotency keys: `1 0` for none, `1 1` for a new one with its expiry, the end of the hold, flags,
-//!   and the charge of each component, `1 2` for a settled one;
-//! * the number of components that have changed, and for each a tag, its identity if new, its recovery, the effect of
-//!   its own type if anything is used, and the change of its low-water marks if the tag says so;
-//! * the ban, if it has changed.
+//! * the time of the change, and the span by which the clock moved backwards;
+//! * 1, or 0 if the call only moved the timestamps back: then no field follows;
+//! * the change of the idempotency keys: 0 for none; 1 for a recorded call, with its id, its expiry, the end of the
+//!   hold, flags, and the charge of each component; 2 for a settled call, with its id;
+//! * the number of changed components, and for each of them a tag, its identity if it is new, the time of its recovery,
+//!   the effect on its usage unless it is unused, and the change of its settlement if there is one;
+//! * 1 and the ban if it has changed, otherwise 0.
 //!
-//! A tag is the number `(((version - 1) * 32 + serial number) * 16 + kind) * 8 + flags`, with the version of the encoding
-//! of the component's usage, and flags for identity, usage and marks.
+//! A tag is the number `(((version - 1) * 32 + serial number) * 16 + kind) * 8 + flags`, with the version of the
+//! encoding of the component's usage, and flags that tell which fields of the component follow.
 
 use super::component::{Component, ComponentChange};
 use super::component_head::{ComponentHead, ComponentTag};
@@ -31,11 +32,11 @@ const MAX_CHANGED: u64 = 8;
 /// Returns `true` if a call at `now` can have had the encoded effect on a component's usage.
 fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &ComponentHead, now: Timestamp) -> bool {
     (1..=U::VERSION).contains(&head.tag.version)
-        && (!head.tag.used || usage.accepts_effect_until(from, head.tag.version, now))
+        && (!head.tag.is_used || usage.accepts_effect_until(from, head.tag.version, now))
 }
 
 fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &ComponentHead) {
-    if head.tag.used {
+    if head.tag.is_used {
         usage.apply_effect(from, head.tag.version);
     } else {
         *usage = U::default();
@@ -59,34 +60,35 @@ impl CompositeUsage {
         if written < self.written { None } else { self.accepts_rest(from, written) }
     }
 
-    /// Returns `Some` if a call at `now` can have converted the plain usage `plain` to this key with the encoded change.
+    /// Returns `Some` if a call at `now` can have converted the plain usage `plain` to this key with the encoded
+    /// change.
     pub(super) fn accepts_conversion_at<U: PlainUsage>(
         &self,
         now: Timestamp,
         plain: Option<&U>,
         from: &mut impl Decoder,
     ) -> Option<()> {
-        // The plain usage was moved back with the clock before, and every conversion changes something.
+        // A conversion moves the plain usage back itself, so this field is 0. Every conversion changes something.
         let moved_back = Span::from_micros(from.integer()?);
         let changes = moved_back == Span::ZERO && from.flag()?;
-        if changes { self.accepts_begun(from, now, plain) } else { None }
+        if changes { self.accepts_full_change(from, now, plain) } else { None }
     }
 
     fn accepts_rest(&self, from: &mut impl Decoder, written: Timestamp) -> Option<()> {
-        if from.flag()? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
+        if from.flag()? { self.accepts_full_change(from, written, None::<&BucketUsage>) } else { Some(()) }
     }
 
     /// Returns `Some` if a call at `written` can have made the encoded change, which is more than a clock step back.
     /// `plain`, if present, holds the usage of the first component.
-    fn accepts_begun<U: PlainUsage>(
+    fn accepts_full_change<U: PlainUsage>(
         &self,
         from: &mut impl Decoder,
         written: Timestamp,
         plain: Option<&U>,
     ) -> Option<()> {
         let id_change = IdempotencyChange::decode(from, written)?;
-        let none = IdempotencyRecords::default();
-        let records = self.extras().map_or(&none, |extras| &extras.records);
+        let no_records = IdempotencyRecords::default();
+        let records = self.extras().map_or(&no_records, |extras| &extras.records);
         if !id_change.is_possible(written, |id| records.find(id, written)) {
             return None;
         }
@@ -105,33 +107,35 @@ impl CompositeUsage {
                             Some(plain) => accepts_usage(plain, from, &head, written),
                             None => with_usage!(&component.usage, usage => accepts_usage(usage, from, &head, written)),
                         }
-                        && (!head.tag.settled || records.accepts_settlement_effect(head.tag.serial, from, charge))
+                        && (!head.tag.changes_settlement
+                            || records.accepts_settlement_effect(head.tag.serial, from, charge))
                 }
                 // The serial number need not be the smallest free one: the effect omits components that the call has
                 // added and that have recovered at once.
                 None if head.identity.is_some() => {
                     let unused = AnyUsage::unused(head.tag.kind)?;
                     with_usage!(&unused, usage => accepts_usage(usage, from, &head, written))
-                        && (!head.tag.settled || none.accepts_settlement_effect(head.tag.serial, from, None))
+                        && (!head.tag.changes_settlement
+                            || no_records.accepts_settlement_effect(head.tag.serial, from, None))
                 }
                 _ => false,
             };
-            if !accepted || !self.is_first(&head, &changed) {
+            if !accepted || !self.is_unique(&head, &changed) {
                 return None;
             }
             changed.push(head);
         }
         let new = changed.iter().filter(|head| self.component(head.tag.serial).is_none()).count();
-        let stays = |_, component: &Component| {
-            changed.iter().any(|head| head.tag.serial == component.serial() && head.stays(written))
+        let is_in_use = |_, component: &Component| {
+            changed.iter().any(|head| head.tag.serial == component.serial() && head.is_in_use(written))
         };
-        if new > 0 && self.component_count_with(new, stays, written) > MAX_COMPONENTS {
+        if new > 0 && self.component_count_with(new, is_in_use, written) > MAX_COMPONENTS {
             return None;
         }
         if let IdempotencyChange::RecordedCall(_, call) = &id_change {
             let is_charged = |component: u8| {
                 changed.iter().any(|head| {
-                    head.tag.serial == component && head.tag.kind != UsageKind::Concurrency && head.tag.used
+                    head.tag.serial == component && head.tag.kind != UsageKind::Concurrency && head.tag.is_used
                 })
             };
             call.charges.iter().all(|(component, _)| is_charged(*component)).then_some(())?;
@@ -139,23 +143,23 @@ impl CompositeUsage {
         if from.flag()? { Ban::decode(from, written).map(|_| ()) } else { Some(()) }
     }
 
-    /// Returns `true` if no other component of the key has the same identity, and no earlier one in the effect has the
-    /// same identity or serial number.
-    fn is_first(&self, head: &ComponentHead, before: &[ComponentHead]) -> bool {
+    /// Returns `true` if no other component of the key has the same identity, and no component in `earlier` has the
+    /// same identity or serial number. `earlier` lists the previous components of the effect.
+    fn is_unique(&self, head: &ComponentHead, earlier: &[ComponentHead]) -> bool {
         let collides = |kind: UsageKind, identity: &ComponentIdentity| {
             let new = head.identity.as_ref();
             new.is_some_and(|new| kind == head.tag.kind && (new == identity || kind == UsageKind::Concurrency))
         };
         let others = self.components.iter().filter(|component| component.serial() != head.tag.serial);
         others.into_iter().all(|component| !collides(component.kind(), &component.identity(self.extras())))
-            && before.iter().all(|other| {
+            && earlier.iter().all(|other| {
                 other.tag.serial != head.tag.serial
                     && other.identity.as_ref().is_none_or(|identity| !collides(other.tag.kind, identity))
             })
     }
 
-    /// Applies an accepted change that was made at `written`, from the field after that time on. Returns `None` if it is
-    /// truncated.
+    /// Applies an accepted change that was made at `written`. `from` starts at the field after that time. Returns
+    /// `None` if the change is truncated.
     pub(super) fn apply_change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
         if from.integer()? != 0 {
             self.move_back(written);
@@ -222,7 +226,7 @@ impl CompositeUsage {
         component.recovers_at = head.recovers_at;
         with_usage!(&mut component.usage, mut usage => apply_usage(usage, from, &head));
         let charge = settled.iter().find(|charge| charge.component == head.tag.serial);
-        if head.tag.settled {
+        if head.tag.changes_settlement {
             match &mut self.extras {
                 Some(extras) => extras.records.apply_settlement_effect(head.tag.serial, from, charge),
                 None => IdempotencyRecords::default().apply_settlement_effect(head.tag.serial, from, charge),
@@ -234,12 +238,7 @@ impl CompositeUsage {
 
     /// Encodes a change of a call that is more than a clock step back. Includes the ban if `ban_changed` is
     /// `true`. `removed` lists the removed components.
-    pub(super) fn encode_begun_effect(
-        &mut self,
-        ban_changed: bool,
-        removed: &[(u8, UsageKind)],
-        to: &mut impl Encoder,
-    ) {
+    pub(super) fn encode_full_effect(&mut self, ban_changed: bool, removed: &[(u8, UsageKind)], to: &mut impl Encoder) {
         let CompositeUsage { components, extras, .. } = self;
         let mut extras = extras.as_deref_mut();
         match &mut extras {
@@ -258,11 +257,12 @@ impl CompositeUsage {
             }
             component.set_change(ComponentChange::Nothing);
             let serial = component.serial();
-            let settled = extras.as_ref().is_some_and(|extras| extras.records.has_settlement_effect(serial));
-            let named = change != ComponentChange::Usage;
-            let (version, used) = with_usage!(&component.usage, usage => version_of(usage));
-            ComponentTag { serial, kind: component.kind(), version, named, used, settled }.encode(to);
-            if named {
+            let changes_settlement = extras.as_ref().is_some_and(|extras| extras.records.has_settlement_effect(serial));
+            let has_identity = change != ComponentChange::Usage;
+            let (version, is_used) = with_usage!(&component.usage, usage => version_and_is_used(usage));
+            let kind = component.kind();
+            ComponentTag { serial, kind, version, has_identity, is_used, changes_settlement }.encode(to);
+            if has_identity {
                 component.identity(extras.as_deref()).encode(to);
             }
             to.integer(component.recovers_at.micros());
@@ -279,7 +279,7 @@ impl CompositeUsage {
 }
 
 /// Returns the version of the usage's encoding, and `true` if anything is used.
-fn version_of<U: Usage>(usage: &U) -> (u32, bool) {
+fn version_and_is_used<U: Usage>(usage: &U) -> (u32, bool) {
     (U::VERSION, !usage.is_unused())
 }
 

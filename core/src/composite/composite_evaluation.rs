@@ -26,7 +26,7 @@ pub struct CompositeEvaluation {
     /// Outcome of the call as a whole.
     pub(super) outcome: Outcome,
     /// `true`: the id holds a lease that the settlement releases.
-    pub(super) releases: bool,
+    pub(super) releases_lease: bool,
 }
 
 /// Outcome of a call.
@@ -51,10 +51,10 @@ pub(super) enum Outcome {
     Unknown,
 }
 
-/// Reply to the first call of an id, as far as it is recorded.
+/// Recorded part of the reply to the first call of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Repeated {
-    /// Remaining delay of the first call.
+    /// Remaining hold of the first call.
     pub(super) hold: Span,
     /// `true`: the first call was a FORCE.
     pub(super) forced: bool,
@@ -74,15 +74,16 @@ impl CompositeEvaluation {
     /// Evaluates a call in place, because an evaluation is large. Must be called once, on a new evaluation.
     pub fn evaluate(&mut self, request: &CompositeRequest, stored: StoredUsage, now: Timestamp) {
         let recorded = stored.recorded_call(request, now);
-        let known = recorded.is_some();
+        let is_repeated = recorded.is_some();
         let settled = recorded.is_some_and(|recorded| recorded.settled);
         let settles = request.purpose == Purpose::Settle;
         for (spec, index) in request.specs.iter().zip(stored.indexes(request)) {
-            // A known id is not charged again, at any cost, and a lease that NX finds may be its own.
-            let repeated;
             // A repeated call renews the lease of its id, unless the id has been settled.
-            let counts_again = spec.is_held_by_id() && !settled;
-            let spec = if known && !counts_again {
+            let renews_lease = spec.is_held_by_id() && !settled;
+            // Apart from that, a repeated call costs nothing. NX is ignored, because it may find the lease of the first
+            // call.
+            let repeated;
+            let spec = if is_repeated && !renews_lease {
                 repeated = Spec { request: Request::Take(Amount::ZERO), nx: false, ..*spec };
                 &repeated
             } else {
@@ -90,12 +91,15 @@ impl CompositeEvaluation {
             };
             let limit = with_limit!(spec, limit => LimitEvaluation::at(limit, stored, index, now, spec.request));
             // `limits` has room for all specs of a call.
-            let _ =
-                self.limits.try_push(LimitEvaluation { decides: !known || counts_again, shadow: spec.shadow, ..limit });
+            let _ = self.limits.try_push(LimitEvaluation {
+                decides: !is_repeated || renews_lease,
+                shadow: spec.shadow,
+                ..limit
+            });
         }
         cap_grants_to_smallest(request, stored, &mut self.limits, now);
         self.component_count = stored.component_count();
-        self.releases = settles && stored.has_lease(request, now);
+        self.releases_lease = settles && stored.has_lease(request, now);
         self.outcome = match (recorded, settles) {
             (Some(RecordedCall { settled: true, .. }), true) => Outcome::Settled,
             (Some(_), true) => Outcome::Settles,
@@ -111,7 +115,7 @@ impl CompositeEvaluation {
     }
 
     /// Returns the evaluation after other modules may have changed the key: components may have moved, and a call whose
-    /// id has been charged since is a repetition. The decision stays the same otherwise.
+    /// id has been charged since is a repetition. Otherwise, the decision stays the same.
     #[must_use]
     pub fn evaluate_again(
         &self,
@@ -136,15 +140,15 @@ impl CompositeEvaluation {
             return Outcome::Passes;
         }
         let denying = || request.specs.iter().zip(limits).filter(|(_, evaluation)| evaluation.denies());
-        let banned = stored.banned(now);
-        if banned != Span::ZERO {
+        let remaining_ban = stored.remaining_ban(now);
+        if remaining_ban != Span::ZERO {
             let forced = forces(limits) && denying().next().is_none();
             let mut enforced = request.specs.iter().zip(limits).filter(|(_, evaluation)| !evaluation.shadow);
             let renews = match (enforced.next(), enforced.next()) {
                 (Some((lease, evaluation)), None) => evaluation.renews(lease, stored, now),
                 _ => false,
             };
-            return if forced || renews { Outcome::Passes } else { Outcome::Banned(banned) };
+            return if forced || renews { Outcome::Passes } else { Outcome::Banned(remaining_ban) };
         }
         if denying().next().is_none() {
             return Outcome::Passes;
@@ -167,7 +171,7 @@ impl CompositeEvaluation {
                 self.limits.iter().any(|evaluation| evaluation.evaluation.change != Change::Nothing)
             }
             Outcome::Settles => true,
-            Outcome::Settled | Outcome::Unknown => self.releases,
+            Outcome::Settled | Outcome::Unknown => self.releases_lease,
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => false,
         }
     }
@@ -190,15 +194,15 @@ impl CompositeEvaluation {
         matches!(self.outcome, Outcome::Repeated(_) | Outcome::Settles | Outcome::Settled)
     }
 
-    /// Returns the kind of each enforced limit, with `true` if it denied the call.
+    /// Returns the kind of each enforced limit, with `true` if the limit denied the call.
     pub fn limits<'a>(&'a self, request: &'a CompositeRequest) -> impl Iterator<Item = (UsageKind, bool)> + 'a {
         let denied = self.denies();
         let enforced = request.specs.iter().zip(&self.limits).filter(|(spec, _)| !spec.shadow);
         enforced.map(move |(spec, evaluation)| (spec.limit.kind(), denied && evaluation.denies()))
     }
 
-    /// Returns the kinds whose number of entries the call would set: each with that number, and `true` if it grows.
-    /// [`UsageKind::Limits`] stands for the idempotency records.
+    /// Returns the number of entries that each charged usage would have after the call, with its kind, and with `true`
+    /// if the number grows. [`UsageKind::Limits`] stands for the idempotency records.
     pub fn entries<'a>(
         &'a self,
         request: &'a CompositeRequest,
@@ -243,7 +247,7 @@ impl CompositeEvaluation {
     }
 
     /// Returns the number of components that the call would create.
-    pub(super) fn new_components(&self) -> usize {
+    pub(super) fn new_component_count(&self) -> usize {
         let new = |evaluation: &&LimitEvaluation| {
             evaluation.index.is_none() && matches!(evaluation.evaluation.change, Change::Charge(_))
         };
@@ -251,17 +255,17 @@ impl CompositeEvaluation {
         if charges { self.limits.iter().filter(new).count() } else { 0 }
     }
 
-    /// Returns `true` if the call would create a component. That includes the first component of a missing key. The usage
-    /// of a plain key becomes a component only when another component is added.
+    /// Returns `true` if the call would create a component. That includes the first component of a missing key. The
+    /// usage of a plain key becomes a component only when another component is added.
     #[must_use]
     pub fn creates_components(&self) -> bool {
-        self.new_components() > 0
+        self.new_component_count() > 0
     }
 
     /// Returns `true` if the call would exceed the maximum number of components.
     #[must_use]
     pub fn has_too_many_components(&self, stored: StoredUsage, now: Timestamp) -> bool {
-        let new = self.new_components();
+        let new = self.new_component_count();
         // A plain key has one component at most, and a call adds at most 8.
         let Some(usage) = stored.composite() else { return false };
         let charged = |index: usize, _: &Component| {

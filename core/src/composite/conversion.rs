@@ -1,7 +1,7 @@
-//! Conversion of a plain key to a composite key: its usage becomes a component, which a call changes.
+//! Conversion of a plain key to a composite key: its usage becomes a component, and a call changes the composite key.
 //!
-//! Only the change is propagated, because a replica has the same plain key and converts it in the same way. So the cost
-//! of a conversion does not depend on the size of the plain key, whose usage is moved.
+//! Only the change is propagated, because a replica has the same plain key and converts it in the same way. The usage
+//! is moved, not copied. So the cost of a conversion does not depend on the size of the plain key.
 
 use super::component_head::TAGGED_CHANGE;
 use super::{Component, CompositeUsage};
@@ -20,7 +20,8 @@ const SERIAL: u8 = 0;
 
 impl CompositeUsage {
     /// Converts the usage of a plain key that expires at `expires_at` (in milliseconds since the epoch) to a component,
-    /// as of `now`, and calls `change`. Leaves an unused usage in `plain`; if `change` panics, the usage is moved back.
+    /// as of `now`, and calls `change` on the composite key. Leaves an unused usage in `plain`; if `change` panics, the
+    /// usage is moved back.
     pub fn convert<U: PlainUsage, T>(
         plain: &mut U,
         expires_at: Option<u64>,
@@ -28,7 +29,7 @@ impl CompositeUsage {
         change: impl FnOnce(&mut CompositeUsage) -> T,
     ) -> (CompositeUsage, T) {
         let components = CompositeUsage::of_plain(std::mem::take(plain), expires_at, now);
-        let mut moved = Moved { from: plain, components };
+        let mut moved = Moved { plain, components };
         let result = change(&mut moved.components);
         (std::mem::take(&mut moved.components), result)
     }
@@ -39,8 +40,8 @@ impl CompositeUsage {
     /// it, by MIGRATE or RESTORE. So the component may be removed later than necessary, by up to the span of the move
     /// back, and never earlier.
     pub(super) fn of_plain<U: PlainUsage>(mut usage: U, expires_at: Option<u64>, now: Timestamp) -> CompositeUsage {
-        let moved = usage.is_after(now);
-        if moved {
+        let was_moved_back = usage.is_after(now);
+        if was_moved_back {
             usage.move_back(now);
             // The move back is part of the effect of the conversion, not of the next effect.
             usage.encode_effect(&mut Discard);
@@ -48,7 +49,7 @@ impl CompositeUsage {
         if usage.is_unused() {
             return CompositeUsage::default();
         }
-        let recovers_at = recovers_at(&usage, moved, expires_at, now);
+        let recovers_at = recovers_at(&usage, was_moved_back, expires_at, now);
         CompositeUsage::of_one(usage, recovers_at, now)
     }
 
@@ -57,7 +58,8 @@ impl CompositeUsage {
         CompositeUsage { components: [component].into(), written, extras: None }
     }
 
-    /// Returns `true` if a call can have converted the plain key, which expires at `plain_expiry`, with this change.
+    /// Returns `true` if a call can have converted the plain key, which expires at `plain_expiry`, with the encoded
+    /// change.
     pub fn accepts_conversion<U: PlainUsage>(
         plain: &U,
         plain_expiry: Option<u64>,
@@ -95,42 +97,42 @@ impl CompositeUsage {
         CompositeUsage::convert(plain, plain_expiry, now, |components| components.apply_change_at(now, from)).0
     }
 
-    /// Checks that the effect of a conversion from `before` to `after` leads to the same state where it is applied.
+    /// Checks that the effect of a conversion from `before` to `after` leads to the same state on a replica.
     ///
     /// # Errors
-    /// [`RoundTripError`] with the effect.
+    /// Returns an error with the effect if it is rejected or leads to another state.
     pub fn check_conversion<U: PlainUsage>(
         before: &U,
         effect: &EncodedText,
         after: &CompositeUsage,
     ) -> Result<(), RoundTripError> {
-        let refused = || RoundTripError::new("the conversion is rejected", effect);
+        let rejected = || RoundTripError::new("the conversion is rejected", effect);
         let Some(Effect::Conversion { version, plain_expiry, fields, .. }) = Effect::decode::<U>(effect.as_bytes())
         else {
-            return Err(refused());
+            return Err(rejected());
         };
         let (mut checked, mut applied, mut plain) = (fields, fields, before.clone());
-        if !CompositeUsage::accepts_conversion(before, plain_expiry, &mut checked, version) || !checked.end() {
-            return Err(refused());
+        if !CompositeUsage::accepts_conversion(before, plain_expiry, &mut checked, version) || !checked.is_at_end() {
+            return Err(rejected());
         }
-        let elsewhere = CompositeUsage::apply_conversion(&mut plain, plain_expiry, &mut applied);
-        round_trip::check_equal(&elsewhere, after, effect)
+        let replica = CompositeUsage::apply_conversion(&mut plain, plain_expiry, &mut applied);
+        round_trip::check_equal(&replica, after, effect)
     }
 }
 
-/// Returns the time of full recovery of the usage of a plain key, from the expiry of the key. `moved` is `true` after a
-/// move back.
-fn recovers_at<U: PlainUsage>(usage: &U, moved: bool, expires_at: Option<u64>, now: Timestamp) -> Timestamp {
+/// Returns the time of full recovery of the usage of a plain key, from the expiry of the key. `was_moved_back` is
+/// `true` if the clock moved backwards.
+fn recovers_at<U: PlainUsage>(usage: &U, was_moved_back: bool, expires_at: Option<u64>, now: Timestamp) -> Timestamp {
     let expires_at = expires_at.filter(|at| *at <= LATEST_EXPIRY);
-    let left = expires_at
+    let time_left = expires_at
         .map_or(Span::MAX_ARGUMENT, |at| Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000)));
     // The move back may have delayed the recovery of a usage that stores its recovery.
-    let is_known = moved && usage.recovery_source() == RecoverySource::Usage;
-    let left = if is_known { left.max(usage.time_to_recovery(now)) } else { left };
-    now.plus(left).min(Timestamp::MAX)
+    let may_be_later = was_moved_back && usage.recovery_source() == RecoverySource::Usage;
+    let time_left = if may_be_later { time_left.max(usage.time_to_recovery(now)) } else { time_left };
+    now.plus(time_left).min(Timestamp::MAX)
 }
 
-/// Reads the beginning of the change of a conversion, and returns when it was made.
+/// Decodes the tag and the time of a conversion, and returns the time.
 fn decode_head(from: &mut impl Decoder) -> Option<Timestamp> {
     from.integer().filter(|tag| *tag == TAGGED_CHANGE)?;
     Timestamp::from_micros(from.integer()?)
@@ -138,7 +140,7 @@ fn decode_head(from: &mut impl Decoder) -> Option<Timestamp> {
 
 /// Usage of a plain key during its conversion. Dropping it in a panic moves the usage back to the key.
 struct Moved<'k, U: PlainUsage> {
-    from: &'k mut U,
+    plain: &'k mut U,
     components: CompositeUsage,
 }
 
@@ -146,8 +148,8 @@ impl<U: PlainUsage> Drop for Moved<'_, U> {
     fn drop(&mut self) {
         if panicking() {
             let component = self.components.components.iter_mut().find(|component| component.serial() == SERIAL);
-            let plain = component.and_then(|component| U::of_mut(&mut component.usage));
-            *self.from = plain.map(std::mem::take).unwrap_or_default();
+            let usage = component.and_then(|component| U::of_mut(&mut component.usage));
+            *self.plain = usage.map(std::mem::take).unwrap_or_default();
         }
     }
 }

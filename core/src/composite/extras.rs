@@ -15,7 +15,7 @@ pub(super) struct Extras {
     ban: Option<Box<Ban>>,
     /// Long identities: those that do not fit into their component, by the serial number of the component.
     identities: Box<[(u8, ComponentIdentity)]>,
-    /// Change made by the current call, apart from changes of components and records, which these keep themselves.
+    /// Change made by the current call, except for changes of components and records, which store these themselves.
     pub(super) delta: Option<Box<ExtrasDelta>>,
 }
 
@@ -69,7 +69,7 @@ impl Extras {
         }
     }
 
-    /// Changes the strikes, the ban or the level, and records that.
+    /// Changes the strikes, the ban or the level, and records that they have changed.
     pub(super) fn change_ban(&mut self, change: impl FnOnce(&mut Ban)) {
         let mut ban = self.ban();
         change(&mut ban);

@@ -1,6 +1,6 @@
 //! Fast path for the most common calls: charges of rate limits whose components all exist, with no option except ONCE
-//! with a new id. Other calls take the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`), which has the same
-//! result but takes about twice as many instructions.
+//! with a new id. Other calls take the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`), which has the
+//! same result but takes about twice as many instructions.
 
 use super::answer::FirstToRunOut;
 use super::composite_evaluation::PerSpec;
@@ -22,8 +22,8 @@ pub struct FastEvaluation {
     denying: [bool; MAX_SPECS],
     /// Verdict with the longest wait.
     verdict: Verdict,
-    /// Index of the first limit with that verdict.
-    longest: usize,
+    /// Index of the first limit with the longest wait.
+    longest_wait: usize,
     /// Number of ids after the call, if it records one.
     id_count_after: Option<usize>,
 }
@@ -48,11 +48,11 @@ impl FastEvaluation {
 }
 
 impl CompositeUsage {
-    /// Evaluates a call on the fast path; `None` if it has to take the slow path.
+    /// Evaluates a call on the fast path. Returns `None` if the call has to take the slow path.
     #[must_use]
     pub fn evaluate_fast(&self, request: &CompositeRequest, now: Timestamp) -> Option<FastEvaluation> {
-        let is_plain = request.purpose == Purpose::Charge && !request.each && request.ban.is_none();
-        if !is_plain || !self.extras().is_none_or(Extras::has_no_ban_state) || now < self.written {
+        let is_simple = request.purpose == Purpose::Charge && !request.each && request.ban.is_none();
+        if !is_simple || !self.extras().is_none_or(Extras::has_no_ban_state) || now < self.written {
             return None;
         }
         let id_count_after = match request.idempotency {
@@ -62,16 +62,16 @@ impl CompositeUsage {
         };
         let verdict = Verdict::Allowed(Span::ZERO);
         let (indexes, denying) = ([0; MAX_SPECS], [false; MAX_SPECS]);
-        let mut evaluation = FastEvaluation { indexes, denying, verdict, longest: 0, id_count_after };
-        let rooms = evaluation.indexes.iter_mut().zip(&mut evaluation.denying);
-        for (at, (spec, (index, denies))) in request.specs.iter().zip(rooms).enumerate() {
-            let cost = spec.cost_of_rate()?;
-            *index = u8::try_from(self.claimed_index_of(spec, at)?).ok()?;
+        let mut evaluation = FastEvaluation { indexes, denying, verdict, longest_wait: 0, id_count_after };
+        let results = evaluation.indexes.iter_mut().zip(&mut evaluation.denying);
+        for (position, (spec, (index, denies))) in request.specs.iter().zip(results).enumerate() {
+            let cost = spec.fast_path_cost()?;
+            *index = u8::try_from(self.claimed_index_of(spec, position)?).ok()?;
             let component = self.components.get(usize::from(*index))?;
             let verdict = with_limit!(spec, limit => limit.verdict(PlainUsage::of(&component.usage)?, now, cost));
             *denies = !verdict.allowed();
             if verdict > evaluation.verdict {
-                (evaluation.verdict, evaluation.longest) = (verdict, at);
+                (evaluation.verdict, evaluation.longest_wait) = (verdict, position);
             }
         }
         Some(evaluation)
@@ -87,7 +87,7 @@ impl CompositeUsage {
     /// Returns the decision on a denied call.
     #[must_use]
     pub fn deny_fast(&self, request: &CompositeRequest, evaluation: &FastEvaluation, now: Timestamp) -> Decision {
-        self.answer_fast(request, evaluation, evaluation.longest, now)
+        self.answer_fast(request, evaluation, evaluation.longest_wait, now)
     }
 
     /// Charges all limits of a granted call and returns the decision. Records the changes for an effect only if
@@ -101,9 +101,9 @@ impl CompositeUsage {
     ) -> Decision {
         let once = request.idempotency.once();
         self.begin(now, once.map(|(id, _)| id));
-        let mut first = FirstToRunOut(None);
+        let mut first_to_run_out = FirstToRunOut(None);
         let mut charges: PerSpec<Charge> = PerSpec::new();
-        for (at, (spec, index)) in request.specs.iter().zip(evaluation.indexes).enumerate() {
+        for (position, (spec, index)) in request.specs.iter().zip(evaluation.indexes).enumerate() {
             let Some(component) = self.components.get_mut(usize::from(index)) else { continue };
             // Always matches: `evaluate_fast` accepts no other requests.
             let Request::Take(cost) = spec.request else { continue };
@@ -111,7 +111,8 @@ impl CompositeUsage {
                 component.set_change(ComponentChange::Usage);
             }
             let records = self.extras.as_deref_mut().map(|extras| &mut extras.records);
-            first.add(with_limit!(spec, limit => component.charge(records, limit, cost, now)), cost, at);
+            let remaining = with_limit!(spec, limit => component.charge(records, limit, cost, now));
+            first_to_run_out.add(remaining, cost, position);
             if once.is_some() {
                 let records = &mut self.extras.get_or_insert_default().records;
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
@@ -120,9 +121,10 @@ impl CompositeUsage {
         if let (Some(once), Verdict::Allowed(hold)) = (once, evaluation.verdict) {
             self.record_call(once, hold, None, false, &charges, now);
         }
-        let answer = self.answer_fast(request, evaluation, first.into_value().unwrap_or_default(), now);
+        let governing = first_to_run_out.into_value().unwrap_or_default();
+        let decision = self.answer_fast(request, evaluation, governing, now);
         self.end(now);
-        answer
+        decision
     }
 
     /// Returns the decision of the call, with the remaining amount and the reset of the limit at the index `governing`.
@@ -175,7 +177,7 @@ impl Component {
 impl Spec<'_> {
     /// Returns the cost if the limit is eligible for the fast path: an enforced rate limit without a scale and without
     /// entries.
-    fn cost_of_rate(&self) -> Option<Amount> {
+    fn fast_path_cost(&self) -> Option<Amount> {
         match self.request {
             Request::Take(cost)
                 if cost != Amount::ZERO && !self.limit.grows() && !self.shadow && self.slower_limit.is_none() =>

@@ -5,14 +5,14 @@
 //! afterwards. Settling a charge at a lower cost gives the usage that the key would have if the call had had that cost
 //! from the start. The method depends on the usage:
 //!
-//! * **Bucket, fixed window**: all charges are added to one amount. It is reduced by the settled amount, but by no more
-//!   than the lowest usage since the charge. This is exact; for a bucket, all roundings together add less than a
-//!   millionth to the usage.
+//! * **Bucket, fixed window**: all charges are added to one amount. A settlement subtracts the difference of the costs
+//!   from that amount, but at most the lowest usage since the charge. This is exact; for a bucket, all roundings
+//!   together add less than a millionth to the usage.
 //! * **Sliding window, strict window, log**: a charge has a place, which is a count, a slot or an entry
-//!   ([`Usage::place`](crate::limit::Usage::place)), and the settled amount is subtracted there while the place counts.
-//!   This is exact too, unless there was a refund in between. A refund may have been subtracted from the same charge,
-//!   so the amount that can be settled is reduced by it. A charge under a window of another length recounts the usage,
-//!   after which earlier charges can no longer be settled.
+//!   ([`Usage::place`](crate::limit::Usage::place)), and the difference is subtracted there while the place counts.
+//!   This is exact too, unless there was a refund since the charge. A refund may have been subtracted from the same
+//!   charge, so the amount that can be taken back is reduced by it. A charge under a window of another length recounts
+//!   the usage, after which earlier charges can no longer be settled.
 //! * Charges that saturate (at 2^63-1 millionths) cannot be settled.
 //!
 //! Settling does not move windows: a window opened by a call stays open if the call is settled to 0.

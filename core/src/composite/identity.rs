@@ -23,15 +23,15 @@ pub(super) enum ShortIdentity {
     Seconds([u8; 4]),
     /// Window in whole seconds that is aligned in UTC.
     AlignedSeconds([u8; 4]),
-    /// Window of less than 72 minutes that is not a whole number of seconds.
+    /// Window of less than 2^32 microseconds (71 minutes) that is not a whole number of seconds.
     Micros([u8; 4]),
-    /// [`Identity::words`] of a calendar window, or of a limit without a window.
-    Words([u8; 4]),
+    /// [`Identity::options`] of a calendar window, or of a limit without a window.
+    Options([u8; 4]),
     /// Any other identity, which the key stores by the serial number of the component.
     Long,
 }
 
-/// [`Identity::words`] of a window that is aligned in UTC.
+/// [`Identity::options`] of a window that is aligned in UTC.
 const ALIGNED: u32 = 1;
 
 const SECOND: u64 = 1_000_000;
@@ -46,7 +46,7 @@ impl ComponentIdentity {
     }
 
     /// Returns `true` if the identity is `name` or, without a name, `window`.
-    pub(super) fn is(&self, name: Option<&[u8]>, window: Identity) -> bool {
+    pub(super) fn matches(&self, name: Option<&[u8]>, window: Identity) -> bool {
         match (self, name) {
             (ComponentIdentity::Name(stored), Some(name)) => **stored == *name,
             (ComponentIdentity::Window(stored), None) => *stored == window,
@@ -72,41 +72,44 @@ impl ComponentIdentity {
 impl ShortIdentity {
     /// Returns the short form of a window; [`ShortIdentity::Long`] if it does not fit.
     #[inline(always)]
-    pub(super) fn of(Identity { micros, words }: Identity) -> ShortIdentity {
+    pub(super) fn of(Identity { micros, options }: Identity) -> ShortIdentity {
         let (seconds, rest) = (micros / SECOND, micros % SECOND);
         let fits = |number: u64| u32::try_from(number).ok().map(u32::to_le_bytes);
-        match (rest, words) {
+        match (rest, options) {
             (0, 0) if micros != 0 => fits(seconds).map_or(ShortIdentity::Long, ShortIdentity::Seconds),
             (0, ALIGNED) if micros != 0 => fits(seconds).map_or(ShortIdentity::Long, ShortIdentity::AlignedSeconds),
-            (0, _) if micros == 0 => ShortIdentity::Words(words.to_le_bytes()),
+            (0, _) if micros == 0 => ShortIdentity::Options(options.to_le_bytes()),
             (_, 0) => fits(micros).map_or(ShortIdentity::Long, ShortIdentity::Micros),
             _ => ShortIdentity::Long,
         }
     }
 
-    /// Returns `true` if this is the short form of `window`. Multiplies, where [`of`](ShortIdentity::of) divides.
+    /// Returns `true` if this is the short form of `window`. Faster than a comparison with [`of`](ShortIdentity::of),
+    /// which divides.
     #[inline(always)]
-    pub(super) fn is(self, Identity { micros, words }: Identity) -> bool {
+    pub(super) fn matches(self, Identity { micros, options }: Identity) -> bool {
         let number = |bytes| u64::from(u32::from_le_bytes(bytes));
         match self {
-            ShortIdentity::Seconds(stored) => words == 0 && micros == number(stored).wrapping_mul(SECOND),
-            ShortIdentity::AlignedSeconds(stored) => words == ALIGNED && micros == number(stored).wrapping_mul(SECOND),
-            ShortIdentity::Micros(stored) => words == 0 && micros == number(stored),
-            ShortIdentity::Words(stored) => micros == 0 && words == u32::from_le_bytes(stored),
+            ShortIdentity::Seconds(stored) => options == 0 && micros == number(stored).wrapping_mul(SECOND),
+            ShortIdentity::AlignedSeconds(stored) => {
+                options == ALIGNED && micros == number(stored).wrapping_mul(SECOND)
+            }
+            ShortIdentity::Micros(stored) => options == 0 && micros == number(stored),
+            ShortIdentity::Options(stored) => micros == 0 && options == u32::from_le_bytes(stored),
             ShortIdentity::Nothing | ShortIdentity::Long => false,
         }
     }
 
     /// Returns the full identity; `None` for [`ShortIdentity::Long`].
-    pub(super) fn whole(self) -> Option<ComponentIdentity> {
-        let window = |micros, words| ComponentIdentity::Window(Identity { micros, words });
+    pub(super) fn full_identity(self) -> Option<ComponentIdentity> {
+        let window = |micros, options| ComponentIdentity::Window(Identity { micros, options });
         let micros = |seconds| u64::from(u32::from_le_bytes(seconds)).saturating_mul(SECOND);
         Some(match self {
             ShortIdentity::Nothing => ComponentIdentity::Nothing,
             ShortIdentity::Seconds(seconds) => window(micros(seconds), 0),
             ShortIdentity::AlignedSeconds(seconds) => window(micros(seconds), ALIGNED),
             ShortIdentity::Micros(micros) => window(u32::from_le_bytes(micros).into(), 0),
-            ShortIdentity::Words(words) => window(0, u32::from_le_bytes(words)),
+            ShortIdentity::Options(options) => window(0, u32::from_le_bytes(options)),
             ShortIdentity::Long => return None,
         })
     }
@@ -120,29 +123,31 @@ mod tests {
     proptest! {
         #[test]
         fn short_identity_round_trips(
-            micros in prop_oneof![0..10_u64, 0..u64::MAX, (0..400_000_000_u64).prop_map(|n| n * SECOND)],
-            words in prop_oneof![0..3_u32, any::<u32>()],
+            micros in prop_oneof![0..10_u64, 0..u64::MAX, (0..400_000_000_u64).prop_map(|seconds| seconds * SECOND)],
+            options in prop_oneof![0..3_u32, any::<u32>()],
         ) {
-            let window = Identity { micros, words };
+            let window = Identity { micros, options };
             let short = ShortIdentity::of(window);
-            let whole = short.whole().unwrap_or(ComponentIdentity::Window(window));
-            prop_assert_eq!(whole, ComponentIdentity::Window(window));
-            prop_assert_eq!(short.is(window), short != ShortIdentity::Long);
-            let others = [(micros ^ 1, words), (micros, words ^ 1), (micros.wrapping_add(SECOND), words), (words.into(), 0)];
-            for (micros, words) in others {
-                let other = Identity { micros, words };
-                prop_assert!(other == window || !short.is(other));
+            let full = short.full_identity().unwrap_or(ComponentIdentity::Window(window));
+            prop_assert_eq!(full, ComponentIdentity::Window(window));
+            prop_assert_eq!(short.matches(window), short != ShortIdentity::Long);
+            let others = [(micros ^ 1, options), (micros, options ^ 1), (micros.wrapping_add(SECOND), options), (options.into(), 0)];
+            for (micros, options) in others {
+                let other = Identity { micros, options };
+                prop_assert!(other == window || !short.matches(other));
             }
         }
     }
 
     #[test]
     fn common_windows_have_a_short_identity() {
-        let words = u32::from_le_bytes([2, 1, 0x10, 0]);
-        for (micros, words) in [(60 * SECOND, 0), (3650 * 86400 * SECOND, 0), (60 * SECOND, 1), (1500, 0), (0, words)] {
-            assert_ne!(ShortIdentity::of(Identity { micros, words }), ShortIdentity::Long);
+        let options = u32::from_le_bytes([2, 1, 0x10, 0]);
+        for (micros, options) in
+            [(60 * SECOND, 0), (3650 * 86400 * SECOND, 0), (60 * SECOND, 1), (1500, 0), (0, options)]
+        {
+            assert_ne!(ShortIdentity::of(Identity { micros, options }), ShortIdentity::Long);
         }
-        assert_eq!(ShortIdentity::of(Identity { micros: 60 * SECOND, words }), ShortIdentity::Long);
+        assert_eq!(ShortIdentity::of(Identity { micros: 60 * SECOND, options }), ShortIdentity::Long);
         assert_eq!(size_of::<ShortIdentity>(), 5);
     }
 }

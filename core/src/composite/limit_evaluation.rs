@@ -1,4 +1,4 @@
-//! Evaluation of one limit of a call at a key, and functions of all limits of a call.
+//! Evaluation of one limit of a call at a key, and functions over the evaluations of all limits of a call.
 
 use super::stored_usage::StoredUsage;
 use crate::algorithm::any::{AnyLimit, PlainUsage, with_limit};
@@ -19,7 +19,7 @@ pub(super) struct LimitEvaluation {
     pub(super) entries: Option<usize>,
     /// `true`: the number of entries grows.
     pub(super) grows: bool,
-    /// `false`: the call has been charged before, so this limit does not decide.
+    /// `false`: the limit cannot deny the call, because the call has been charged before.
     pub(super) decides: bool,
     /// Shadow mode: the decision is recorded but not enforced.
     pub(super) shadow: bool,
@@ -53,15 +53,15 @@ impl LimitEvaluation {
         if spec.request.is_peek() || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
             return false;
         }
-        // Without any room, only a renewal is granted.
-        let full = Spec { limit: spec.limit.lowered_by(Amount::MAX), ..*spec };
-        with_limit!(full, limit => LimitEvaluation::at(limit, stored, self.index, now, spec.request))
+        // Under a limit of zero, only a renewal is granted.
+        let without_room = Spec { limit: spec.limit.lowered_by(Amount::MAX), ..*spec };
+        with_limit!(without_room, limit => LimitEvaluation::at(limit, stored, self.index, now, spec.request))
             .evaluation
             .verdict
             .allowed()
     }
 
-    /// Returns `true` if the limit denies the call even without KEEP. `false` for a concurrency limit.
+    /// Returns `true` if a limit that denies the call would deny it without KEEP. `false` for a concurrency limit.
     pub(super) fn denies_without_keep(&self, spec: &Spec, stored: StoredUsage, now: Timestamp) -> bool {
         if spec.limit.kind() == UsageKind::Concurrency {
             return false;
@@ -69,8 +69,8 @@ impl LimitEvaluation {
         if spec.keep == Amount::ZERO {
             return true;
         }
-        let whole = Spec { limit: spec.limit.raised_by(spec.keep), ..*spec };
-        with_limit!(whole, limit => LimitEvaluation::at(limit, stored, self.index, now, spec.request))
+        let without_keep = Spec { limit: spec.limit.raised_by(spec.keep), ..*spec };
+        with_limit!(without_keep, limit => LimitEvaluation::at(limit, stored, self.index, now, spec.request))
             .evaluation
             .denies()
     }
@@ -86,15 +86,15 @@ impl LimitEvaluation {
     }
 }
 
-/// Returns `true` if a limit is charged even if it denies the call (FORCE). Only enforced limits count, or all limits if
-/// none is enforced.
+/// Returns `true` if a limit is charged even if it denies the call (FORCE). Only enforced limits count, or all limits
+/// if none is enforced.
 pub(super) fn forces(limits: &[LimitEvaluation]) -> bool {
     let all_shadow = limits.iter().all(|evaluation| evaluation.shadow);
     limits.iter().any(|evaluation| (all_shadow || !evaluation.shadow) && evaluation.evaluation.forced)
 }
 
 /// Returns the smallest amount that the enforced limits grant of an UPTO.
-pub(super) fn least_granted(limits: &[LimitEvaluation]) -> Option<Amount> {
+pub(super) fn smallest_grant(limits: &[LimitEvaluation]) -> Option<Amount> {
     limits.iter().filter(|evaluation| !evaluation.shadow).filter_map(|evaluation| evaluation.evaluation.granted).min()
 }
 
@@ -107,15 +107,15 @@ pub(super) fn cap_grants_to_smallest(
     now: Timestamp,
 ) {
     let upto = request.specs.iter().find_map(Spec::upto);
-    let Some(least) = least_granted(limits).or(upto) else { return };
+    let Some(smallest) = smallest_grant(limits).or(upto) else { return };
     for (evaluation, spec) in limits.iter_mut().zip(&request.specs) {
-        if evaluation.shadow && evaluation.evaluation.granted.is_some_and(|granted| granted < least) {
+        if evaluation.shadow && evaluation.evaluation.granted.is_some_and(|granted| granted < smallest) {
             let index = evaluation.index;
-            let whole =
-                with_limit!(spec, limit => LimitEvaluation::at(limit, stored, index, now, Request::Take(least)));
-            *evaluation = LimitEvaluation { decides: evaluation.decides, shadow: true, ..whole };
+            let take =
+                with_limit!(spec, limit => LimitEvaluation::at(limit, stored, index, now, Request::Take(smallest)));
+            *evaluation = LimitEvaluation { decides: evaluation.decides, shadow: true, ..take };
         } else {
-            evaluation.evaluation.cap_grant(least);
+            evaluation.evaluation.cap_grant(smallest);
         }
     }
 }

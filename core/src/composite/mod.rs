@@ -1,10 +1,10 @@
 //! Several limits on one key: a usage made of the usages of other kinds.
 //!
 //! Each of these usages is a *component*, with an identity and the time of its full recovery. A call has up to eight
-//! limits. Each limit finds its component, or creates one, and is evaluated at the component (`limit_evaluation.rs`). All
-//! limits are evaluated before any is charged, and all are charged or none is (`composite_evaluation.rs`). A component
-//! that no limit of a call finds stays unchanged until it has recovered, so a call with other limits does not reset
-//! usage.
+//! limits. Each limit finds its component, or creates one, and is evaluated at the component (`limit_evaluation.rs`).
+//! All limits are evaluated before any is charged, and all are charged or none is (`composite_evaluation.rs`). A
+//! component that no limit of a call finds stays unchanged until it has recovered, so a call with other limits does not
+//! reset usage.
 //!
 //! A limit finds its component by its name, or, without a name, by its kind and window. The usage of a plain key that
 //! is converted to a composite key has no identity at first: the first limit of its kind claims it.
@@ -48,8 +48,8 @@ pub use stored_usage::StoredUsage;
 /// Maximum number of components per key.
 pub const MAX_COMPONENTS: usize = 16;
 
-/// Number of serial numbers: of the stored components, and of the components that a call creates before it removes
-/// recovered ones.
+/// Number of serial numbers: enough for [`MAX_COMPONENTS`], and for the 8 components that a call can create before it
+/// removes recovered ones.
 const MAX_SERIALS: u8 = 24;
 
 /// State of a key with several limits.
@@ -59,13 +59,13 @@ pub struct CompositeUsage {
     components: Box<[Component]>,
     /// Time of the last change.
     written: Timestamp,
-    /// Rarely used state; most keys have none.
+    /// Idempotency records, ban and long identities; most keys have none.
     extras: Option<Box<Extras>>,
 }
 
 impl CompositeUsage {
-    /// Returns the index of the component for the limit of `spec`. Tries the index `first` first. An unclaimed component
-    /// is skipped if another spec of the call has found it: if its index is in `found`.
+    /// Returns the index of the component for the limit of `spec`. Tries the index `first` first. `found` lists the
+    /// indexes that other specs of the call have found. An unclaimed component among them is skipped.
     fn index_of(&self, spec: &Spec, first: usize, found: &[Option<usize>]) -> Option<usize> {
         let kind = spec.limit.kind();
         self.claimed_index_of(spec, first).or_else(|| {
@@ -96,7 +96,7 @@ impl CompositeUsage {
             && (kind == UsageKind::Concurrency
                 || match component.usage.label().identity {
                     ShortIdentity::Long => self.has_long_identity(component, spec.name, window),
-                    short => spec.name.is_none() && short.is(window),
+                    short => spec.name.is_none() && short.matches(window),
                 })
     }
 
@@ -104,7 +104,7 @@ impl CompositeUsage {
     #[cold]
     fn has_long_identity(&self, component: &Component, name: Option<&[u8]>, window: Identity) -> bool {
         let identity = self.extras().and_then(|extras| extras.long_identity(component.serial()));
-        identity.is_some_and(|identity| identity.is(name, window))
+        identity.is_some_and(|identity| identity.matches(name, window))
     }
 
     #[inline(always)]
@@ -204,7 +204,7 @@ impl CompositeUsage {
     /// Returns `true` if [`ban`](CompositeUsage::ban) would change the state. A ban is never shortened, and a missing
     /// ban cannot be lifted.
     #[must_use]
-    pub fn can_ban(&self, duration: Span, now: Timestamp) -> bool {
+    pub fn is_changed_by_ban(&self, duration: Span, now: Timestamp) -> bool {
         let before = self.extras().map_or(Ban::default(), Extras::ban);
         let mut after = before;
         after.set_manual(duration, self.effective_time(now));
@@ -213,8 +213,8 @@ impl CompositeUsage {
 
     /// Returns the remaining duration of the ban, or zero if there is none.
     #[must_use]
-    pub fn banned(&self, now: Timestamp) -> Span {
-        self.extras().map_or(Span::ZERO, |extras| extras.ban().left(self.effective_time(now)))
+    pub fn remaining_ban(&self, now: Timestamp) -> Span {
+        self.extras().map_or(Span::ZERO, |extras| extras.ban().remaining(self.effective_time(now)))
     }
 
     /// Returns the time at which to evaluate the state at `now`: not before the last change.
@@ -232,8 +232,8 @@ impl CompositeUsage {
         components.max(extras).since(self.effective_time(now))
     }
 
-    /// Begins a change: removes a few expired idempotency records, and the expired parts of the ban. `new_id`, the id that
-    /// the call is about to record, is among the removed ones if it has expired.
+    /// Begins a change: removes a few expired idempotency records, and the expired parts of the ban. The record of
+    /// `new_id`, the id that the call is about to record, is removed, too, if it has expired.
     #[inline(always)]
     fn begin(&mut self, now: Timestamp, new_id: Option<&[u8]>) {
         if let Some(extras) = &mut self.extras {
@@ -243,7 +243,7 @@ impl CompositeUsage {
             extras.records.sweep(now, new_id);
             if !extras.has_no_ban_state() {
                 let mut ban = extras.ban();
-                ban.forget(now);
+                ban.clear_expired(now);
                 extras.set_ban(ban);
             }
         }
@@ -253,15 +253,15 @@ impl CompositeUsage {
     #[inline(always)]
     fn end(&mut self, now: Timestamp) {
         self.written = now;
-        if !self.components.iter().all(|component| component.stays(self.extras(), now)) {
+        if !self.components.iter().all(|component| component.must_be_kept(self.extras(), now)) {
             self.drop_recovered(now);
         }
         self.extras.take_if(|extras| extras.is_unneeded());
         debug_assert!(
             self.components.iter().all(|component| component.is_sound(self.extras(), now)),
-            "{self:?} cannot be read"
+            "{self:?} cannot be decoded"
         );
-        debug_assert!(self.extras().is_none_or(|extras| extras.ban().is_sound(now)), "{self:?} cannot be read");
+        debug_assert!(self.extras().is_none_or(|extras| extras.ban().is_sound(now)), "{self:?} cannot be decoded");
     }
 
     #[cold]
@@ -269,11 +269,11 @@ impl CompositeUsage {
         let mut removed = Vec::new();
         let mut components = std::mem::take(&mut self.components).into_vec();
         components.retain(|component| {
-            let stays = component.stays(self.extras(), now);
-            if !stays {
+            let must_be_kept = component.must_be_kept(self.extras(), now);
+            if !must_be_kept {
                 removed.push((component.serial(), component.kind(), component.change()));
             }
-            stays
+            must_be_kept
         });
         self.components = components.into();
         for (serial, kind, change) in removed {
@@ -281,7 +281,7 @@ impl CompositeUsage {
                 extras.set_long_identity(serial, None);
             }
             // Replicas do not know a component that the current call has created.
-            if matches!(change, ComponentChange::Usage | ComponentChange::Named) {
+            if matches!(change, ComponentChange::Usage | ComponentChange::UsageAndIdentity) {
                 self.extras_mut().delta().removed_components.push((serial, kind));
             }
         }

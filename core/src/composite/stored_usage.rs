@@ -12,7 +12,7 @@ use std::any::Any;
 /// State of the key of a call.
 #[derive(Clone, Copy)]
 pub enum StoredUsage<'a> {
-    /// Key with components; without any if the key is missing.
+    /// Composite key; without components if the key is missing.
     Composite(&'a CompositeUsage),
     /// Usage of a plain key, with its kind.
     Plain(&'a dyn Any, UsageKind),
@@ -63,8 +63,8 @@ impl<'a> StoredUsage<'a> {
     }
 
     /// Returns the remaining duration of the ban, or zero if there is none.
-    pub(super) fn banned(self, now: Timestamp) -> Span {
-        self.composite().map_or(Span::ZERO, |usage| usage.banned(now))
+    pub(super) fn remaining_ban(self, now: Timestamp) -> Span {
+        self.composite().map_or(Span::ZERO, |usage| usage.remaining_ban(now))
     }
 
     /// Returns the time at which to evaluate the state at `now`: not before the last change of a key with components.
@@ -84,10 +84,10 @@ impl<'a> StoredUsage<'a> {
     /// Returns the indexes of the components for the limits of a call.
     pub(super) fn indexes(self, request: &CompositeRequest) -> [Option<usize>; MAX_SPECS] {
         let mut indexes = [None; MAX_SPECS];
-        for (at, spec) in request.specs.iter().enumerate() {
-            let index = self.index_of(spec, at, &indexes);
-            if let Some(of_spec) = indexes.get_mut(at) {
-                *of_spec = index;
+        for (position, spec) in request.specs.iter().enumerate() {
+            let found = self.index_of(spec, position, &indexes);
+            if let Some(index) = indexes.get_mut(position) {
+                *index = found;
             }
         }
         indexes

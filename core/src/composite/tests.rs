@@ -58,8 +58,8 @@ fn remaining_units(answer: &Answer) -> Vec<u64> {
 fn component_kind_excludes_sketch_and_composite() {
     for kind in UsageKind::ALL {
         let component = component_head::component_kind(u64::try_from(kind.index()).unwrap());
-        let is_held = !matches!(kind, UsageKind::Sketch | UsageKind::Limits);
-        assert_eq!(component, is_held.then_some(kind));
+        let is_accepted = !matches!(kind, UsageKind::Sketch | UsageKind::Limits);
+        assert_eq!(component, is_accepted.then_some(kind));
     }
     assert_eq!(component_head::component_kind(u64::try_from(UsageKind::ALL.len()).unwrap()), None);
 }
@@ -67,23 +67,25 @@ fn component_kind_excludes_sketch_and_composite() {
 #[test]
 fn serial_number_out_of_range_is_rejected() {
     for serial in [0, MAX_SERIALS - 1, MAX_SERIALS, MAX_SERIALS + 1] {
-        let tag = ComponentTag { serial, kind: UsageKind::Bucket, version: 3, named: true, used: false, settled: true };
+        let (has_identity, is_used, changes_settlement) = (true, false, true);
+        let kind = UsageKind::Bucket;
+        let tag = ComponentTag { serial, kind, version: 3, has_identity, is_used, changes_settlement };
         let mut fields = EncodedFields::default();
         tag.encode(&mut fields);
-        let read = ComponentTag::decode(&mut fields).map(|tag| (tag.serial, tag.kind, tag.version));
-        assert_eq!(read, (serial < MAX_SERIALS).then_some((serial, UsageKind::Bucket, 3)));
+        let decoded = ComponentTag::decode(&mut fields).map(|tag| (tag.serial, tag.kind, tag.version));
+        assert_eq!(decoded, (serial < MAX_SERIALS).then_some((serial, kind, 3)));
     }
 }
 
 #[test]
 fn all_limits_are_charged_or_none() {
     let mut server = Server::default();
-    let both = "TOKENBUCKET 10 1 1s FIXED 3 1h";
-    for left in [2, 1, 0] {
-        let answer = server.take(both, 0);
-        assert_eq!((answer.decision.verdict.allowed(), answer.decision.remaining.whole_units()), (true, left));
+    let limits = "TOKENBUCKET 10 1 1s FIXED 3 1h";
+    for remaining in [2, 1, 0] {
+        let answer = server.take(limits, 0);
+        assert_eq!((answer.decision.verdict.allowed(), answer.decision.remaining.whole_units()), (true, remaining));
     }
-    let denied = server.take_without_write(both, 0);
+    let denied = server.take_without_write(limits, 0);
     assert_eq!(denied.decision.verdict, Verdict::After(seconds(3600)));
     assert_eq!(remaining_units(&denied), [7, 0]);
 }
@@ -105,7 +107,8 @@ fn denied_call_writes_only_strikes() {
         assert_eq!(components.take(text, 0).decision.verdict, verdict);
     }
     components.take_without_write("FIXED 1 1h AS a BAN 2 1h 2h", 0);
-    // A call that can never be granted is no strike, nor is a denial by KEEP or a concurrency limit.
+    // A call that can never be granted is not a strike. A denial by KEEP or by a concurrency limit is not a strike
+    // either.
     let mut server = Server::default();
     server.take("FIXED 2 1h", 0);
     for text in ["COST 3 FIXED 2 1h", "KEEP 1 FIXED 2 1h", "CONCURRENCY 0 1h h FIXED 2 1h COST 1"] {
@@ -130,11 +133,11 @@ fn lease_of_a_composite_key_is_found_by_its_holder() {
     server.take("FIXED 9 1h SLIDING 9 1h", 0);
     assert_eq!(server.components().unwrap().leases().map(Usage::entries), None);
     server.take("CONCURRENCY 9 1m me", 0);
-    let found = |server: &Server, holder: &[u8], second| {
+    let lease_until = |server: &Server, holder: &[u8], second| {
         server.components().unwrap().leases().unwrap().lease_until(holder, at(second))
     };
-    assert_eq!((found(&server, b"me", 59), found(&server, b"you", 59)), (Some(at(60)), None));
-    assert_eq!(found(&server, b"me", 60), None);
+    assert_eq!((lease_until(&server, b"me", 59), lease_until(&server, b"you", 59)), (Some(at(60)), None));
+    assert_eq!(lease_until(&server, b"me", 60), None);
 }
 
 #[test]
@@ -158,7 +161,7 @@ fn unused_component_is_kept_while_a_charge_can_be_settled() {
     let mut server = Server::default();
     server.take("ONCE r1 1h SLIDING 9 1m AS a FIXED 9 1h", 10);
     server.take("COST -1 SLIDING 9 1m AS a", 20);
-    // The component moves back with the key, although replicas do not know its time of charge.
+    // The unused component moves back with the key. A replica does not know the time of its charge.
     server.take("FIXED 9 1h", 5);
     assert_eq!(server.components().unwrap().components.len(), 2);
     server.take("SETTLE r1 0 SLIDING 9 1m AS a FIXED 9 1h", 6);
@@ -169,10 +172,10 @@ fn unused_component_is_kept_while_a_charge_can_be_settled() {
 fn expired_id_no_longer_holds_its_component() {
     let mut server = Server::default();
     server.take("ONCE b 1h FIXED 99 1h AS b", 0);
-    for n in 0..20 {
-        server.take(&format!("ONCE a{n} 1m FIXED 99 1h AS a"), 0);
+    for id in 0..20 {
+        server.take(&format!("ONCE a{id} 1m FIXED 99 1h AS a"), 0);
     }
-    // The counts of charges are compared when the stored key is decoded.
+    // `Server` decodes the stored key, which checks the counts of charges.
     server.take("FIXED 99 1h AS a", 60);
     server.take("FIXED 99 1h AS a", 60);
     assert_eq!(server.components().unwrap().extras().unwrap().records.len(), 1);
@@ -181,13 +184,13 @@ fn expired_id_no_longer_holds_its_component() {
 #[test]
 fn number_of_components_is_limited_to_sixteen() {
     let mut server = Server::default();
-    for n in 0..15 {
-        server.take(&format!("FIXED 9 1h AS n{n}"), 0);
+    for name in 0..15 {
+        server.take(&format!("FIXED 9 1h AS n{name}"), 0);
     }
     server.take("FIXED 9 1m", 0);
     assert_eq!(server.try_take("FIXED 9 1h", 0).err(), Some(CallError::TooManyComponents));
     server.take("FIXED 9 1m", 0);
-    // A component that has recovered is charged again.
+    // The minute window has recovered. If it is charged again, there is no room for another component.
     assert_eq!(server.try_take("FIXED 9 1m FIXED 9 1h", 60).err(), Some(CallError::TooManyComponents));
     server.take("FIXED 9 1h", 60);
     assert_eq!(server.components().unwrap().components.len(), 16);
@@ -206,8 +209,9 @@ fn serial_numbers_are_reused() {
 #[test]
 fn key_has_one_table_of_leases_for_all_names() {
     let mut server = Server::default();
-    for (n, text) in ["CONCURRENCY 2 1m a AS x", "CONCURRENCY 2 1m b", "CONCURRENCY 2 1m c AS y"].iter().enumerate() {
-        assert_eq!(server.take(&format!("{text} FIXED 9 1h COST 0"), 0).decision.verdict.allowed(), n < 2);
+    for (call, text) in ["CONCURRENCY 2 1m a AS x", "CONCURRENCY 2 1m b", "CONCURRENCY 2 1m c AS y"].iter().enumerate()
+    {
+        assert_eq!(server.take(&format!("{text} FIXED 9 1h COST 0"), 0).decision.verdict.allowed(), call < 2);
     }
     assert_eq!(server.components().unwrap().components.len(), 1);
 }
@@ -228,28 +232,29 @@ fn release_of_no_lease_and_repeated_settlement_write_nothing() {
 }
 
 #[test]
-fn backwards_clock_sweeps_no_records() {
+fn denied_call_after_a_clock_step_back_sweeps_no_records() {
     let mut server = Server::default();
     for id in 0..40 {
         server.take(&format!("ONCE r{id} 1s FIXED 99 1h SLIDING 99 2s AS a"), 0);
     }
-    let ids = |server: &Server| server.components().unwrap().extras().map_or(0, |extras| extras.records.len());
+    let id_count = |server: &Server| server.components().unwrap().extras().map_or(0, |extras| extras.records.len());
     server.take("FIXED 99 1h", 10);
-    assert_eq!(ids(&server), 24);
+    assert_eq!(id_count(&server), 24);
     // A denied call only stores the time.
     server.take("COST 99 FIXED 99 1h", 5);
-    assert_eq!((ids(&server), server.components().unwrap().written), (24, at(5)));
+    assert_eq!((id_count(&server), server.components().unwrap().written), (24, at(5)));
     server.take("FIXED 99 1h", 5);
-    assert_eq!(ids(&server), 8);
+    assert_eq!(id_count(&server), 8);
     server.take("FIXED 99 1h", 5);
-    assert_eq!((ids(&server), server.components().unwrap().components.len()), (0, 1));
+    assert_eq!((id_count(&server), server.components().unwrap().components.len()), (0, 1));
 }
 
 #[test]
 fn denying_limit_with_the_longest_wait_governs() {
     let mut server = Server::default();
     server.take("COST 5 FIXED 5 1h SLIDINGLOG 7 1h COST 7", 0);
-    // The first limit would be in debt for as long as the second denies, but is not the one that denies.
+    // The debt of the first limit would last as long as the denial by the second. Only the second limit denies the
+    // call.
     let denied = server.take_without_write("COST 1 FORCE FIXED 5 1h SLIDINGLOG 7 1h COST 1", 0).decision;
     assert_eq!((denied.verdict, denied.limit.whole_units()), (Verdict::After(seconds(3600)), 7));
     // A cost of zero is compared as a cost of one.
@@ -276,8 +281,8 @@ fn upto_grants_the_smallest_grant_of_all_limits() {
     let text = "COST 9 UPTO ONCE r1 1h SLIDINGLOG 7 1h COST 2 FIXED 5 1h TOKENBUCKET 7 7 1h";
     let first = server.take(text, 0);
     assert_eq!((granted(&first), remaining_units(&first)), (vec![None, Some(5), Some(5)], vec![5, 0, 2]));
-    let again = server.take_without_write(text, 0);
-    assert_eq!(granted(&again), [None, Some(5), Some(5)], "for a call with UPTO");
+    let repeated = server.take_without_write(text, 0);
+    assert_eq!(granted(&repeated), [None, Some(5), Some(5)], "a repetition reports the same grants");
     let denied = server.take_without_write("COST 9 UPTO FIXED 5 1h TOKENBUCKET 7 7 1h", 0);
     assert_eq!(granted(&denied), [Some(0), Some(0)]);
     assert_eq!(denied.decision.granted.map(crate::number::Amount::whole_units), Some(0));
@@ -333,12 +338,12 @@ fn plain_key_of_another_kind_is_a_wrong_type() {
 fn expired_ban_is_dropped_by_a_move_back_to_the_epoch() {
     let mut usage = CompositeUsage::default();
     usage.ban(seconds(1), Timestamp::EPOCH);
-    let mut later = usage.clone();
-    later.written = Timestamp::EPOCH.plus(seconds(5));
-    later.move_back(Timestamp::EPOCH.plus(seconds(1)));
-    assert!(later.is_unused());
+    let mut expired = usage.clone();
+    expired.written = Timestamp::EPOCH.plus(seconds(5));
+    expired.move_back(Timestamp::EPOCH.plus(seconds(1)));
+    assert!(expired.is_unused());
     usage.move_back(Timestamp::EPOCH);
-    assert_eq!(usage.banned(Timestamp::EPOCH), seconds(1));
+    assert_eq!(usage.remaining_ban(Timestamp::EPOCH), seconds(1));
 }
 
 #[test]

@@ -26,10 +26,10 @@ impl ComponentIdentity {
     pub(super) fn encode(&self, to: &mut impl Encoder) {
         match self {
             ComponentIdentity::Nothing => to.integer(NOTHING),
-            ComponentIdentity::Window(known) => {
+            ComponentIdentity::Window(window) => {
                 to.integer(WINDOW);
-                to.integer(known.micros);
-                to.integer(u64::from(known.words));
+                to.integer(window.micros);
+                to.integer(u64::from(window.options));
             }
             ComponentIdentity::Name(name) => {
                 to.integer(NAME);
@@ -44,7 +44,7 @@ impl ComponentIdentity {
             NOTHING => ComponentIdentity::Nothing,
             WINDOW => ComponentIdentity::Window(Identity {
                 micros: from.integer()?,
-                words: u32::try_from(from.integer()?).ok()?,
+                options: u32::try_from(from.integer()?).ok()?,
             }),
             NAME => ComponentIdentity::Name(from.bytes(MAX_SPEC_NAME).filter(|name| is_name(name))?),
             _ => return None,
@@ -54,9 +54,9 @@ impl ComponentIdentity {
 
 impl AnyUsage {
     fn decode(kind: UsageKind, from: &mut impl Decoder) -> Option<AnyUsage> {
-        let mut any = AnyUsage::unused(kind)?;
-        with_usage!(&mut any, mut usage => decode_into(usage, from))?;
-        Some(any)
+        let mut decoded = AnyUsage::unused(kind)?;
+        with_usage!(&mut decoded, mut usage => decode_into(usage, from))?;
+        Some(decoded)
     }
 }
 
@@ -68,7 +68,7 @@ fn decode_into<U: Usage>(usage: &mut U, from: &mut impl Decoder) -> Option<()> {
 
 fn encode_usage<U: Usage>(usage: &U, to: &mut impl Encoder) {
     to.integer(u64::from(U::VERSION));
-    // A component may be unused: it is stored while its charges may be settled.
+    // An unused component is stored while its charges may be settled.
     to.integer(u64::from(!usage.is_unused()));
     if !usage.is_unused() {
         usage.encode(to);
@@ -193,7 +193,7 @@ impl Usage for CompositeUsage {
         to.integer(moved_back.micros());
         to.integer(u64::from(!only_moved));
         if !only_moved {
-            self.encode_begun_effect(ban_changed, &removed_components, to);
+            self.encode_full_effect(ban_changed, &removed_components, to);
         }
         if let Some(extras) = &mut self.extras {
             extras.records.close();
@@ -235,19 +235,19 @@ impl Usage for CompositeUsage {
     }
 
     fn heap_size(&self) -> usize {
-        let own = size_of_val(&*self.components).saturating_add(self.extras().map_or(0, Extras::size));
-        self.components.iter().map(Component::heap_size).fold(own, usize::saturating_add)
+        let own_size = size_of_val(&*self.components).saturating_add(self.extras().map_or(0, Extras::size));
+        self.components.iter().map(Component::heap_size).fold(own_size, usize::saturating_add)
     }
 
     fn free_effort(&self) -> usize {
-        let of_components =
+        let components =
             self.components.iter().map(|component| with_usage!(&component.usage, usage => usage.free_effort()));
         let ids = self.extras().map_or(0, |extras| extras.records.free_effort());
-        of_components.fold(ids.saturating_add(1), usize::saturating_add)
+        components.fold(ids.saturating_add(1), usize::saturating_add)
     }
 
     fn describe(&self, now: Timestamp, _recovers_at: Option<Timestamp>) -> Vec<(&'static str, InfoField)> {
-        let at = self.effective_time(now);
+        let time = self.effective_time(now);
         let mut facts = vec![("written", InfoField::Instant(self.written))];
         if !self.components.is_empty() {
             let components = self.components.iter().map(|component| component.describe(self.extras(), now));
@@ -258,14 +258,14 @@ impl Usage for CompositeUsage {
             if ids > 0 {
                 facts.push(("ids", InfoField::Count(u64::try_from(ids).unwrap_or(u64::MAX))));
             }
-            if ban.until() > at {
+            if ban.until() > time {
                 facts.push(("banned_until", InfoField::Instant(ban.until())));
             }
-            let level = ban.level(at);
+            let level = ban.level(time);
             if level > 0 {
                 facts.push(("ban_level", InfoField::Count(u64::from(level))));
             }
-            if let Some((strikes, since)) = ban.strikes(at) {
+            if let Some((strikes, since)) = ban.strikes(time) {
                 facts.push(("strikes", InfoField::Count(u64::from(strikes))));
                 facts.push(("first_strike", InfoField::Instant(since)));
             }
@@ -279,7 +279,7 @@ impl Component {
         let mut facts = vec![("kind", InfoField::Word(self.kind().name()))];
         match self.identity(extras) {
             ComponentIdentity::Nothing => {}
-            ComponentIdentity::Window(known) => facts.extend(describe_window(known)),
+            ComponentIdentity::Window(window) => facts.extend(describe_window(window)),
             ComponentIdentity::Name(name) => facts.push(("name", InfoField::Name(name))),
         }
         facts.push(("recovers_at", InfoField::Instant(self.recovers_at)));

@@ -2,8 +2,8 @@ use super::*;
 use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
 use crate::testing::calls::{period, units, us};
 
-/// Returns a bucket of 10 with 8 units used at the epoch.
-fn used() -> (Bucket, BucketUsage) {
+/// Returns a bucket with a capacity of 10 and a usage of 8, at the epoch.
+fn bucket_with_usage_of_8() -> (Bucket, BucketUsage) {
     let limit = Bucket::new(units(10), units(1), period("1s"), Discipline::Burst).unwrap();
     let mut usage = BucketUsage::default();
     limit.charge(&mut usage, us(0), units(8));
@@ -11,8 +11,8 @@ fn used() -> (Bucket, BucketUsage) {
 }
 
 #[test]
-fn only_denied_requests_deny_the_other_limits() {
-    let (limit, usage) = used();
+fn only_a_request_that_does_not_fit_is_denied() {
+    let (limit, usage) = bucket_with_usage_of_8();
     let within = |cost, seconds| Request::Within(units(cost), Span::SECOND.times(seconds));
     for (request, denies) in [
         (Request::Take(units(2)), false),
@@ -34,8 +34,8 @@ fn only_denied_requests_deny_the_other_limits() {
 }
 
 #[test]
-fn evaluation_announces_the_change_that_apply_makes() {
-    let (limit, usage) = used();
+fn requests_change_the_usage_and_report_the_grant() {
+    let (limit, usage) = bucket_with_usage_of_8();
     for (request, change, granted, remaining) in [
         (Request::Take(units(2)), Change::Charge(units(2)), None, 0),
         (Request::Take(units(3)), Change::Nothing, None, 2),
@@ -56,15 +56,15 @@ fn evaluation_announces_the_change_that_apply_makes() {
         assert_eq!((decision.granted, decision.remaining), (granted, units(remaining)), "{request:?}");
         assert_eq!(decision.verdict.allowed(), evaluation.verdict.allowed(), "{request:?}");
     }
-    let nothing = evaluate(&limit, &BucketUsage::default(), us(0), Request::Refund(units(3)));
-    assert_eq!((nothing.change, nothing.denies()), (Change::Nothing, false));
+    let unused = evaluate(&limit, &BucketUsage::default(), us(0), Request::Refund(units(3)));
+    assert_eq!((unused.change, unused.denies()), (Change::Nothing, false));
 }
 
 #[test]
-fn peek_at_a_forced_cost_reports_the_debt_after_the_charge() {
-    let (limit, mut usage) = used();
+fn forced_request_reports_the_debt_after_the_charge() {
+    let (limit, mut usage) = bucket_with_usage_of_8();
     let evaluation = evaluate(&limit, &usage, us(0), Request::Force(units(5)));
-    let verdict = |usage: &BucketUsage, charged| evaluation.decision(&limit, usage, us(0), charged).verdict;
+    let verdict = |usage: &BucketUsage, is_applied| evaluation.decision(&limit, usage, us(0), is_applied).verdict;
     let debt = Verdict::After(Span::SECOND.times(3));
     assert_eq!(verdict(&usage, false), debt);
     evaluation.change.apply(&limit, &mut usage, us(0));

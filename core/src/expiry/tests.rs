@@ -6,15 +6,15 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::EPOCH.plus(SECOND.times(seconds))
 }
 
-/// Step of a minute window that was charged at its 59th second, after which the clock goes back to its first.
+/// Returns a step of the clock from second 59 back to second 1. The call's limit has these resets, in seconds.
 fn step(recovery: RecoverySource, reset_before: u64, reset_after: u64) -> StepBack {
     let (before, after) = (at(59), at(1));
     StepBack {
         now: after,
-        back: before.since(after),
+        moved_back: before.since(after),
         recovery,
-        before: Expiry::of(before, SECOND.times(reset_before)),
-        after: Expiry::of(after, SECOND.times(reset_after)),
+        range_before: Expiry::of(before, SECOND.times(reset_before)),
+        range_after: Expiry::of(after, SECOND.times(reset_after)),
     }
 }
 
@@ -30,25 +30,26 @@ fn expiry_is_at_most_an_eighth_and_a_second_after_the_recovery() {
 
 #[test]
 fn expiry_of_an_aligned_window_follows_its_end() {
-    let hidden = |reset_before, reset_after| step(RecoverySource::Limit, reset_before, reset_after);
-    // An expiry that the same limit set is computed anew: a minute, an eighth of 59 s and a second.
-    assert_eq!(hidden(1, 59).expiry(Some(61_124)), 68_374);
+    let aligned = |reset_before, reset_after| step(RecoverySource::Limit, reset_before, reset_after);
+    // An expiry set by the call's limit is computed anew: a minute, an eighth of 59 s and a second.
+    assert_eq!(aligned(1, 59).expiry(Some(61_124)), 68_374);
     // The expiry of a day window is later than that of any minute window.
-    assert_eq!(hidden(1, 59).expiry(Some(86_400_000)), 86_400_000);
-    // The call has another mode or window, which would have ended at another time.
-    assert_eq!(hidden(60, 60).expiry(Some(61_124)), 61_124);
-    assert_eq!(hidden(3541, 3599).expiry(Some(61_124)), 4_050_874, "never before the reported recovery");
+    assert_eq!(aligned(1, 59).expiry(Some(86_400_000)), 86_400_000);
+    // The window of the call's limit has another length, so its expiry before the step would have been another.
+    assert_eq!(aligned(60, 60).expiry(Some(61_124)), 61_124);
+    assert_eq!(aligned(3541, 3599).expiry(Some(61_124)), 4_050_874, "never before the reported recovery");
 }
 
 #[test]
 fn expiry_moves_back_exactly_with_many_small_steps() {
     let (mut now, mut present) = (at(1000), 1_009_999);
     for micros in (0..20_000).map(|step| 100 + step % 900) {
-        let back = Span::from_micros(micros);
-        let earlier = now.minus(back);
+        let moved_back = Span::from_micros(micros);
+        let earlier = now.minus(moved_back);
         let expiry = |now: Timestamp| Expiry::of(now, SECOND.times(8));
-        let (before, after) = (expiry(now), expiry(earlier));
-        let step = StepBack { now: earlier, back, recovery: RecoverySource::MovesBack, before, after };
+        let (range_before, range_after) = (expiry(now), expiry(earlier));
+        let recovery = RecoverySource::MovesBack;
+        let step = StepBack { now: earlier, moved_back, recovery, range_before, range_after };
         (now, present) = (earlier, step.expiry(Some(present)));
     }
     assert_eq!(present, 1_009_999 - 1_000_000 + now.floor_millis());
@@ -56,14 +57,14 @@ fn expiry_moves_back_exactly_with_many_small_steps() {
 
 #[test]
 fn expiry_of_another_limit_does_not_move_back() {
-    // Recovery within eight seconds before and after the step, under the call's limit.
-    let moves = |present| step(RecoverySource::MovesBack, 8, 8).expiry(Some(present));
+    // Under the call's limit, the reset is eight seconds before and after the step.
+    let expiry_after_step = |present| step(RecoverySource::MovesBack, 8, 8).expiry(Some(present));
     // Earliest and latest expiry under the call's limit before the step.
-    for given in [67_001, 68_999] {
-        assert_eq!(moves(given), given - 58_000);
+    for present in [67_001, 68_999] {
+        assert_eq!(expiry_after_step(present), present - 58_000);
     }
-    for given in [67_000, 69_000, 3_600_000] {
-        assert_eq!(moves(given), given);
+    for present in [67_000, 69_000, 3_600_000] {
+        assert_eq!(expiry_after_step(present), present);
     }
 }
 
@@ -79,6 +80,6 @@ fn invalid_expiry_is_replaced() {
 #[test]
 fn expiry_of_any_limit_is_valid() {
     let latest = Expiry::of(Timestamp::MAX, Span::MAX).after_charge(None, false);
-    // An eighth more than twice 365000 days, with a reserve of a quarter.
+    // The latest expiry is 365000 days plus 9/8 of 365000 days; `LATEST_EXPIRY` is at most 5/16 later.
     assert!(latest <= LATEST_EXPIRY && LATEST_EXPIRY < latest / 4 * 5 + latest / 16, "{latest}");
 }

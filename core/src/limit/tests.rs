@@ -13,7 +13,7 @@ fn bucket() -> Bucket {
     Bucket::new(units(10), units(1), period("1s"), Discipline::Burst).unwrap()
 }
 
-fn charged(units_used: u64) -> BucketUsage {
+fn usage_of(units_used: u64) -> BucketUsage {
     let mut usage = BucketUsage::default();
     bucket().charge(&mut usage, us(0), units(units_used));
     usage
@@ -22,8 +22,8 @@ fn charged(units_used: u64) -> BucketUsage {
 #[test]
 fn usage_without_pieces_is_encoded_as_one_part() {
     let mut part = EncodedFields::default();
-    assert_eq!(charged(3).encode_part_of_whole(0, &mut part), None);
-    assert_eq!(part, whole_effect(&charged(3)));
+    assert_eq!(usage_of(3).encode_part_of_whole(0, &mut part), None);
+    assert_eq!(part, whole_effect(&usage_of(3)));
 }
 
 /// Names and versions are stored, so they never change.
@@ -46,7 +46,7 @@ fn names_and_versions_of_kinds_are_stable() {
 
 #[test]
 fn fixed_size_kind_uses_no_heap_memory() {
-    let usage = charged(3);
+    let usage = usage_of(3);
     assert_eq!((usage.entries(), usage.heap_size(), usage.free_effort()), (0, 0, 1));
     assert_eq!(bucket().entries_after_charge(&usage, us(0)), None);
     assert_eq!(FixedWindowUsage::default().entries(), 0);
@@ -54,19 +54,19 @@ fn fixed_size_kind_uses_no_heap_memory() {
 
 #[test]
 fn effect_of_a_fixed_size_kind_is_its_whole_usage() {
-    let mut usage = charged(3);
-    let mut sent = EncodedFields::default();
-    usage.encode_effect(&mut sent);
-    assert_eq!(sent, encoded(&usage));
+    let mut usage = usage_of(3);
+    let mut effect = EncodedFields::default();
+    usage.encode_effect(&mut effect);
+    assert_eq!(effect, encoded(&usage));
     assert_eq!(whole_effect(&usage), encoded(&usage));
-    let mut elsewhere = charged(9);
-    elsewhere.apply_effect(&mut sent, 1);
-    assert_eq!(elsewhere, usage);
+    let mut replica = usage_of(9);
+    replica.apply_effect(&mut effect, 1);
+    assert_eq!(replica, usage);
 }
 
 #[test]
 fn effect_of_a_fixed_size_kind_must_be_a_valid_usage() {
-    let accepts = |fields: &[u64]| charged(1).accepts_effect(&mut EncodedFields::integers(fields.iter().copied()), 1);
+    let accepts = |fields: &[u64]| usage_of(1).accepts_effect(&mut EncodedFields::integers(fields.iter().copied()), 1);
     assert!(accepts(&[1, 0]));
     assert!(!accepts(&[0, 0]) && !accepts(&[1]) && !accepts(&[]));
 }
@@ -80,15 +80,19 @@ fn usage_is_after_an_earlier_time() {
 
 #[test]
 fn debt_is_the_time_until_the_usage_is_within_the_limit() {
-    let (limit, within, past) = (bucket(), charged(10), charged(12));
+    let (limit, within, past) = (bucket(), usage_of(10), usage_of(12));
     let debt = |usage| limit.debt(usage, us(500_000));
     assert_eq!((debt(&within), debt(&past)), (Span::ZERO, Span::from_micros(1_500_000)));
-    let after = |usage, now, cost| limit.debt_after_charge(usage, us(now), units(cost));
-    assert_eq!(after(&within, 500_000, 0), Span::ZERO);
-    assert_eq!(after(&within, 500_000, 3), Span::from_micros(2_500_000));
+    let debt_after_charge = |usage, now, cost| limit.debt_after_charge(usage, us(now), units(cost));
+    assert_eq!(debt_after_charge(&within, 500_000, 0), Span::ZERO);
+    assert_eq!(debt_after_charge(&within, 500_000, 3), Span::from_micros(2_500_000));
     let mut later = BucketUsage::default();
     limit.charge(&mut later, us(9_000_000), units(10));
-    assert_eq!(after(&later, 1_000_000, 3), Span::from_micros(3_000_000), "after the clock moved backwards");
+    assert_eq!(
+        debt_after_charge(&later, 1_000_000, 3),
+        Span::from_micros(3_000_000),
+        "after the clock moved backwards"
+    );
 }
 
 #[test]

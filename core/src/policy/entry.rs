@@ -197,7 +197,7 @@ impl Record {
         let is_possible = created <= stamp && legacy_version > 0 && set_at <= Timestamp::MAX.floor_millis();
         let definition = Definition { stamp, created, legacy_version, set_at, text };
         let entry = PolicyEntry { name, definition, scale: Scale { stamp: scale_stamp, factor, end, times } };
-        (is_possible && fields.end()).then_some(Record { entry, timing })
+        (is_possible && fields.is_at_end()).then_some(Record { entry, timing })
     }
 }
 

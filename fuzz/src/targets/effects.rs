@@ -37,7 +37,7 @@ fn check_plain<U: PlainUsage>(data: &[u8]) {
         // A missing key is not converted.
         if usage.is_unused()
             || !CompositeUsage::accepts_conversion(&usage, plain_expiry, &mut checked_fields, version)
-            || !checked_fields.end()
+            || !checked_fields.is_at_end()
         {
             continue;
         }
@@ -60,7 +60,7 @@ fn apply_change<U: Usage>(usage: &mut U, text: &[u8]) {
     let Some(Effect::Change { version, expires_at, mut fields }) = Effect::decode::<U>(text) else { return };
     assert!((1..=LATEST_EXPIRY).contains(&expires_at), "every key has an expiry");
     let mut checked_fields = fields;
-    if !usage.accepts_effect(&mut checked_fields, version) || !checked_fields.end() {
+    if !usage.accepts_effect(&mut checked_fields, version) || !checked_fields.is_at_end() {
         return;
     }
     usage.apply_effect(&mut fields, version);

@@ -78,16 +78,17 @@ impl Key {
 
     /// Moves all timestamps back if the clock moved back to `now`. Returns `true` if the clock moved back.
     pub(super) fn follow_clock(&mut self, request: &CompositeRequest, now: Timestamp) -> bool {
-        let back = self.stored.ahead(now);
-        if back == Span::ZERO {
+        let moved_back = self.stored.ahead(now);
+        if moved_back == Span::ZERO {
             return false;
         }
-        let previous_now = now.plus(back);
-        let before = Expiry::of(previous_now, self.stored.reset(request, previous_now));
+        let previous_now = now.plus(moved_back);
+        let range_before = Expiry::of(previous_now, self.stored.reset(request, previous_now));
         let recovery = self.stored.move_back(now);
-        let after = Expiry::of(now, self.stored.reset(request, now));
+        let range_after = Expiry::of(now, self.stored.reset(request, now));
         self.stored.discard_effect();
-        self.expires_at = StepBack { now, back, recovery, before, after }.expiry(Some(self.expires_at));
+        let step = StepBack { now, moved_back, recovery, range_before, range_after };
+        self.expires_at = step.expiry(Some(self.expires_at));
         true
     }
 

@@ -1,9 +1,9 @@
-//! Recorded calls with ids: the outcome and the charges of each.
+//! Recorded calls with ids: their outcomes and charges.
 //!
-//! The calls are indexed by id and ordered by expiry, like leases. Unlike an expired lease, an expired call remains part
-//! of the state until a sweep removes it, because the same change has to remove its charges on every replica. Only
-//! changes sweep, and each removes the first expired calls in the order of `(expires_at, id)`. So servers that apply the
-//! same changes in the same order have equal states, byte for byte.
+//! The calls are indexed by id and ordered by expiry, like leases. Unlike an expired lease, an expired call remains
+//! part of the state until a sweep removes it, because the same change has to remove its charges on every replica. Only
+//! changes sweep, and each removes the first expired calls in the order of `(expires_at, id)`. So servers that apply
+//! the same changes in the same order have equal states, byte for byte.
 
 use super::idempotency_change::{encode_no_change, encode_recorded, encode_settled};
 use super::recorded_call::{RecordedCall, decode_charges, encode_charges};
@@ -41,7 +41,7 @@ const MAX_SWEPT: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct IdempotencyTable {
     calls: RecordTable,
-    /// Distance by which all timestamps are shifted back.
+    /// Span by which all timestamps are shifted back.
     shift: Shift,
     /// Change made by the current call.
     delta: IdempotencyDelta,
@@ -75,8 +75,8 @@ impl IdempotencyTable {
         self.calls.get(id).map(|record| (record, self.shift))
     }
 
-    /// Returns the recorded call of an id; `None` if the id is unknown or has expired. `now` must not be before the last
-    /// change of the key. If the clock moved backwards, callers pass the time of that change.
+    /// Returns the recorded call of an id; `None` if the id is unknown or has expired. `now` must not be before the
+    /// last change of the key. If the clock moved backwards, callers pass the time of that change.
     #[must_use]
     pub fn find(&self, id: &[u8], now: Timestamp) -> Option<RecordedCall> {
         let (record, shift) = self.record_of(id)?;
@@ -90,35 +90,35 @@ impl IdempotencyTable {
         self.calls.first().map(|first| self.shift.timestamp(first.at))
     }
 
-    /// Removes some expired ids, and passes their charges, which can no longer be settled, to `forget_charge`. Must come
-    /// first in each call that changes the key. `new_id`, the id that the call is about to record, is removed if it has
-    /// expired.
+    /// Removes some expired ids, and passes their charges, which can no longer be settled, to `forget_charge`. Must
+    /// come first in each call that changes the key. `new_id`, the id that the call is about to record, is removed if
+    /// it has expired.
     pub fn sweep(&mut self, now: Timestamp, new_id: Option<&[u8]>, mut forget_charge: impl FnMut(&Charge)) {
         self.delta = IdempotencyDelta::Nothing;
-        let until = self.shift.mark(now);
+        let latest_expired = self.shift.mark(now);
         let mut forget = |record: &Record, shift| {
             if let Some(call) = RecordedCall::read(record, shift) {
                 call.charges.for_each(|charge| forget_charge(&charge));
             }
         };
         for _ in 0..MAX_SWEPT {
-            // All other ids expire later, including `new_id`.
-            let Some(first) = self.calls.first().filter(|first| first.at <= until) else { return };
+            // If the first id has not expired, no id has, including `new_id`.
+            let Some(first) = self.calls.first().filter(|first| first.at <= latest_expired) else { return };
             #[cfg(test)]
             step_counter::step();
             forget(&first, self.shift);
             self.calls.remove_first();
         }
         if let Some(id) = new_id
-            && let Some(record) = self.calls.get(id).filter(|record| record.at <= until)
+            && let Some(record) = self.calls.get(id).filter(|record| record.at <= latest_expired)
         {
             forget(&record, self.shift);
             self.calls.take(id, |_| ());
         }
     }
 
-    /// Records a call under its id, which must have been passed to [`sweep`](IdempotencyTable::sweep) and must be unknown
-    /// to [`find`](IdempotencyTable::find).
+    /// Records a call under its id, which must have been passed to [`sweep`](IdempotencyTable::sweep) and must be
+    /// unknown to [`find`](IdempotencyTable::find).
     pub fn record_call<C: AsRef<[Charge]>>(&mut self, id: &[u8], call: &RecordedCall<C>) {
         self.delta = IdempotencyDelta::RecordedCall(self.insert(id, call));
     }
@@ -128,8 +128,8 @@ impl IdempotencyTable {
         self.calls.insert(at, id, bytes)
     }
 
-    /// Marks the call of an id as settled, and returns its charges, to be settled by the settlements of their components.
-    /// Returns `None` if the id is unknown or was settled before.
+    /// Marks the call of an id as settled, and returns its charges, to be settled by the settlements of their
+    /// components. Returns `None` if the id is unknown or was settled before.
     pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
         let mut call = self.find(id, now).filter(|call| !call.settled)?;
         let charges = std::mem::take(&mut call.charges);

@@ -13,7 +13,8 @@
 //!
 //! **Cost:** 24 bytes per group, and at most one group per charge. The group of a charge is found by a binary search
 //! for its number, and its mark by adding up the differences before it. This takes less than a tenth of a millisecond
-//! for 100,000 groups, and so does removing a group among them. The oldest and the newest are removed at once.
+//! for 100,000 groups, and so does removing a group among them. The oldest and the newest group are removed in constant
+//! time.
 
 use crate::number::Amount;
 #[cfg(test)]
@@ -43,7 +44,8 @@ pub struct LowWaterMarks {
 struct MarkGroup {
     /// Number of the first charge.
     first: u64,
-    /// Difference between the mark of this group and that of the previous one, in millionths. 0 only in the first group.
+    /// Difference between the mark of this group and that of the previous one, in millionths. 0 only in the first
+    /// group.
     delta: u64,
     /// Count of the group's charges that have not been removed.
     charge_count: usize,
@@ -51,18 +53,18 @@ struct MarkGroup {
 
 impl LowWaterMarks {
     /// Upper bound (exclusive) of the numbers of charges, far below overflow.
-    pub const LAST: u64 = u64::MAX >> 1;
+    pub const NUMBER_LIMIT: u64 = u64::MAX >> 1;
 
     /// Adds a new charge and returns its number; `None` if the numbers are exhausted.
     pub fn charge(&mut self) -> Option<u64> {
-        let number = Some(self.next).filter(|number| *number < LowWaterMarks::LAST)?;
+        let number = Some(self.next).filter(|number| *number < LowWaterMarks::NUMBER_LIMIT)?;
         self.next = number.saturating_add(1);
         self.unmarked_count = self.unmarked_count.saturating_add(1);
         self.charge_count = self.charge_count.saturating_add(1);
         Some(number)
     }
 
-    /// Lowers all marks to `used` if they are above it. Called before each change.
+    /// Lowers all marks above `used` to `used`, the current usage. Called before each change.
     pub fn lower_all(&mut self, used: Amount) {
         let used = used.millionths();
         let mut merged = MarkGroup { first: self.first_unmarked, delta: 0, charge_count: self.unmarked_count };
@@ -171,9 +173,9 @@ impl LowWaterMarks {
     }
 
     /// Decodes marks encoded by [`encode`](LowWaterMarks::encode). Each recorded charge must then be passed to
-    /// [`count`](LowWaterMarks::count), before [`is_sound`](LowWaterMarks::is_sound) is checked.
+    /// [`count_charge`](LowWaterMarks::count_charge), before [`is_sound`](LowWaterMarks::is_sound) is checked.
     pub fn decode(from: &mut impl Decoder) -> Option<LowWaterMarks> {
-        let next = from.integer().filter(|next| *next <= LowWaterMarks::LAST)?;
+        let next = from.integer().filter(|next| *next <= LowWaterMarks::NUMBER_LIMIT)?;
         let first_unmarked = from.integer().filter(|first_unmarked| *first_unmarked <= next)?;
         let mut marks = LowWaterMarks { first_unmarked, next, ..LowWaterMarks::default() };
         for _ in 0..from.integer()? {
@@ -188,8 +190,8 @@ impl LowWaterMarks {
         Some(marks)
     }
 
-    /// Adds a recorded charge to the decoded marks. Returns `true` if a charge with that number is possible.
-    pub fn count(&mut self, number: u64) -> bool {
+    /// Counts a recorded charge at its decoded mark. Returns `true` if a charge with that number is possible.
+    pub fn count_charge(&mut self, number: u64) -> bool {
         self.charge_count = self.charge_count.saturating_add(1);
         let count = if number >= self.first_unmarked {
             &mut self.unmarked_count
@@ -203,9 +205,12 @@ impl LowWaterMarks {
 
     /// Returns `true` if calls can have led to the decoded marks with the counted charges.
     pub fn is_sound(&self) -> bool {
-        let ends = self.groups.iter().skip(1).map(|group| group.first).chain([self.first_unmarked]);
-        let groups =
-            self.groups.iter().zip(ends).map(|(group, end)| (group.charge_count, end.saturating_sub(group.first)));
+        let group_ends = self.groups.iter().skip(1).map(|group| group.first).chain([self.first_unmarked]);
+        let groups = self
+            .groups
+            .iter()
+            .zip(group_ends)
+            .map(|(group, end)| (group.charge_count, end.saturating_sub(group.first)));
         let unmarked = (self.unmarked_count, self.next.saturating_sub(self.first_unmarked));
         let fit = |(charges, numbers)| u64_of(charges) <= numbers;
         // Without charges, the numbers start again at 0.

@@ -45,36 +45,36 @@ impl<'a> Packed<'a> {
     fn encoded_settlements(self) -> impl Iterator<Item = (u8, &'a [u8])> {
         let mut rest = self.settlement_bytes;
         std::iter::from_fn(move || {
-            let (serial, behind) = rest.split_first()?;
-            let (length, behind) = behind.split_first_chunk()?;
-            let (piece, behind) = behind.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-            rest = behind;
-            Some((*serial, piece))
+            let (serial, after_serial) = rest.split_first()?;
+            let (length, after_length) = after_serial.split_first_chunk()?;
+            let (settlement, next) = after_length.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+            rest = next;
+            Some((*serial, settlement))
         })
     }
 
     /// Returns `true` if a charge of the component can be settled.
     pub fn has_settlement(self, serial: u8) -> bool {
-        self.encoded_settlements().any(|(own, _)| own == serial)
+        self.encoded_settlements().any(|(stored, _)| stored == serial)
     }
 
-    /// Returns the settlement of a component. Returns an idle settlement if no charge can be settled.
+    /// Returns the settlement of a component; a new one if no charge of the component can be settled.
     pub fn settlement(self, serial: u8) -> Settlement {
-        let piece = self.encoded_settlements().find(|(own, _)| *own == serial);
-        piece.and_then(|(_, piece)| Settlement::unpack(&mut RecordDecoder(piece))).unwrap_or_default()
+        let found = self.encoded_settlements().find(|(stored, _)| *stored == serial);
+        found.and_then(|(_, encoded)| Settlement::unpack(&mut RecordDecoder(encoded))).unwrap_or_default()
     }
 
     /// Returns the settlements with the serial numbers of their components.
     pub fn settlements(self) -> impl Iterator<Item = (u8, Settlement)> {
         self.encoded_settlements()
-            .filter_map(|(serial, piece)| Some((serial, Settlement::unpack(&mut RecordDecoder(piece))?)))
+            .filter_map(|(serial, encoded)| Some((serial, Settlement::unpack(&mut RecordDecoder(encoded))?)))
     }
 }
 
 /// Number of bytes reserved for the part of a block after the records, which is enough for most blocks.
 const USUAL_TAIL: usize = 64;
 
-/// Completes a block that has the records of `call_count` calls: appends the settlements.
+/// Completes a block with the records of `call_count` calls: appends the settlements, their length and `call_count`.
 pub fn pack(mut block: Vec<u8>, call_count: usize, settlements: &[(u8, Settlement)]) -> Box<[u8]> {
     let mut tail = Vec::with_capacity(USUAL_TAIL);
     for (serial, settlement) in settlements.iter().filter(|(_, settlement)| !settlement.is_idle()) {

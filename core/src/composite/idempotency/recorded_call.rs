@@ -15,7 +15,7 @@ pub const MAX_CHARGES: usize = 8;
 pub struct RecordedCall<Charges = Box<[Charge]>> {
     /// Time of expiry.
     pub expires_at: Timestamp,
-    /// Time until which the caller has to wait before acting, or until which a FORCE is in debt.
+    /// End of the hold: the caller waits until then before it acts.
     pub hold_until: Timestamp,
     /// `true` if the call was settled.
     pub settled: bool,
@@ -51,8 +51,8 @@ impl<Charges> RecordedCall<Charges> {
     }
 
     /// Returns `true` if a key that was last changed at `written` can have this record. Checked when a call is recorded
-    /// and when a record is decoded, so that every record can be decoded. A call may be a FORCE and also be granted
-    /// units, because its UPTO may be combined with a FORCE of one limit.
+    /// and when a record is decoded, so that every record can be decoded. A forced call may also have a granted
+    /// amount, because a call with UPTO may have a limit with FORCE.
     pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
         let units = Amount::ONE..=Amount::MAX_ARGUMENT;
         self.expires_at.since(written) <= Span::MAX_ARGUMENT
@@ -61,7 +61,8 @@ impl<Charges> RecordedCall<Charges> {
 }
 
 impl RecordedCall<()> {
-    /// Decodes all fields except the charges. Returns `None` if no call at `written` or before can have made the record.
+    /// Decodes all fields except the charges. Returns `None` if no call at `written` or before can have made the
+    /// record.
     pub(super) fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<RecordedCall<()>> {
         let expires_at = Timestamp::from_micros(from.integer()?)?;
         let hold_until = Timestamp::from_micros(from.integer()?)?;
@@ -85,7 +86,7 @@ impl RecordedCall<()> {
         let hold_until = Mark::from_bits(varint::at_distance(fields.integer()?, record.at.bits()));
         let (expires_at, hold_until) = (shift.timestamp(record.at), shift.timestamp(hold_until));
         let call = RecordedCall::decode_flags(&mut fields)?;
-        let charges = Charges { left: usize::try_from(fields.integer()?).ok()?, fields };
+        let charges = Charges { remaining: usize::try_from(fields.integer()?).ok()?, fields };
         Some(RecordedCall { expires_at, hold_until, ..call }.with(charges))
     }
 }
@@ -93,7 +94,7 @@ impl RecordedCall<()> {
 /// Charges in the record of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Charges<'a> {
-    left: usize,
+    remaining: usize,
     fields: RecordDecoder<'a>,
 }
 
@@ -101,12 +102,12 @@ impl Iterator for Charges<'_> {
     type Item = Charge;
 
     fn next(&mut self) -> Option<Charge> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         Charge::decode(&mut self.fields)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+        (self.remaining, Some(self.remaining))
     }
 }
 
@@ -121,8 +122,8 @@ impl RecordedCall<Charges<'_>> {
 }
 
 impl<C: AsRef<[Charge]>> RecordedCall<C> {
-    /// Encodes the record of a call for a [`RecordTable`](crate::record_table::RecordTable) with a shift. Returns the
-    /// expiry and the bytes.
+    /// Encodes the record of a call for a [`RecordTable`](crate::record_table::RecordTable) whose timestamps have this
+    /// shift. Returns the expiry and the bytes.
     pub(super) fn record(&self, id: &[u8], shift: Shift) -> (Mark, RecordBytes) {
         let (at, hold_until) = (shift.mark(self.expires_at), shift.mark(self.hold_until));
         let mut bytes = RecordBytes::new(at, id);

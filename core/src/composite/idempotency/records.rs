@@ -1,8 +1,8 @@
 //! Idempotency records of a key: the calls with ids, and the settlement of each component that they charged.
 //!
 //! Few calls are packed into one block at rest ([`packed`](super::packed)). A call that changes them unpacks them until
-//! its effect is encoded. More than [`MAX_PACKED_CALLS`] stay unpacked until a quarter of that number is left. The stored
-//! and propagated encoding is the same for both forms.
+//! its effect is encoded. More than [`MAX_PACKED_CALLS`] stay unpacked until a quarter of that number is left. The
+//! stored and propagated encoding is the same for both forms.
 
 use super::idempotency_change::encode_no_change;
 use super::idempotency_table::encode_calls;
@@ -21,8 +21,8 @@ use crate::wire::codec::{Decoder, Encoder};
 /// The steps of a call, in this order, if they apply: [`sweep`](IdempotencyRecords::sweep),
 /// [`settle`](IdempotencyRecords::settle), for each component [`settle_charge`](IdempotencyRecords::settle_charge),
 /// [`before_change`](IdempotencyRecords::before_change), the change, [`charge`](IdempotencyRecords::charge), and then
-/// [`record_call`](IdempotencyRecords::record_call). [`close`](IdempotencyRecords::close) comes last, after the effect is
-/// encoded.
+/// [`record_call`](IdempotencyRecords::record_call). [`close`](IdempotencyRecords::close) comes last, after the effect
+/// is encoded.
 #[derive(Clone, Debug)]
 pub struct IdempotencyRecords(Form);
 
@@ -47,13 +47,13 @@ pub struct OpenRecords {
 
 impl OpenRecords {
     fn settlement(&self, serial: u8) -> Option<&Settlement> {
-        self.settlements.iter().find(|(own, _)| *own == serial).map(|(_, settlement)| settlement)
+        self.settlements.iter().find(|(stored, _)| *stored == serial).map(|(_, settlement)| settlement)
     }
 }
 
 /// Returns the settlement of the component with a serial number.
 fn settlement_of(settlements: &mut [(u8, Settlement)], serial: u8) -> Option<&mut Settlement> {
-    settlements.iter_mut().find(|(own, _)| *own == serial).map(|(_, settlement)| settlement)
+    settlements.iter_mut().find(|(stored, _)| *stored == serial).map(|(_, settlement)| settlement)
 }
 
 impl Default for IdempotencyRecords {
@@ -63,7 +63,7 @@ impl Default for IdempotencyRecords {
 }
 
 impl IdempotencyRecords {
-    /// Unpacks the records, if necessary, and returns them; never `None`.
+    /// Unpacks the records, if necessary, and returns them. Never returns `None`.
     fn open(&mut self) -> Option<&mut OpenRecords> {
         if let Form::Packed(packed) = &mut self.0 {
             let packed = std::mem::take(packed);
@@ -127,14 +127,14 @@ impl IdempotencyRecords {
         RecordedCall::read(&record, shift).map(|call| call.with(())).filter(|call| now < call.expires_at)
     }
 
-    /// Returns the charges of the call of an id that can be settled; none if the id is unknown or has expired.
+    /// Returns the charges of an id that can be settled; none if the id is unknown or has expired.
     #[must_use]
     pub fn charges_of(&self, id: &[u8], now: Timestamp) -> Box<[Charge]> {
         let call = self.record_of(id).and_then(|(record, shift)| RecordedCall::read(&record, shift));
         call.filter(|call| now < call.expires_at).map_or_else(Box::default, |call| call.charges.collect())
     }
 
-    /// Returns the number of ids after another one is recorded, which replaces an expired id if there is one.
+    /// Returns the number of ids after another id is recorded. It replaces an expired id, if there is one.
     #[must_use]
     pub fn len_with_another(&self, now: Timestamp) -> usize {
         let (len, first) = match &self.0 {
@@ -208,8 +208,8 @@ impl IdempotencyRecords {
     }
 
     /// Marks the call of an id as settled and returns its charges, each to be passed to
-    /// [`settle_charge`](IdempotencyRecords::settle_charge) or to [`forget`](IdempotencyRecords::forget). Returns `None`
-    /// if the id is unknown or was settled before.
+    /// [`settle_charge`](IdempotencyRecords::settle_charge) or to [`forget`](IdempotencyRecords::forget). Returns
+    /// `None` if the id is unknown or was settled before.
     pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
         self.open()?.calls.settle(id, now)
     }
@@ -252,10 +252,10 @@ impl IdempotencyRecords {
         match &self.0 {
             Form::Packed(packed) => packed.len(),
             Form::Open(open) => {
-                let own = size_of::<OpenRecords>().saturating_add(open.calls.heap_size());
-                let list = open.settlements.capacity().saturating_mul(size_of::<(u8, Settlement)>());
+                let own_size = size_of::<OpenRecords>().saturating_add(open.calls.heap_size());
+                let list_size = open.settlements.capacity().saturating_mul(size_of::<(u8, Settlement)>());
                 let settlements = open.settlements.iter().map(|(_, settlement)| settlement.heap_size());
-                settlements.fold(own.saturating_add(list), usize::saturating_add)
+                settlements.fold(own_size.saturating_add(list_size), usize::saturating_add)
             }
         }
     }
@@ -289,7 +289,7 @@ impl IdempotencyRecords {
         mut settlements: Vec<(u8, Settlement)>,
     ) -> Option<IdempotencyRecords> {
         let calls = IdempotencyTable::decode(from, written, |charge| {
-            settlement_of(&mut settlements, charge.component).is_some_and(|settlement| settlement.count(charge))
+            settlement_of(&mut settlements, charge.component).is_some_and(|settlement| settlement.count_charge(charge))
         })?;
         let sound = settlements.iter().all(|(_, settlement)| settlement.is_sound() && !settlement.is_idle());
         sound.then(|| {
@@ -299,7 +299,7 @@ impl IdempotencyRecords {
         })
     }
 
-    /// Encodes a flag, and the settlement of a component if the flag is set: if a charge can be settled.
+    /// Encodes 1 and the settlement of a component if a charge of it can be settled, and 0 otherwise.
     pub fn encode_settlement(&self, serial: u8, to: &mut impl Encoder) {
         let may_be_settled = self.may_be_settled(serial);
         to.integer(u64::from(may_be_settled));
@@ -347,7 +347,7 @@ impl IdempotencyRecords {
     }
 
     /// Returns `true` if a call can have had the effect on the settlement of a component. `settled` is the charge that
-    /// the call settled, if any.
+    /// the call settled, if it settled one.
     pub fn accepts_settlement_effect(&self, serial: u8, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
         match &self.0 {
             Form::Packed(packed) => Packed::of(packed).settlement(serial).accepts_effect(from, settled),

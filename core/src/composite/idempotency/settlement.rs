@@ -119,25 +119,26 @@ impl Settlement {
             return;
         }
         let mark = if usage.is_unused() { Some(Amount::ZERO) } else { limit.low_water_mark(usage, now) };
-        // A settlement to a higher cost, after which this method is called, takes nothing back.
+        // Nothing is lost: if a settlement came before, it was to a higher cost and took nothing back.
         self.delta = SettlementDelta::default();
         match mark {
             // A refund lowers the usage as well.
             Some(mark) => self.delta.low_water_mark = OptionalMark::of(mark.minus(refunded)),
             None => self.delta.refunded = refunded,
         }
-        self.record(self.delta);
+        self.apply(self.delta);
     }
 
-    fn record(&mut self, SettlementDelta { low_water_mark, refunded, .. }: SettlementDelta) {
+    fn apply(&mut self, SettlementDelta { low_water_mark, refunded, .. }: SettlementDelta) {
         if let Some(mark) = low_water_mark.get() {
             self.low_water_marks.lower_all(mark);
         }
         self.refunded = self.refunded.plus(refunded);
     }
 
-    /// Creates the record of a charge of `cost` by a call with an id. Must be called after the charge. Returns `None` if
-    /// the numbers of charges are exhausted, which only a crafted payload can cause. Then the charge cannot be settled.
+    /// Creates the record of a charge of `cost` by a call with an id. Must be called after the charge. Returns `None`
+    /// if the numbers of charges are exhausted, which only a crafted payload can cause; the charge cannot be settled
+    /// then.
     pub fn charge<U: Usage>(&mut self, usage: &U, component: u8, cost: Amount) -> Option<Charge> {
         debug_assert!(is_cost(cost), "{cost:?} cannot be read");
         let number = self.low_water_marks.charge()?;
@@ -205,7 +206,8 @@ impl Settlement {
         self.delta != SettlementDelta::default()
     }
 
-    /// Returns `true` if a call can have had the effect. `settled` is the charge that it settled, if any.
+    /// Returns `true` if a call can have had the effect. `settled` is the charge that the call settled, if it
+    /// settled one.
     pub fn accepts_effect(&self, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
         SettlementDelta::decode(from).is_some_and(|delta| {
             let has_other_charges = self.low_water_marks.charge_count > usize::from(settled.is_some());
@@ -221,7 +223,7 @@ impl Settlement {
         if let Some(charge) = settled {
             self.remove_settled(charge, delta.taken);
         }
-        self.record(delta);
+        self.apply(delta);
     }
 
     /// Encodes the settlement with the number of charges at each low-water mark.
@@ -238,15 +240,15 @@ impl Settlement {
     }
 
     /// Decodes a settlement encoded by [`encode`](Settlement::encode). Every recorded charge of the component must then
-    /// be passed to [`count`](Settlement::count), before [`is_sound`](Settlement::is_sound) is checked.
+    /// be passed to [`count_charge`](Settlement::count_charge), before [`is_sound`](Settlement::is_sound) is checked.
     pub fn decode(from: &mut impl Decoder) -> Option<Settlement> {
         let refunded = Amount::from_millionths(from.integer()?)?;
         Some(Settlement { refunded, low_water_marks: LowWaterMarks::decode(from)?, delta: SettlementDelta::default() })
     }
 
-    /// Adds a recorded charge to a decoded settlement. Returns `true` if such a charge is possible.
-    pub fn count(&mut self, charge: &Charge) -> bool {
-        self.low_water_marks.count(charge.number) && charge.refunded <= self.refunded
+    /// Counts a recorded charge in a decoded settlement. Returns `true` if the charge is possible.
+    pub fn count_charge(&mut self, charge: &Charge) -> bool {
+        self.low_water_marks.count_charge(charge.number) && charge.refunded <= self.refunded
     }
 
     /// Returns `true` if the decoded settlement and the counted charges are possible.
@@ -307,8 +309,8 @@ impl SettlementDelta {
         let is_not_zero = |amount: Option<Amount>| amount != Some(Amount::ZERO);
         // A usage has either low-water marks or refunds.
         let has_one_kind = mark.is_none() || refunded.is_none();
-        let sound = tags <= SettlementDelta::ALL && is_not_zero(taken) && is_not_zero(refunded) && has_one_kind;
-        sound.then(|| SettlementDelta {
+        let is_sound = tags <= SettlementDelta::ALL && is_not_zero(taken) && is_not_zero(refunded) && has_one_kind;
+        is_sound.then(|| SettlementDelta {
             taken: taken.unwrap_or_default(),
             low_water_mark: mark.map_or_else(OptionalMark::default, OptionalMark::of),
             refunded: refunded.unwrap_or_default(),

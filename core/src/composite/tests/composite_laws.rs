@@ -19,7 +19,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
 
-/// Runs a call, or peeks.
+/// Runs a call with inline limits, or peeks.
 pub fn run_inline(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Result<CallResult, CallError> {
     let words = words(text);
     server.call(&KeyRequest::take(&mut Args::new(&words), None).unwrap(), now, peeks)
@@ -102,8 +102,10 @@ proptest! {
             // A renewal passes under a lowered limit as well, until the lease has expired.
             let only_expired_lease_denies = |server: &mut Server, then: Timestamp| {
                 let limits_at = |server: &mut Server, time| decisions_of_limits(server, call_text, time);
-                let (first, last) = (limits_at(server, now), limits_at(server, then));
-                first.iter().zip(&last).all(|(first, last)| last.1 || (first.1 && first.0 == UsageKind::Concurrency))
+                let mut limits = limits_at(server, now).into_iter().zip(limits_at(server, then));
+                limits.all(|((kind, allows_now), (_, allows_then))| {
+                    allows_then || (allows_now && kind == UsageKind::Concurrency)
+                })
             };
             match result.answer.decision.verdict {
                 Verdict::After(wait) if !forces && now.plus(wait) < Timestamp::MAX => {
@@ -124,17 +126,17 @@ proptest! {
         check_each_call(history, |now, _| now, |server, call_text, now| {
             let Ok(first) = run_call(server, call_text, now, false) else { return };
             // The state before the repetition is known for composite keys only.
-            let once = call_text.has("ONCE") && first.writes && server.components().is_some();
+            let has_recorded_id = call_text.has("ONCE") && first.writes && server.components().is_some();
             let before = server.stored();
             let admitted = first.answer.decision.verdict.allowed();
-            if !admitted || !(once || call_text.has("SETTLE")) {
+            if !admitted || !(has_recorded_id || call_text.has("SETTLE")) {
                 return;
             }
-            let again = run_call(server, call_text, now, false).unwrap();
+            let repetition = run_call(server, call_text, now, false).unwrap();
             let ids = server.components().and_then(CompositeUsage::extras).map_or(0, |extras| extras.records.len());
             if ids > 0 {
-                assert!(again.answer.decision.verdict.allowed(), "{call_text:?}");
-                assert_eq!(again.answer.decision.granted, first.answer.decision.granted, "{call_text:?}");
+                assert!(repetition.answer.decision.verdict.allowed(), "{call_text:?}");
+                assert_eq!(repetition.answer.decision.granted, first.answer.decision.granted, "{call_text:?}");
                 assert_eq!(server.stored(), before, "{call_text:?}");
             }
         });
@@ -152,8 +154,8 @@ proptest! {
     ) {
         check_each_call(history, Timestamp::max, |server, call_text, now| {
             // The usage of a plain key is claimed by the first limit of its kind.
-            let claimed = |component: &Component| !component.is_unclaimed();
-            if !server.components().is_some_and(|components| components.components.iter().all(claimed)) {
+            let is_claimed = |component: &Component| !component.is_unclaimed();
+            if !server.components().is_some_and(|components| components.components.iter().all(is_claimed)) {
                 return;
             }
             // The other calls may be rejected.
@@ -170,7 +172,7 @@ proptest! {
     }
 }
 
-/// Generates calls that peek and charge, with names and windows that the scripts do not use, or without any.
+/// Generates calls that peek and charge, on limits that the scripts do not use.
 fn others() -> impl Strategy<Value = Vec<&'static str>> {
     subsequence(
         vec![
@@ -186,7 +188,7 @@ fn others() -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 #[test]
-fn discarded_effect_leaves_the_same_state_as_an_encoded_one() {
+fn discarded_effect_leaves_the_same_state_as_an_encoded_effect() {
     let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
         let words = words(text);
         let call = call_of_text(&words);
@@ -195,13 +197,13 @@ fn discarded_effect_leaves_the_same_state_as_an_encoded_one() {
     };
     let rates = "TOKENBUCKET 9 1 1s FIXED 9 1h SLIDING 9 1h SLIDING 9 2h STRICT SLIDINGLOG 9 1h";
     for first in [rates.to_owned(), format!("ONCE id 1h {rates}"), format!("{rates} AS name")] {
-        let (mut written, mut forgotten) = (CompositeUsage::default(), CompositeUsage::default());
+        let (mut encoding, mut discarding) = (CompositeUsage::default(), CompositeUsage::default());
         for (second, text) in (1..).zip([&*first, rates, "FIXED 9 1h", "SLIDINGLOG 9 1h", &first]) {
-            take(&mut written, text, at(second));
-            take(&mut forgotten, text, at(second));
-            written.encode_effect(&mut crate::wire::codec::Discard);
-            forgotten.discard_effect();
-            assert_eq!(format!("{written:?}"), format!("{forgotten:?}"), "{first}, then {text}");
+            take(&mut encoding, text, at(second));
+            take(&mut discarding, text, at(second));
+            encoding.encode_effect(&mut crate::wire::codec::Discard);
+            discarding.discard_effect();
+            assert_eq!(format!("{encoding:?}"), format!("{discarding:?}"), "{first}, then {text}");
         }
     }
 }
@@ -209,11 +211,12 @@ fn discarded_effect_leaves_the_same_state_as_an_encoded_one() {
 #[test]
 fn steps_of_a_call_are_independent_of_ids_and_other_components() {
     // The key has sixteen components. A call charges four of them.
-    let components = |kinds: &str, from: u32| -> String {
-        let named = (from..from + 4).map(|n| kinds.replace('#', &format!("n{n}")));
+    let four_limits = |limit: &str| -> String {
+        let named = (0..4).map(|number| limit.replace('#', &format!("n{number}")));
         named.collect::<Vec<_>>().join(" ")
     };
-    let kinds = ["TOKENBUCKET 9999 1 1s AS #", "FIXED 9999 1h AS #", "SLIDING 9999 1h AS #", "SLIDINGLOG 9999 1h AS #"];
+    let limits =
+        ["TOKENBUCKET 9999 1 1s AS #", "FIXED 9999 1h AS #", "SLIDING 9999 1h AS #", "SLIDINGLOG 9999 1h AS #"];
     let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
         let words = words(text);
         let call = call_of_text(&words);
@@ -224,43 +227,44 @@ fn steps_of_a_call_are_independent_of_ids_and_other_components() {
         }
         evaluation.answer(&call, StoredUsage::Composite(usage), now, true)
     };
-    let efforts = [1, 1000].map(|ids| {
+    let steps = [1, 1000].map(|ids| {
         let mut usage = CompositeUsage::default();
         for id in 0..ids {
-            for (n, kinds) in kinds.iter().enumerate() {
-                let text = format!("ONCE {n}-{id} 1h {}", components(kinds, 0));
+            for (number, limit) in limits.iter().enumerate() {
+                let text = format!("ONCE {number}-{id} 1h {}", four_limits(limit));
                 assert!(take(&mut usage, &text, at(0)).decision.verdict.allowed());
             }
         }
         assert_eq!(usage.components.len(), 16);
         [
             "ONCE 0-0 1h FIXED 1 1s".to_owned(),
-            format!("COST 0 {}", components(kinds[0], 0)),
-            format!("ONCE new 1h {}", components(kinds[0], 0)),
-            format!("COST 2 {}", components(kinds[1], 0)),
-            format!("COST 2 {}", components(kinds[3], 0)),
-            format!("SETTLE 1-0 0 {}", components(kinds[1], 0)),
-            format!("SETTLE 2-0 3 {}", components(kinds[2], 0)),
-            format!("COST -1 {}", components(kinds[2], 0)),
+            format!("COST 0 {}", four_limits(limits[0])),
+            format!("ONCE new 1h {}", four_limits(limits[0])),
+            format!("COST 2 {}", four_limits(limits[1])),
+            format!("COST 2 {}", four_limits(limits[3])),
+            format!("SETTLE 1-0 0 {}", four_limits(limits[1])),
+            format!("SETTLE 2-0 3 {}", four_limits(limits[2])),
+            format!("COST -1 {}", four_limits(limits[2])),
         ]
         .map(|text| step_counter::count(|| take(&mut usage, &text, at(1))))
     });
-    // A tree of a thousand charges has ten levels more, for each of four components.
-    for (few, many) in efforts[0].iter().zip(&efforts[1]) {
-        assert!(*many <= few + 4 * 32, "{efforts:?}");
+    // A thousand ids add at most 32 steps for each of the four components.
+    for (one_id, many_ids) in steps[0].iter().zip(&steps[1]) {
+        assert!(*many_ids <= one_id + 4 * 32, "{steps:?}");
     }
 }
 
-/// Event of a history whose costs become known later.
+/// Event in the history of a key whose calls are settled.
 #[derive(Clone, Debug)]
 enum Event {
+    /// Charge of an estimated cost.
     Charge(u64),
-    /// Settlement: the call, and its actual cost.
+    /// Settlement of a call with its actual cost.
     Settle(Index, u64),
 }
 
-/// Limits that support settlements, with different windows and enough room for any history.
-const SETTLED: [&str; 9] = [
+/// Limits that support settlements, with different windows, and large enough to grant any history.
+const SETTLEABLE: [&str; 9] = [
     "TOKENBUCKET 1000 7 1s",
     "LEAKYBUCKET 1000 3 2s",
     "FIXED 1000 10s",
@@ -273,18 +277,18 @@ const SETTLED: [&str; 9] = [
 ];
 
 proptest! {
-    /// "Usage becomes what it would be had the call cost that from the start." A higher cost is charged at the
-    /// settlement.
+    /// A higher cost than the estimated one is charged at the time of the settlement.
     #[test]
     fn settled_usage_equals_that_of_a_history_with_the_actual_costs(
-        specs in subsequence(SETTLED.to_vec(), 1..=4),
+        specs in subsequence(SETTLEABLE.to_vec(), 1..=4),
         events in vec((0..4_000_000u64, event()), 1..=30),
         later in vec(0..12_000_000u64, 1..=3),
     ) {
         let specs = specs.join(" ");
         let mut server = Server::default();
-        // The actual cost of each call, and the charges beyond the estimated cost.
+        // Each call with its actual cost, and each settlement with the cost above the estimate.
         let mut history: Vec<(Timestamp, u64)> = Vec::new();
+        // Number, estimated cost and index in the history of each call that has not been settled.
         let mut calls = Vec::new();
         let mut now = at(0);
         for (number, (later, event)) in events.iter().enumerate() {
@@ -297,10 +301,10 @@ proptest! {
                     history.push((now, *cost));
                 }
                 Event::Settle(which, amount) if !calls.is_empty() => {
-                    let (number, cost, place) = calls.remove(which.index(calls.len()));
+                    let (number, cost, index) = calls.remove(which.index(calls.len()));
                     let text = format!("SETTLE c{number} {amount} {specs}");
                     prop_assert!(decide(&mut server, &text, now).verdict.allowed());
-                    history[place].1 = cost.min(*amount);
+                    history[index].1 = cost.min(*amount);
                     if *amount > cost {
                         history.push((now, amount - cost));
                     }
@@ -315,13 +319,13 @@ proptest! {
         let call = super::server::call_of(&KeyRequest::take(&mut Args::new(&words), None).unwrap());
         for later in std::iter::once(0).chain(later) {
             let then = now.plus(Span::from_micros(later));
-            let real = run_inline(&mut server, &format!("EACH COST 0 {specs}"), then, true).unwrap().answer.each;
-            for (spec, real) in call.specs.iter().zip(real) {
+            let decisions = run_inline(&mut server, &format!("EACH COST 0 {specs}"), then, true).unwrap().answer.each;
+            for (spec, Decision { remaining, .. }) in call.specs.iter().zip(decisions) {
                 let replayed = with_limit!(spec, limit => replay(limit, &history, then));
-                prop_assert!(real.remaining <= replayed, "{} forgave {:?} {replayed:?}", spec.limit, real.remaining);
-                let rounded = matches!(spec.limit, crate::algorithm::any::AnyLimit::Bucket(_));
-                let most = real.remaining.plus(if rounded { Amount::saturating(2) } else { Amount::ZERO });
-                prop_assert!(replayed <= most, "{} is at {:?}, not {replayed:?}", spec.limit, real.remaining);
+                prop_assert!(remaining <= replayed, "{} remaining: {remaining:?}, replayed: {replayed:?}", spec.limit);
+                let is_rounded = matches!(spec.limit, crate::algorithm::any::AnyLimit::Bucket(_));
+                let max = remaining.plus(if is_rounded { Amount::saturating(2) } else { Amount::ZERO });
+                prop_assert!(replayed <= max, "{} remaining: {remaining:?}, replayed: {replayed:?}", spec.limit);
             }
         }
     }
@@ -330,12 +334,12 @@ proptest! {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => (1..=9u64).prop_map(Event::Charge),
-        // Without an amount of 0: a call that cost nothing would still have opened its window.
+        // No amount of 0: a call that is settled to 0 has opened its window, but the replay would not open it.
         2 => (any::<Index>(), 1..=12u64).prop_map(|(call, amount)| Event::Settle(call, amount)),
     ]
 }
 
-/// Returns the remaining amount of a limit after the given charges.
+/// Returns the remaining amount of a limit after the charges of a history.
 fn replay<L: Limit>(limit: &L, history: &[(Timestamp, u64)], then: Timestamp) -> Amount {
     let mut usage = L::Usage::default();
     for (now, cost) in history {

@@ -1,8 +1,8 @@
-//! Conversion of a plain key to a composite key: its effect, its cost and rejected effects.
+//! Conversion of a plain key to a composite key: its effect, its cost, and effects that are rejected.
 
 use super::composite_laws::call_of_text;
 use super::script::words;
-use super::sent_effects::converted;
+use super::sent_effects::after_conversion;
 use super::{at, seconds};
 use crate::PlainUsage;
 use crate::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
@@ -49,15 +49,16 @@ fn window() -> FixedWindowUsage {
     usage
 }
 
-/// Returns the text of the effect of a conversion. Asserts that neither side visits the entries of the key.
+/// Converts a plain key by a call, and returns the effect. Asserts that neither the primary nor the replica visits the
+/// entries of the key.
 fn conversion_effect<U: PlainUsage>(plain: &U, text: &str) -> EncodedText {
     let words = words(text);
     let call = call_of_text(&words);
-    let [mut here, mut there] = [plain.clone(), plain.clone()];
-    let mut converted = None;
+    let [mut primary, mut replica] = [plain.clone(), plain.clone()];
+    let mut results = None;
     let visited = step_counter::count(|| {
-        let evaluation = CompositeEvaluation::at(&call, StoredUsage::plain(&here), at(10));
-        let (mut components, ()) = CompositeUsage::convert(&mut here, Some(expiry()), at(10), |components| {
+        let evaluation = CompositeEvaluation::at(&call, StoredUsage::plain(&primary), at(10));
+        let (mut components, ()) = CompositeUsage::convert(&mut primary, Some(expiry()), at(10), |components| {
             components.charge(&call, &evaluation, at(10));
         });
         let text = EncodedText::of_conversion::<U, _>(Some(expiry()), &mut components, 1);
@@ -66,13 +67,13 @@ fn conversion_effect<U: PlainUsage>(plain: &U, text: &str) -> EncodedText {
             unreachable!()
         };
         assert_eq!(plain_expiry, Some(expiry()));
-        assert!(CompositeUsage::accepts_conversion(&there, plain_expiry, &mut fields.clone(), version));
-        let followed = CompositeUsage::apply_conversion(&mut there, plain_expiry, &mut fields);
-        converted = Some((text, components, followed));
+        assert!(CompositeUsage::accepts_conversion(&replica, plain_expiry, &mut fields.clone(), version));
+        let replicated = CompositeUsage::apply_conversion(&mut replica, plain_expiry, &mut fields);
+        results = Some((text, components, replicated));
     });
-    let (text, components, followed) = converted.unwrap();
-    assert_eq!((visited, here.is_unused(), there.is_unused()), (0, true, true));
-    assert_eq!(encoded(&followed), encoded(&components));
+    let (text, components, replicated) = results.unwrap();
+    assert_eq!((visited, primary.is_unused(), replica.is_unused()), (0, true, true));
+    assert_eq!(encoded(&replicated), encoded(&components));
     text
 }
 
@@ -93,21 +94,21 @@ fn conversion_effect_is_independent_of_the_size_of_the_key() {
 fn impossible_conversion_is_rejected() {
     // The time, no move back, a full change: no id, no component, and a ban without strikes.
     let ban = EncodedFields::integers([TAGGED_CHANGE, at(10).micros(), 0, 1, 0, 0, 1, at(70).micros(), 0]);
-    let components = converted(&window(), Some(expiry()), &ban).unwrap();
+    let components = after_conversion(&window(), Some(expiry()), &ban).unwrap();
     assert_eq!(
-        (components.components.len(), components.components[0].recovers_at, components.banned(at(10))),
+        (components.components.len(), components.components[0].recovers_at, components.remaining_ban(at(10))),
         (1, at(3600), seconds(60))
     );
-    for (case, refused) in [
+    for (case, rejected) in [
         ("whole state", ban.with(0, WHOLE)),
         ("moved back again", ban.with(2, 1)),
         ("no change", EncodedFields::integers([TAGGED_CHANGE, at(10).micros(), 0, 0])),
         ("fields of a ban without a ban", ban.with(6, 0)),
         ("duration of the ban out of range", ban.with(7, at(10).plus(Span::MAX_ARGUMENT).micros() + 1)),
     ] {
-        assert!(converted(&window(), Some(expiry()), &refused).is_none(), "{case}");
+        assert!(after_conversion(&window(), Some(expiry()), &rejected).is_none(), "{case}");
     }
-    // The effect of a conversion of leases does not apply to a window.
+    // A fixed window rejects the effect of a conversion of leases.
     let text = conversion_effect(&leases(2), "CONCURRENCY 9 1h me AS name");
     let Some(Effect::Conversion { version, fields, .. }) = Effect::decode::<ConcurrencyUsage>(text.as_bytes()) else {
         unreachable!()
@@ -116,6 +117,6 @@ fn impossible_conversion_is_rejected() {
     assert!(CompositeUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version));
     assert!(!CompositeUsage::accepts_conversion(&window(), Some(expiry()), &mut fields.clone(), version));
     assert!(!CompositeUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version + 1));
-    // A plain key of any kind rejects the effect.
+    // The effect names its kind, so it cannot be decoded for another kind.
     assert!(Effect::decode::<FixedWindowUsage>(text.as_bytes()).is_none());
 }

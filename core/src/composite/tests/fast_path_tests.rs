@@ -32,7 +32,7 @@ fn rate_limits_with_existing_components_take_the_fast_path() {
     server.take("FIXED 9 1h", 0);
     assert!(!server.takes_fast_path("FIXED 9 1h SLIDING 9 1h", 0), "plain key");
     server.take(RATES, 0);
-    for fast in [
+    for text in [
         RATES,
         "SLIDING 9 1h STRICT SLIDING 9 1h FIXED 9 1h",
         "TOKENBUCKET 5 1 1h AS t",
@@ -41,8 +41,8 @@ fn rate_limits_with_existing_components_take_the_fast_path() {
         "FIXED 90 1h SLIDING 1 1h",
         "COST 6 TOKENBUCKET 5 1 1h AS t FIXED 9 1h",
     ] {
-        assert!(server.takes_fast_path(fast, 0) && server.takes_fast_path(fast, 99), "{fast}");
-        server.take(fast, 0);
+        assert!(server.takes_fast_path(text, 0) && server.takes_fast_path(text, 99), "{text}");
+        server.take(text, 0);
     }
 }
 
@@ -51,7 +51,7 @@ fn other_calls_take_the_slow_path() {
     let mut server = Server::default();
     server.take(RATES, 0);
     server.take("SLIDINGLOG 9 1h CONCURRENCY 9 1h me", 0);
-    for general in [
+    for text in [
         "FIXED 9 1h FIXED 9 2h",
         "TOKENBUCKET 5 1 1h FIXED 9 1h",
         "TOKENBUCKET 5 1 1h AS u FIXED 9 1h",
@@ -70,7 +70,7 @@ fn other_calls_take_the_slow_path() {
         "FIXED 9 1h SLIDINGLOG 9 1h",
         "FIXED 9 1h CONCURRENCY 9 1h me",
     ] {
-        assert!(!server.takes_fast_path(general, 0), "{general}");
+        assert!(!server.takes_fast_path(text, 0), "{text}");
     }
     assert!(server.takes_fast_path(RATES, 0));
 }
@@ -93,21 +93,21 @@ fn backwards_clock_and_bans_disable_the_fast_path() {
     assert!(server.takes_fast_path(RATES, 10) && !server.takes_fast_path(RATES, 9));
     server.ban(Span::SECOND, at(10));
     assert!(!server.takes_fast_path(RATES, 10));
-    // The ban that is over is removed by the next change.
+    // The next change removes the expired ban.
     server.take(RATES, 12);
     assert!(server.takes_fast_path(RATES, 12));
 }
 
 #[test]
-fn new_ids_take_the_fast_path_and_known_ones_do_not() {
+fn new_id_takes_the_fast_path_and_recorded_id_does_not() {
     let once = |id| format!("ONCE {id} 5s {RATES}");
     let mut server = Server::default();
     server.take(RATES, 10);
     assert!(server.takes_fast_path(&once(0), 10));
     for id in 0..7 {
         server.take(&format!("ONCE {id} 5s FIXED 9 1h"), 10);
-        assert!(!server.takes_fast_path(&once(id), 14), "known");
-        assert!(server.takes_fast_path(&once(id), 15), "expired");
+        assert!(!server.takes_fast_path(&once(id), 14), "a recorded id");
+        assert!(server.takes_fast_path(&once(id), 15), "an expired id");
         assert!(server.takes_fast_path(RATES, 14), "a call without an id");
     }
     let settled = server.take("SETTLE 0 0 FIXED 9 1h", 12).decision.remaining.whole_units();
@@ -129,9 +129,9 @@ fn denying_limit_with_the_longest_wait_governs() {
     assert_eq!(
         decide(&mut server, "COST 4 FIXED 3 1m FIXED 2 1h SLIDING 1 1m"),
         (Verdict::Never, 3, 2),
-        "the first of equal ones"
+        "the first of two limits with the same verdict"
     );
     // A granted call reports the limit that runs out first.
-    let passes = server.take("FIXED 9 1m FIXED 8 1h SLIDING 8 1m COST 3", 0).decision;
-    assert_eq!((passes.limit.whole_units(), passes.remaining.whole_units()), (8, 4));
+    let granted = server.take("FIXED 9 1m FIXED 8 1h SLIDING 8 1m COST 3", 0).decision;
+    assert_eq!((granted.limit.whole_units(), granted.remaining.whole_units()), (8, 4));
 }

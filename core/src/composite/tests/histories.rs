@@ -7,7 +7,7 @@ use crate::number::{Span, Timestamp};
 use crate::wire::error::Error;
 use proptest::prelude::*;
 
-/// Runs the calls on both and compares the replies and the state.
+/// Runs the calls on a server and on the model, and compares the replies and the states.
 pub fn compare_with_model((begin, steps): (Timestamp, Vec<Step>)) {
     let (mut server, mut model) = (Server::default(), Model::default());
     let (mut now, mut last) = (begin, None);
@@ -37,7 +37,7 @@ pub fn compare_with_model((begin, steps): (Timestamp, Vec<Step>)) {
             }
             Command::Take(ref call_text) | Command::Peek(ref call_text) => {
                 let peeks = matches!(step.command, Command::Peek(_));
-                let called = call_text.with_request(peeks, |request| match server.call(request, now, peeks) {
+                let writes = call_text.with_request(peeks, |request| match server.call(request, now, peeks) {
                     Err(CallError::WrongType) => false,
                     Err(CallError::TooManyComponents) => {
                         assert!(model.has_no_room(request, now));
@@ -45,21 +45,17 @@ pub fn compare_with_model((begin, steps): (Timestamp, Vec<Step>)) {
                     }
                     Err(CallError::NoHolder) => unreachable!("calls by text have a holder"),
                     Ok(result) => {
-                        let ahead = model.clone();
+                        let model_before = model.clone();
                         let (answer, writes) = model.call(request, now, peeks, expires_at);
-                        assert_eq!(result.answer, answer, "{call_text:?} at {now:?} on {ahead:#?}");
+                        assert_eq!(result.answer, answer, "{call_text:?} at {now:?} on {model_before:#?}");
                         assert!(result.writes || !writes, "{call_text:?}");
                         last = Some(answer.decision);
                         result.writes
                     }
                 });
                 // A lease by a policy needs an id.
-                called.unwrap_or_else(|refused| {
-                    assert_eq!(
-                        (refused, peeks, call_text.has("ONCE")),
-                        (Error::NoHolder, false, false),
-                        "{call_text:?}"
-                    );
+                writes.unwrap_or_else(|error| {
+                    assert_eq!((error, peeks, call_text.has("ONCE")), (Error::NoHolder, false, false), "{call_text:?}");
                     false
                 })
             }

@@ -21,20 +21,20 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// Plain key: one usage without any other state.
-    plain: bool,
+    /// `true`: the key is a plain key, with one usage and no other state.
+    is_plain: bool,
     components: Vec<Component>,
     ids: BTreeMap<Vec<u8>, Id>,
     banned_until: Timestamp,
-    /// Window of the strikes, and the time of each strike.
+    /// Window in which strikes are counted, and the time of each strike.
     strikes: (Span, Vec<Timestamp>),
     /// Expiry time of each level of the last ban, earliest first.
     levels: Vec<Timestamp>,
-    /// Time between two of them.
+    /// Time between the expiries of two levels.
     longest: Span,
     written: Timestamp,
     /// Number of components ever created.
-    made: usize,
+    created_count: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -42,15 +42,16 @@ struct Component {
     number: usize,
     identity: ComponentIdentity,
     usage: AnyUsage,
-    /// Limits of the last charge. Empty if they are not known; two if the policy was scaled.
+    /// Limits of the last charge: none after a conversion, which does not know them; two if the policy was scaled.
     charged_by: Vec<AnyLimit>,
     recovers_at: Timestamp,
     /// `true`: `recovers_at` is beyond the last timestamp, where times saturate.
     is_far: bool,
     /// `true`: the component had recovered at its last charge or settlement and is kept for settlements.
-    is_over: bool,
+    had_recovered: bool,
     settlement: Settlement,
-    to_settle: usize,
+    /// Number of charges that can be settled.
+    unsettled_count: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -75,10 +76,10 @@ struct Id {
 enum Outcome {
     Passes,
     Denied {
-        strikes: bool,
+        is_strike: bool,
     },
     Banned,
-    /// Repetition: the record of the id, and the remaining delay of the first call.
+    /// Repetition: the record of the id, and the remaining hold of the first call.
     Repeated(Id, Span),
     /// The id has been charged before, but its lease does not fit any more.
     LostLease,
@@ -88,12 +89,12 @@ enum Outcome {
 }
 
 impl Component {
-    /// "As the slower of both rates asks."
-    fn charged_under(&mut self, spec: &Spec, now: Timestamp) {
+    /// Records the limits of a charge. The component recovers at the slower rate of a scaled policy.
+    fn set_charged_by(&mut self, spec: &Spec, now: Timestamp) {
         self.charged_by = std::iter::once(spec.limit).chain(spec.slower_limit.copied()).collect();
         let reset = self.reset(now);
         let recovers_at = now.plus(reset);
-        self.is_over = reset == Span::ZERO;
+        self.had_recovered = reset == Span::ZERO;
         (self.recovers_at, self.is_far) = (recovers_at.min(Timestamp::MAX), recovers_at >= Timestamp::MAX);
     }
 
@@ -102,8 +103,8 @@ impl Component {
         self.charged_by.iter().map(|limit| reset(*limit, &self.usage, now)).max().unwrap()
     }
 
-    fn drop_if_recovered(&self, now: Timestamp) -> bool {
-        if self.to_settle > 0 {
+    fn must_be_dropped(&self, now: Timestamp) -> bool {
+        if self.unsettled_count > 0 {
             return false;
         }
         if !self.charged_by.is_empty() && now >= self.recovers_at && !self.is_far {
@@ -121,12 +122,12 @@ impl Component {
             }
             (ahead, usage.recovery_source())
         });
-        let known = !self.charged_by.is_empty() && !self.is_far && !self.is_over;
+        let reset_is_known = !self.charged_by.is_empty() && !self.is_far && !self.had_recovered;
         self.recovers_at = match recovery {
             // The end of an aligned window is known only to the limit that opened it.
             RecoverySource::Limit => self.recovers_at,
             RecoverySource::MovesBack if ahead == Span::ZERO => self.recovers_at,
-            RecoverySource::MovesBack if known => now.plus(self.reset(now)).min(Timestamp::MAX),
+            RecoverySource::MovesBack if reset_is_known => now.plus(self.reset(now)).min(Timestamp::MAX),
             RecoverySource::MovesBack => self.recovers_at.minus(ahead),
             // Slots are whole, so the reported recovery may be later than the difference.
             RecoverySource::Usage => {
@@ -139,7 +140,7 @@ impl Component {
 
 impl Model {
     pub fn is_plain(&self) -> bool {
-        self.plain
+        self.is_plain
     }
 
     pub fn is_missing(&self) -> bool {
@@ -150,7 +151,7 @@ impl Model {
         self.banned_until != Timestamp::EPOCH || !self.strikes.1.is_empty() || !self.levels.is_empty()
     }
 
-    /// Expires the key and asserts that no state was left.
+    /// Expires the key, and asserts that all of its state has expired.
     pub fn expire(&mut self, now: Timestamp) {
         for component in &self.components {
             let recovered = match component.charged_by.as_slice() {
@@ -170,39 +171,41 @@ impl Model {
         *self = Model::default();
     }
 
-    /// Asserts that the state equals that of `real`.
-    pub fn compare(&self, real: &CompositeUsage) {
-        let components = real.components.iter();
-        assert_eq!(real.components.len(), self.components.len());
-        for (component, own) in components.zip(&self.components) {
-            assert_eq!(component.is_unused(), is_unused(&own.usage));
+    /// Asserts that `usage` has the state of the model.
+    pub fn compare(&self, usage: &CompositeUsage) {
+        assert_eq!(usage.components.len(), self.components.len());
+        for (component, expected) in usage.components.iter().zip(&self.components) {
+            assert_eq!(component.is_unused(), is_unused(&expected.usage));
             if !component.is_unused() {
-                assert_eq!(bytes(&component.usage), bytes(&own.usage));
-                assert_eq!(component.recovers_at, own.recovers_at);
+                assert_eq!(kind_and_fields(&component.usage), kind_and_fields(&expected.usage));
+                assert_eq!(component.recovers_at, expected.recovers_at);
             }
-            assert_eq!(component.may_be_settled(real.extras()), own.to_settle > 0);
+            assert_eq!(component.may_be_settled(usage.extras()), expected.unsettled_count > 0);
         }
-        let ids = real.extras().map_or(0, |extras| extras.records.len());
+        let ids = usage.extras().map_or(0, |extras| extras.records.len());
         assert_eq!(ids, self.ids.len());
-        assert_eq!(real.is_unused(), self.is_missing());
+        assert_eq!(usage.is_unused(), self.is_missing());
     }
 
-    /// Returns the numbers of the components for the limits of a call. "A spec finds its component by its name, else by
-    /// kind and window." The usage of a plain key becomes "the part of the first spec of its kind".
+    /// Returns the numbers of the components for the limits of a call. A limit finds its component by its name or,
+    /// without a name, by its kind and window. The first limit of a kind claims the usage of a former plain key.
     fn find(&self, call: &CompositeRequest) -> Vec<Option<usize>> {
         let mut found = Vec::new();
         for spec in &call.specs {
             let of_kind = |component: &&Component| component.usage.kind() == spec.limit.kind();
-            let leases = spec.limit.kind() == UsageKind::Concurrency;
-            let own =
-                self.components.iter().filter(of_kind).find(|component| leases || component.identity == identity(spec));
+            let is_lease = spec.limit.kind() == UsageKind::Concurrency;
+            let claimed = self
+                .components
+                .iter()
+                .filter(of_kind)
+                .find(|component| is_lease || component.identity == identity(spec));
             let unclaimed = self
                 .components
                 .iter()
                 .filter(of_kind)
                 .find(|component| component.identity == ComponentIdentity::Nothing);
-            let free = unclaimed.filter(|component| !found.contains(&Some(component.number)));
-            found.push(own.or(free).map(|component| component.number));
+            let unclaimed = unclaimed.filter(|component| !found.contains(&Some(component.number)));
+            found.push(claimed.or(unclaimed).map(|component| component.number));
         }
         found
     }
@@ -221,10 +224,11 @@ impl Model {
         let before = self.components.len();
         let mut after = self.clone();
         after.call(request, now, false, None);
-        after.components.len() > MAX_COMPONENTS && after.made > self.made && before > 0
+        after.components.len() > MAX_COMPONENTS && after.created_count > self.created_count && before > 0
     }
 
-    /// Runs a call or a peek; returns the reply, and `true` if it writes. `expires_at` is the expiry of a plain key.
+    /// Runs a call or a peek. Returns the reply, and `true` if the call writes. `expires_at` is the expiry of a plain
+    /// key.
     pub fn call(
         &mut self,
         request: &KeyRequest,
@@ -234,14 +238,14 @@ impl Model {
     ) -> (Answer, bool) {
         let call = super::server::call_of(request);
         if self.is_missing() {
-            *self = Model { plain: matches!(request, KeyRequest::One(_)), ..Model::default() };
-            if self.plain {
+            *self = Model { is_plain: matches!(request, KeyRequest::One(_)), ..Model::default() };
+            if self.is_plain {
                 let usage = self.usage(&call.specs[0], None);
                 self.components.push(Component::unclaimed(usage));
-                self.made = 1;
+                self.created_count = 1;
             }
         }
-        let at = if self.plain { now } else { now.max(self.written) };
+        let at = if self.is_plain { now } else { now.max(self.written) };
         let found = self.find(&call);
         let known = match call.idempotency {
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => {
@@ -253,21 +257,21 @@ impl Model {
         let mut evaluations = Vec::new();
         for (spec, number) in call.specs.iter().zip(&found) {
             let usage = self.usage(spec, *number);
-            // The lease of a policy "is decided every time: a settled one takes none".
-            let again = spec.is_held_by_id() && known.as_ref().is_none_or(|id| !id.settled);
-            let request = if known.is_some() && !again { Request::Take(Amount::ZERO) } else { spec.request };
+            // A repetition renews the lease of its id, unless the id has been settled.
+            let renews_lease = spec.is_held_by_id() && known.as_ref().is_none_or(|id| !id.settled);
+            let request = if known.is_some() && !renews_lease { Request::Take(Amount::ZERO) } else { spec.request };
             let spec = Spec { request, nx: spec.nx && known.is_none(), ..*spec };
             evaluations.push(with_limit!(spec, limit => evaluate_any(limit, &usage, now, request)));
         }
-        // "With UPTO: the least that all grant." A limit in shadow mode denies if it grants less than the others. If
-        // all are in shadow mode, the amount is the requested one.
-        let most = |n: usize| upto(call.specs[n].request);
+        // UPTO grants the smallest amount that an enforced limit grants, or the requested amount if all limits are in
+        // shadow mode. A limit in shadow mode that would grant less would deny the call.
         let enforced = (0..evaluations.len()).filter(|n| !call.specs[*n].shadow);
-        let granted = enforced.filter_map(|n| evaluations[n].granted).min();
+        let smallest_grant = enforced.filter_map(|n| evaluations[n].granted).min();
         for n in 0..evaluations.len() {
-            let (spec, own) = (&call.specs[n], evaluations[n].granted);
-            let Some(granted) = granted.or(most(n)).filter(|_| own.is_some()) else { continue };
-            if spec.shadow && own.unwrap() < granted {
+            let spec = &call.specs[n];
+            let Some(limit_grant) = evaluations[n].granted else { continue };
+            let Some(granted) = smallest_grant.or(upto(spec.request)) else { continue };
+            if spec.shadow && limit_grant < granted {
                 let (usage, request) = (self.usage(spec, found[n]), Request::Take(granted));
                 evaluations[n] = with_limit!(spec, limit => evaluate_any(limit, &usage, now, request));
                 assert!(!evaluations[n].verdict.allowed());
@@ -284,24 +288,24 @@ impl Model {
             Outcome::Settles => true,
             _ => releases,
         };
-        let strikes = matches!(outcome, Outcome::Denied { strikes: true });
-        let writes = !peeks && (changes || strikes);
+        let is_strike = matches!(outcome, Outcome::Denied { is_strike: true });
+        let writes = !peeks && (changes || is_strike);
         if writes {
             self.write(&call, &found, &evaluations, &outcome, now, expires_at);
         } else if !peeks {
             self.move_back(now);
         }
         let mut answer = self.answer(&call, &found, &evaluations, &outcome, now, writes && changes);
-        answer.shadow_denied = call.specs.iter().zip(&answer.each).any(|(spec, own)| {
-            let decided = match outcome {
+        answer.shadow_denied = call.specs.iter().zip(&answer.each).any(|(spec, decision)| {
+            let decides = match outcome {
                 Outcome::Passes if call.purpose == Purpose::Refund => false,
                 Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned => true,
                 Outcome::Repeated(..) | Outcome::LostLease => spec.is_held_by_id() && !settled,
                 Outcome::Settles | Outcome::Settled | Outcome::Unknown => false,
             };
-            decided && spec.shadow && !own.verdict.allowed()
+            decides && spec.shadow && !decision.verdict.allowed()
         });
-        if self.plain {
+        if self.is_plain {
             // An unused plain key does not exist.
             self.components.retain(|component| !is_unused(&component.usage));
         }
@@ -333,12 +337,11 @@ impl Model {
             (Purpose::Refund, None) => return Outcome::Passes,
             (Purpose::Charge | Purpose::Peek, None) => {}
         }
-        // "It never denies."
         let enforced: Vec<usize> = (0..evaluations.len()).filter(|n| !call.specs[*n].shadow).collect();
         let denies = |evaluation: &Evaluation| !evaluation.forced && !evaluation.verdict.allowed();
         let is_denied = enforced.iter().any(|n| denies(&evaluations[*n]));
         if at < self.banned_until {
-            // "What passes: give-backs, settlements, releases, renewals, the repetition of an admitted id; a FORCE."
+            // A FORCE and the renewal of a lease are granted in spite of the ban.
             let forced = !is_denied && is_forced(call, evaluations);
             let renews = matches!(enforced[..], [n] if self.renews(&call.specs[n], &evaluations[n], found[n], now));
             return if forced || renews { Outcome::Passes } else { Outcome::Banned };
@@ -346,36 +349,35 @@ impl Model {
         if !is_denied {
             return Outcome::Passes;
         }
-        // "A take that this key's limits denied for a time: not a look, not one that never passes, not KEEP's or
-        // CONCURRENCY's denial."
+        // A strike is a call that may be granted later. It is not a peek, and not denied by KEEP or CONCURRENCY alone.
         let denying = enforced.iter().map(|n| &evaluations[*n]).filter(|evaluation| denies(evaluation));
-        let for_a_time = denying.into_iter().all(|evaluation| evaluation.verdict != Verdict::Never);
-        let by_a_limit = enforced.iter().any(|n| {
+        let may_be_granted_later = denying.into_iter().all(|evaluation| evaluation.verdict != Verdict::Never);
+        let is_denied_by_a_rate = enforced.iter().any(|n| {
             let (spec, evaluation) = (&call.specs[*n], &evaluations[*n]);
-            let whole = Spec { limit: spec.limit.raised_by(spec.keep), keep: Amount::ZERO, ..*spec };
+            let without_keep = Spec { limit: spec.limit.raised_by(spec.keep), keep: Amount::ZERO, ..*spec };
             let usage = self.usage(spec, found[*n]);
-            let without_keep = with_limit!(whole, limit => evaluate_any(limit, &usage, now, spec.request));
+            let without_keep = with_limit!(without_keep, limit => evaluate_any(limit, &usage, now, spec.request));
             denies(evaluation) && denies(&without_keep) && spec.limit.kind() != UsageKind::Concurrency
         });
-        let strikes = call.purpose == Purpose::Charge && call.ban.is_some() && for_a_time && by_a_limit;
-        Outcome::Denied { strikes }
+        let counts_strikes = call.purpose == Purpose::Charge && call.ban.is_some();
+        Outcome::Denied { is_strike: counts_strikes && may_be_granted_later && is_denied_by_a_rate }
     }
 
     /// Returns `true` if the call requests no more than the lease that its holder has.
     fn renews(&self, spec: &Spec, evaluation: &Evaluation, number: Option<usize>, now: Timestamp) -> bool {
-        let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, evaluation.change) else { return false };
+        let (AnyLimit::Concurrency(_), Change::Charge(cost)) = (spec.limit, evaluation.change) else { return false };
         let component = self.components.iter().find(|component| Some(component.number) == number);
         component
             .and_then(|component| units_held(&component.usage, spec.holder_or_item, now))
-            .is_some_and(|units| takes <= units)
+            .is_some_and(|units| cost <= units)
     }
 
     /// Returns `true` if a settlement releases the lease of its id.
     fn releases(&self, call: &CompositeRequest, now: Timestamp) -> bool {
         let mut holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder_or_item);
         let leases = self.components.iter().find(|component| component.usage.kind() == UsageKind::Concurrency);
-        let holds = |holder| leases.is_some_and(|leases| units_held(&leases.usage, holder, now).is_some());
-        call.purpose == Purpose::Settle && holders.any(holds)
+        let has_lease = |holder| leases.is_some_and(|leases| units_held(&leases.usage, holder, now).is_some());
+        call.purpose == Purpose::Settle && holders.any(has_lease)
     }
 }
 
@@ -389,9 +391,9 @@ impl Component {
             charged_by: Vec::new(),
             recovers_at,
             is_far: false,
-            is_over: false,
+            had_recovered: false,
             settlement: Settlement::default(),
-            to_settle: 0,
+            unsettled_count: 0,
         }
     }
 }

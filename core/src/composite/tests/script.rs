@@ -26,8 +26,8 @@ impl fmt::Debug for Step {
     /// Formats the step in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Step { when, command, key_may_expire, mutations } = self;
-        let gone = if *key_may_expire { ", perhaps gone" } else { "" };
-        write!(f, "{when:?}{gone}: {command:?}, {} mutations", mutations.len())
+        let expires = if *key_may_expire { ", key may expire" } else { "" };
+        write!(f, "{when:?}{expires}: {command:?}, {} mutations", mutations.len())
     }
 }
 
@@ -60,15 +60,15 @@ impl CallText {
         }
     }
 
-    /// Parses the call and passes the request to `then`. Fails only for a call without an id if the policy has leases.
-    pub fn with_request<T>(&self, peeks: bool, then: impl FnOnce(&KeyRequest) -> T) -> Result<T, Error> {
+    /// Parses the call and passes the request to `run`. Fails only for a call without an id if the policy has leases.
+    pub fn with_request<T>(&self, peeks: bool, run: impl FnOnce(&KeyRequest) -> T) -> Result<T, Error> {
         let words = words(&self.text);
         let args = &mut Args::new(&words);
         let request = if peeks { KeyRequest::peek(args, None) } else { KeyRequest::take(args, None) }.unwrap();
-        let KeyRequest::Policy(by) = request else { return Ok(then(&request)) };
+        let KeyRequest::Policy(by) = request else { return Ok(run(&request)) };
         let (text, factor) = self.policy.as_ref().unwrap();
         let policy = policy(text).unwrap().scaled(Amount::parse_down(factor.as_bytes()).unwrap());
-        by.request(&policy).map(|request| then(&request))
+        by.request(&policy).map(|request| run(&request))
     }
 
     /// Returns `true` if the call or its policy contains the word.
@@ -82,24 +82,24 @@ pub fn policy(text: &str) -> Result<Policy, Error> {
     Policy::parse(&mut Args::new(&words(text)))
 }
 
-/// Options of the generated calls.
+/// Features that scripts use.
 #[derive(Clone, Copy, Debug)]
-pub struct CommonOptions {
-    /// Calls with ids are generated.
+pub struct Features {
+    /// `true`: some calls have ids.
     ids: bool,
-    /// Bans are generated.
+    /// `true`: some calls ban or have BAN.
     bans: bool,
 }
 
-pub const ALL: CommonOptions = CommonOptions { ids: true, bans: true };
-pub const PLAIN: CommonOptions = CommonOptions { ids: false, bans: false };
+pub const ALL: Features = Features { ids: true, bans: true };
+pub const PLAIN: Features = Features { ids: false, bans: false };
 
 /// Generates a start time and commands.
-pub fn histories(terms: CommonOptions) -> impl Strategy<Value = (Timestamp, Vec<Step>)> {
+pub fn histories(features: Features) -> impl Strategy<Value = (Timestamp, Vec<Step>)> {
     let pool = vec(limits(), 1..=6);
     let call_text = pool.prop_flat_map(move |pool| {
-        vec(policies(pool.clone(), terms), 1..=3)
-            .prop_flat_map(move |policies| vec(commands(&pool, policies, terms), 20))
+        vec(policies(pool.clone(), features), 1..=3)
+            .prop_flat_map(move |policies| vec(commands(&pool, policies, features), 20))
     });
     let mutations = vec(vec((any::<Index>(), values()), 3), 20);
     (scripts(), call_text, mutations).prop_map(move |((begin, calls), call_text, mutations)| {
@@ -151,39 +151,39 @@ pub fn limits() -> impl Strategy<Value = String> + Clone {
     ]
 }
 
-fn commands(pool: &[String], policies: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = Command> + use<> {
+fn commands(pool: &[String], policies: Vec<String>, features: Features) -> impl Strategy<Value = Command> + use<> {
     let call = prop_oneof![
-        1 => calls(pool.to_vec(), terms).prop_map(|text| CallText { text, policy: None }).boxed(),
-        1 => calls_by_policy(policies, terms).boxed(),
+        1 => inline_calls(pool.to_vec(), features).prop_map(|text| CallText { text, policy: None }).boxed(),
+        1 => calls_by_policy(policies, features).boxed(),
     ];
     prop_oneof![
         20 => call.clone().prop_map(Command::Take),
         2 => call.prop_map(|call_text| Command::Peek(if call_text.has("SETTLE") { CallText::inline("FIXED 1 1s") } else { call_text })),
         1 => (0..3u32).prop_map(|holder| Command::Release(format!("h{holder}"))),
         1 => (0..4u32).prop_map(|id| Command::Release(format!("r{id}"))),
-        u32::from(terms.bans) => prop_oneof![Just(0), 1..=5_000_000u64].prop_map(Command::Ban),
+        u32::from(features.bans) => prop_oneof![Just(0), 1..=5_000_000u64].prop_map(Command::Ban),
     ]
 }
 
 /// Generates a call by one of these policies.
-fn calls_by_policy(policies: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = CallText> + Clone {
+fn calls_by_policy(policies: Vec<String>, features: Features) -> impl Strategy<Value = CallText> + Clone {
     let factor = prop_oneof![
         6 => Just("1"),
         4 => select(vec!["0", "0.5", "2", "10"]),
         1 => select(vec!["0.000001", "0.333333", "1000"]),
     ];
     let each = prop_oneof![3 => Just(""), 1 => Just("EACH")];
-    let call_text = (call_options(terms), each, select(policies), factor);
+    let call_text = (call_options(features), each, select(policies), factor);
     call_text.prop_map(|(options, each, policy, factor)| {
         CallText::by_policy(&in_one_line(&format!("{options} {each}")), &policy, factor)
     })
 }
 
 /// Generates a policy with some of these limits.
-fn policies(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = String> {
-    let most = pool.len().min(4);
-    let specs = subsequence(pool, 1..=most).prop_shuffle();
-    let own = vec(
+fn policies(pool: Vec<String>, features: Features) -> impl Strategy<Value = String> {
+    let max_specs = pool.len().min(4);
+    let specs = subsequence(pool, 1..=max_specs).prop_shuffle();
+    let spec_options = vec(
         (
             prop_oneof![3 => Just(""), 1 => select(vec!["AS a", "AS b"])],
             prop_oneof![6 => Just(""), 1 => select(vec!["COST 0", "COST 1", "COST 2"])],
@@ -191,24 +191,24 @@ fn policies(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = St
         ),
         4,
     );
-    let call_text = (specs, own, bans(terms)).prop_map(|(specs, own, ban)| {
-        let specs = specs.iter().zip(own).map(|(spec, (name, cost, mark))| {
+    let policy_text = (specs, spec_options, bans(features)).prop_map(|(specs, spec_options, ban)| {
+        let specs = specs.iter().zip(spec_options).map(|(spec, (name, cost, mode))| {
             // The lease of a policy is held by the id of the call.
-            let (spec, cost, mark) = match spec.split_once(" h") {
-                Some((lease, _)) => (lease, cost.replace("COST 0", ""), mark.replace("FORCE", "")),
-                None => (spec.as_str(), cost.to_owned(), mark.to_owned()),
+            let (spec, cost, mode) = match spec.split_once(" h") {
+                Some((lease, _)) => (lease, cost.replace("COST 0", ""), mode.replace("FORCE", "")),
+                None => (spec.as_str(), cost.to_owned(), mode.to_owned()),
             };
-            format!("{spec} {name} {cost} {mark}")
+            format!("{spec} {name} {cost} {mode}")
         });
         in_one_line(&format!("{} {ban}", specs.collect::<Vec<_>>().join(" ")))
     });
-    call_text.prop_filter("valid policy", |text| policy(text).is_ok())
+    policy_text.prop_filter("valid policy", |text| policy(text).is_ok())
 }
 
-fn bans(terms: CommonOptions) -> impl Strategy<Value = &'static str> + Clone {
+fn bans(features: Features) -> impl Strategy<Value = &'static str> + Clone {
     prop_oneof![
         4 => Just(""),
-        u32::from(terms.bans) => select(vec!["BAN 1 1m 2s", "BAN 2 3s 1m", "BAN 3 1h 1us", "BAN 1 1m 1s MAX 3s", "BAN 2 3s 1us MAX 1m"]),
+        u32::from(features.bans) => select(vec!["BAN 1 1m 2s", "BAN 2 3s 1m", "BAN 3 1h 1us", "BAN 1 1m 1s MAX 3s", "BAN 2 3s 1us MAX 1m"]),
     ]
 }
 
@@ -217,7 +217,7 @@ fn in_one_line(text: &str) -> String {
 }
 
 /// Generates the options that apply to all limits of a call.
-fn call_options(terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
+fn call_options(features: Features) -> impl Strategy<Value = String> + Clone {
     let cost = select(vec!["0", "1", "1", "2", "3", "0.5", "7", "1e12"]);
     let id =
         (0..4u32, select(vec!["1us", "1s", "5s", "1m", "3650d"])).prop_map(|(id, ttl)| format!("ONCE r{id} {ttl}"));
@@ -231,11 +231,11 @@ fn call_options(terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
     ];
     let keep = prop_oneof![8 => Just(""), 1 => select(vec!["KEEP 1", "KEEP 50%", "KEEP 100%", "KEEP 0.000001"])];
     let keep = keep.prop_map(str::to_owned);
-    let once = prop_oneof![1 => Just(String::new()), u32::from(terms.ids) * 2 => id];
+    let once = prop_oneof![1 => Just(String::new()), u32::from(features.ids) * 2 => id];
     let options = prop_oneof![
         8 => (charges, keep, once).prop_map(|(charges, keep, once)| format!("{charges} {keep} {once}")),
         1 => select(vec!["0.5", "1", "2", "1e12"]).prop_map(|amount| format!("COST -{amount}")),
-        u32::from(terms.ids) * 3 => settled.prop_map(|(id, amount)| format!("SETTLE r{id} {amount}")),
+        u32::from(features.ids) * 3 => settled.prop_map(|(id, amount)| format!("SETTLE r{id} {amount}")),
     ];
     options.prop_filter("compatible options", |options| {
         let call_text = in_one_line(&format!("{options} POLICY p"));
@@ -243,11 +243,11 @@ fn call_options(terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
     })
 }
 
-/// Generates valid calls.
-fn calls(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
-    let most = pool.len().min(4);
-    let specs = subsequence(pool, 1..=most).prop_shuffle();
-    let own = vec(
+/// Generates valid calls with inline limits.
+fn inline_calls(pool: Vec<String>, features: Features) -> impl Strategy<Value = String> + Clone {
+    let max_specs = pool.len().min(4);
+    let specs = subsequence(pool, 1..=max_specs).prop_shuffle();
+    let spec_options = vec(
         (
             prop_oneof![3 => Just(""), 1 => select(vec!["AS a", "AS b"])],
             prop_oneof![5 => Just(""), 1 => select(vec!["COST 0", "COST 1", "COST 2"])],
@@ -256,8 +256,9 @@ fn calls(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = Strin
         ),
         4,
     );
-    let call_text = (call_options(terms), specs, own, bans(terms)).prop_map(|(options, specs, own, ban)| {
-        let specs = specs.iter().zip(own);
+    let call_text = (call_options(features), specs, spec_options, bans(features));
+    let call_text = call_text.prop_map(|(options, specs, spec_options, ban)| {
+        let specs = specs.iter().zip(spec_options);
         let specs = specs.map(|(spec, (name, cost, mode, keep))| format!("{spec} {name} {cost} {mode} {keep}"));
         in_one_line(&format!("{options} {} {ban}", specs.collect::<Vec<_>>().join(" ")))
     });

@@ -1,6 +1,6 @@
 //! Key of a server, plain or composite, and the replicas that apply its effects.
 
-use super::sent_effects::{check_any, check_each_number, converted};
+use super::sent_effects::{after_conversion, check_each_number, check_effect};
 use crate::algorithm::any::{AnyUsage, PlainUsage, with_limit, with_usage};
 use crate::composite::{
     Answer, Component, ComponentChange, CompositeEvaluation, CompositeUsage, FastEvaluation, StoredUsage,
@@ -33,7 +33,7 @@ pub struct Server {
     restarted: CompositeUsage,
     /// Mutations of the next effect.
     pub mutations: Vec<(Index, u64)>,
-    /// `true`: each number of each effect is replaced by the other numbers, by its neighbours and by small numbers.
+    /// `true`: [`check_each_number`] is run on each effect.
     pub mutates_all: bool,
 }
 
@@ -75,22 +75,24 @@ where
 
 /// Moves a usage back for a call that charges nothing, if the clock moved backwards.
 fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timestamp) -> Span) -> Option<StepBack> {
-    let back = usage.ahead(now);
-    if back == Span::ZERO {
+    let moved_back = usage.ahead(now);
+    if moved_back == Span::ZERO {
         return None;
     }
-    let then = now.plus(back);
-    let before = Expiry::of(then, reset(usage, then));
+    let time_before = now.plus(moved_back);
+    let range_before = Expiry::of(time_before, reset(usage, time_before));
     usage.move_back(now);
-    let after = Expiry::of(now, reset(usage, now));
-    Some(StepBack { now, back, recovery: usage.recovery_source(), before, after })
+    let range_after = Expiry::of(now, reset(usage, now));
+    Some(StepBack { now, moved_back, recovery: usage.recovery_source(), range_before, range_after })
 }
 
 /// Call on the fast path.
 struct FastCharge {
     evaluation: FastEvaluation,
     answer: Answer,
+    /// Usage after the call, which has recorded its effect.
     propagated: CompositeUsage,
+    /// Usage after the call, which has not recorded its effect.
     unpropagated: CompositeUsage,
 }
 
@@ -98,36 +100,36 @@ impl FastCharge {
     fn new(before: &CompositeUsage, call: &CompositeRequest, now: Timestamp) -> Option<FastCharge> {
         let evaluation = before.evaluate_fast(call, now)?;
         let (mut propagated, mut unpropagated) = (before.clone(), before.clone());
-        let answer = if evaluation.denies() {
+        let decision = if evaluation.denies() {
             before.deny_fast(call, &evaluation, now)
         } else {
-            let answer = propagated.charge_fast(call, &evaluation, true, now);
-            assert_eq!(unpropagated.charge_fast(call, &evaluation, false, now), answer);
-            answer
+            let decision = propagated.charge_fast(call, &evaluation, true, now);
+            assert_eq!(unpropagated.charge_fast(call, &evaluation, false, now), decision);
+            decision
         };
-        Some(FastCharge { evaluation, answer: Answer::of(answer), propagated, unpropagated })
+        Some(FastCharge { evaluation, answer: Answer::of(decision), propagated, unpropagated })
     }
 
     /// Asserts that the slow path has the same result.
-    fn assert_same(
+    fn assert_equals_slow_path(
         mut self,
         call: &CompositeRequest,
         evaluation: &CompositeEvaluation,
         answer: &Answer,
         usage: &CompositeUsage,
-        charged: bool,
+        is_charged: bool,
     ) {
-        assert_eq!(!self.evaluation.denies(), charged, "{call:?}");
+        assert_eq!(!self.evaluation.denies(), is_charged, "{call:?}");
         assert_eq!(self.evaluation.limits(call).collect::<Vec<_>>(), evaluation.limits(call).collect::<Vec<_>>());
         assert_eq!(self.answer, Answer { each: vec![], ..answer.clone() }, "{call:?}");
-        for own in [&self.propagated, &self.unpropagated] {
-            assert_eq!(encoded(own), encoded(usage), "{call:?}");
+        for fast_usage in [&self.propagated, &self.unpropagated] {
+            assert_eq!(encoded(fast_usage), encoded(usage), "{call:?}");
         }
-        let (mut effect, mut sent) = (EncodedFields::default(), EncodedFields::default());
+        let (mut effect, mut fast_effect) = (EncodedFields::default(), EncodedFields::default());
         usage.clone().encode_effect(&mut effect);
-        self.propagated.encode_effect(&mut sent);
-        assert_eq!(sent, effect, "{call:?}");
-        // Nothing is left to propagate with the next change.
+        self.propagated.encode_effect(&mut fast_effect);
+        assert_eq!(fast_effect, effect, "{call:?}");
+        // A remaining change would be propagated with the next effect.
         self.unpropagated.discard_effect();
         assert!(!has_delta(&self.propagated) && !has_delta(&self.unpropagated));
     }
@@ -155,24 +157,24 @@ impl Server {
         self.stored().zip(self.key.as_ref().map(|(_, at)| *at))
     }
 
-    /// Removes the key if it has expired; returns `true` if so.
+    /// Removes the key if it has expired. Returns `true` if it was removed.
     pub fn expire(&mut self, now: Timestamp) -> bool {
-        let expires = self.key.as_ref().is_some_and(|(_, at)| *at <= now.floor_millis());
-        if expires {
+        let has_expired = self.key.as_ref().is_some_and(|(_, at)| *at <= now.floor_millis());
+        if has_expired {
             *self = Server::default();
         }
-        expires
+        has_expired
     }
 
     /// Runs RL.PEEK or RL.TAKE.
     pub fn call(&mut self, request: &KeyRequest, now: Timestamp, peeks: bool) -> Result<CallResult, CallError> {
         let call = call_of(request);
-        let missing = || match request {
+        let unused_value = || match request {
             KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
             KeyRequest::Composite(_) | KeyRequest::Policy(_) => Value::Composite(CompositeUsage::default()),
         };
         let expires_at = self.key.as_ref().map(|(_, at)| *at);
-        match self.key.as_ref().map_or_else(missing, |(value, _)| value.clone()) {
+        match self.key.as_ref().map_or_else(unused_value, |(value, _)| value.clone()) {
             Value::Composite(usage) => self.call_composite(&call, usage, expires_at, now, peeks),
             Value::Plain(any) => match call.specs.as_slice() {
                 // A usage left by another definition of a policy is not a wrong type.
@@ -201,7 +203,7 @@ impl Server {
         if peeks || (!evaluation.changes() && !evaluation.is_strike()) {
             let answer = evaluation.answer(call, stored, now, false);
             if let Some(fast) = fast {
-                fast.assert_same(call, &evaluation, &answer, &usage, false);
+                fast.assert_equals_slow_path(call, &evaluation, &answer, &usage, false);
             }
             let step = if peeks { None } else { step_back(&mut usage, now, CompositeUsage::reset) };
             if let Some(step) = &step {
@@ -210,21 +212,21 @@ impl Server {
             }
             return Ok(CallResult { answer, writes: step.is_some() });
         }
-        let moved = usage.is_after(now);
+        let moves_back = usage.is_after(now);
         let entries: Vec<_> = evaluation.entries(call, stored, now).collect();
-        if moved {
+        if moves_back {
             usage.move_back(now);
         }
         usage.charge(call, &evaluation, now);
         check_entries(&usage, &entries, now);
         let answer = evaluation.answer(call, StoredUsage::Composite(&usage), now, true);
         if let Some(fast) = fast {
-            assert!(!moved);
+            assert!(!moves_back);
             let ids = fast.evaluation.id_count_after().map(|ids| (UsageKind::Limits, ids, true));
             assert_eq!(entries, ids.into_iter().collect::<Vec<_>>());
-            fast.assert_same(call, &evaluation, &answer, &usage, true);
+            fast.assert_equals_slow_path(call, &evaluation, &answer, &usage, true);
         }
-        self.charged(usage, expires_at, moved, now);
+        self.commit(usage, expires_at, moves_back, now);
         Ok(CallResult { answer, writes: true })
     }
 
@@ -255,14 +257,14 @@ impl Server {
             return CallResult { answer, writes: step.is_some() };
         }
         if evaluation.stays_plain(call) {
-            let moved = usage.is_after(now);
-            if moved {
+            let moves_back = usage.is_after(now);
+            if moves_back {
                 usage.move_back(now);
             }
             evaluation.charge_plain(call, &mut usage, now);
             usage.encode_effect(&mut Discard);
             let answer = evaluation.answer(call, StoredUsage::plain(&usage), now, true);
-            let at = Expiry::of(now, reset(&usage, now)).after_charge(expires_at, moved);
+            let at = Expiry::of(now, reset(&usage, now)).after_charge(expires_at, moves_back);
             put(self, usage, at);
             return CallResult { answer, writes: true };
         }
@@ -284,13 +286,13 @@ impl Server {
         assert!(plain.is_unused(), "the plain usage is moved");
         let mut effect = EncodedFields::default();
         components.encode_effect(&mut effect);
-        for (place, value) in std::mem::take(&mut self.mutations) {
-            converted(usage, expires_at, &effect.with_integer(place, value));
+        for (field, value) in std::mem::take(&mut self.mutations) {
+            after_conversion(usage, expires_at, &effect.with_integer(field, value));
         }
         // A replica has the propagated usage of the plain key, or has decoded a stored one.
-        self.replica = converted(usage, expires_at, &effect).unwrap();
+        self.replica = after_conversion(usage, expires_at, &effect).unwrap();
         let stored: U = decoded(&encoded(usage)).unwrap();
-        self.restarted = converted(&stored, expires_at, &effect).unwrap();
+        self.restarted = after_conversion(&stored, expires_at, &effect).unwrap();
         assert_eq!(encoded(&self.replica), encoded(&components));
         assert_eq!(encoded(&self.restarted), encoded(&components));
         if components.is_unused() {
@@ -305,14 +307,14 @@ impl Server {
         components
     }
 
-    /// Runs RL.RELEASE; returns the number of released leases, and `true` if it has written the key.
+    /// Runs RL.RELEASE. Returns the number of released leases, and `true` if the key has been written.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Option<(usize, bool)> {
         let (Value::Composite(mut usage), expires_at) = self.key.clone()? else { return None };
         let step = step_back(&mut usage, now, CompositeUsage::reset);
         let before = encoded(&usage);
         let released = usage.release(&[holder], now);
         if released > 0 {
-            self.charged(usage, Some(expires_at), step.is_some(), now);
+            self.commit(usage, Some(expires_at), step.is_some(), now);
         } else {
             assert_eq!(encoded(&usage), before, "a release of no lease is not propagated");
             if let Some(step) = &step {
@@ -323,33 +325,34 @@ impl Server {
         Some((released, step.is_some() || released > 0))
     }
 
-    /// Runs RL.BAN; returns the remaining duration, and `true` if it has written the key.
+    /// Runs RL.BAN. Returns the remaining duration of the ban, and `true` if the key has been written.
     pub fn ban(&mut self, duration: Span, now: Timestamp) -> (Span, bool) {
         let (mut usage, expires_at) = match self.key.clone() {
             Some((Value::Plain(any), at)) if duration != Span::ZERO => {
                 let change = |components: &mut CompositeUsage| components.ban(duration, now);
                 let components = with_usage!(&any, usage => self.convert(usage, Some(at), now, change));
-                return (components.banned(now), true);
+                return (components.remaining_ban(now), true);
             }
             Some((Value::Composite(usage), at)) => (usage, Some(at)),
             None => (CompositeUsage::default(), None),
             Some((Value::Plain(_), _)) => return (Span::ZERO, false),
         };
-        if !usage.can_ban(duration, now) {
-            return (usage.banned(now), false);
+        if !usage.is_changed_by_ban(duration, now) {
+            return (usage.remaining_ban(now), false);
         }
-        let moved = usage.is_after(now);
-        if moved {
+        let moves_back = usage.is_after(now);
+        if moves_back {
             usage.move_back(now);
         }
         usage.ban(duration, now);
-        let left = usage.banned(now);
-        self.charged(usage, expires_at, moved, now);
-        (left, true)
+        let remaining = usage.remaining_ban(now);
+        self.commit(usage, expires_at, moves_back, now);
+        (remaining, true)
     }
 
-    fn charged(&mut self, mut usage: CompositeUsage, expires_at: Option<u64>, moved: bool, now: Timestamp) {
-        let at = Expiry::of(now, usage.reset(now)).after_charge(expires_at, moved);
+    /// Propagates and stores a changed usage.
+    fn commit(&mut self, mut usage: CompositeUsage, expires_at: Option<u64>, moves_back: bool, now: Timestamp) {
+        let at = Expiry::of(now, usage.reset(now)).after_charge(expires_at, moves_back);
         if usage.is_unused() {
             *self = Server::default();
         } else {
@@ -366,15 +369,15 @@ impl Server {
     fn propagate(&mut self, usage: &mut CompositeUsage) {
         let mut effect = EncodedFields::default();
         usage.encode_effect(&mut effect);
-        for (place, value) in std::mem::take(&mut self.mutations) {
-            check_any(&self.replica, &effect.with_integer(place, value));
+        for (field, value) in std::mem::take(&mut self.mutations) {
+            check_effect(&self.replica, &effect.with_integer(field, value));
         }
         if self.mutates_all {
             check_each_number(&self.replica, &effect);
         }
-        let followed = applied(&self.replica, &effect);
-        assert!(followed.is_some(), "{effect:?} is rejected");
-        self.replica = followed.unwrap();
+        let replica = applied(&self.replica, &effect);
+        assert!(replica.is_some(), "{effect:?} is rejected");
+        self.replica = replica.unwrap();
         if !self.restarted.is_unused() {
             self.restarted = decoded(&encoded(&self.restarted)).unwrap();
         }
@@ -390,15 +393,15 @@ impl Server {
     }
 }
 
-/// Asserts that each component has the announced number of entries. (More ids may have expired, and at the last
-/// timestamp a lease expires as soon as it is acquired.)
-fn check_entries(usage: &CompositeUsage, call_text: &[(UsageKind, usize, bool)], now: Timestamp) {
-    let is_kept =
+/// Asserts that the components have the expected numbers of entries. (Ids are not checked, because some may have
+/// expired. At the last timestamp, a lease expires as soon as it is acquired.)
+fn check_entries(usage: &CompositeUsage, expected: &[(UsageKind, usize, bool)], now: Timestamp) {
+    let is_checked =
         |kind: UsageKind| kind != UsageKind::Limits && (kind != UsageKind::Concurrency || now < Timestamp::MAX);
-    for (kind, entries, _) in call_text.iter().filter(|(kind, ..)| is_kept(*kind)) {
+    for (kind, entries, _) in expected.iter().filter(|(kind, ..)| is_checked(*kind)) {
         let mut of_kind = usage.components.iter().filter(|component| component.usage.kind() == *kind);
-        let gets = |component: &Component| with_usage!(&component.usage, usage => usage.entries()) == *entries;
-        assert!(of_kind.any(gets), "{call_text:?}");
+        let has_expected = |component: &Component| with_usage!(&component.usage, usage => usage.entries()) == *entries;
+        assert!(of_kind.any(has_expected), "{expected:?}");
     }
 }
 

@@ -9,8 +9,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 impl IdempotencyRecords {
-    /// Unpacks the records, with an index as for many calls, so that they stay unpacked.
-    pub(crate) fn many_mut(&mut self) -> Option<&mut OpenRecords> {
+    /// Unpacks the records, and makes an index, as for many calls, so that they stay unpacked.
+    pub(crate) fn unpack_permanently(&mut self) -> Option<&mut OpenRecords> {
         let open = self.open()?;
         open.calls.make_index();
         Some(open)
@@ -29,13 +29,13 @@ impl IdempotencyRecords {
 
 impl OpenRecords {
     pub(crate) fn drop_settlement(&mut self, serial: u8) {
-        self.settlements.retain(|(own, _)| *own != serial);
+        self.settlements.retain(|(stored, _)| *stored != serial);
     }
 }
 
-/// Records of a window and a log that calls charge at once, in the form that they have by themselves, or of many.
+/// Key with a fixed window and a log that each call charges. Its records are always unpacked if `UNPACKED` is `true`.
 #[derive(Clone, Debug, Default)]
-struct Key<const MANY: bool> {
+struct Key<const UNPACKED: bool> {
     records: IdempotencyRecords,
     usages: (<FixedWindow as Limit>::Usage, <SlidingLog as Limit>::Usage),
     effect: EncodedFields,
@@ -43,8 +43,10 @@ struct Key<const MANY: bool> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Microseconds forth, or back.
-    Clock(u64, bool),
+    /// Moves the clock forward by this many microseconds.
+    Forward(u64),
+    /// Moves the clock back by this many microseconds.
+    Back(u64),
     Charge {
         cost: u64,
         id: Option<u8>,
@@ -57,10 +59,10 @@ enum Step {
 const WINDOW: u8 = 0;
 const LOG: u8 = 1;
 
-impl<const MANY: bool> Key<MANY> {
+impl<const UNPACKED: bool> Key<UNPACKED> {
     fn records(&mut self) -> &mut IdempotencyRecords {
-        if MANY {
-            self.records.many_mut().unwrap();
+        if UNPACKED {
+            self.records.unpack_permanently().unwrap();
         }
         &mut self.records
     }
@@ -69,7 +71,8 @@ impl<const MANY: bool> Key<MANY> {
         let (window, log) = (FixedWindow::new(units(9), period("1ms")), SlidingLog::new(units(9), period("1ms")));
         let usages = self.usages.clone();
         match step {
-            Step::Clock(..) => {
+            Step::Forward(_) => {}
+            Step::Back(_) => {
                 if now < before {
                     let back = before.since(now);
                     let records = self.records();
@@ -85,10 +88,10 @@ impl<const MANY: bool> Key<MANY> {
                 let id = id.as_ref().map(String::as_bytes);
                 self.records().sweep(now, id);
                 if id.is_some_and(|id| self.records.find(id, now).is_some()) {
-                    return self.tell();
+                    return self.record_effect();
                 }
                 self.change(&window, &log, Change::Charge(cost), now);
-                let Some(id) = id else { return self.tell() };
+                let Some(id) = id else { return self.record_effect() };
                 let usages = self.usages.clone();
                 let records = self.records();
                 let charges = [records.charge(WINDOW, &usages.0, cost), records.charge(LOG, &usages.1, cost)];
@@ -101,43 +104,43 @@ impl<const MANY: bool> Key<MANY> {
                     charges: charges.into_iter().flatten().collect::<Vec<_>>(),
                 };
                 records.record_call(id, &call);
-                self.tell();
+                self.record_effect();
             }
             Step::Refund(amount) => {
                 self.records().sweep(now, None);
                 self.change(&window, &log, Change::Refund(millionths(*amount)), now);
-                self.tell();
+                self.record_effect();
             }
             Step::Settle(id, amount) => {
                 let id = format!("id-{id}");
                 self.records().sweep(now, None);
                 let charges = self.records().settle(id.as_bytes(), now).unwrap_or_default();
                 for charge in &charges {
-                    let less = charge.cost.minus(millionths(*amount));
+                    let reduction = charge.cost.minus(millionths(*amount));
                     match charge.component {
-                        WINDOW => self.records.settle_charge(&mut self.usages.0, charge, less),
-                        _ if less == Amount::ZERO => self.records.forget(charge),
-                        _ => self.records.settle_charge(&mut self.usages.1, charge, less),
+                        WINDOW => self.records.settle_charge(&mut self.usages.0, charge, reduction),
+                        _ if reduction == Amount::ZERO => self.records.forget(charge),
+                        _ => self.records.settle_charge(&mut self.usages.1, charge, reduction),
                     }
                 }
-                self.tell();
+                self.record_effect();
             }
         }
     }
 
     fn change(&mut self, window: &FixedWindow, log: &SlidingLog, change: Change, now: Timestamp) {
-        let (mut of_window, mut of_log) = self.usages.clone();
+        let (mut window_usage, mut log_usage) = self.usages.clone();
         let records = self.records();
-        records.before_change(WINDOW, window, &of_window, now, change);
-        records.before_change(LOG, log, &of_log, now, change);
-        change.apply(window, &mut of_window, now);
-        change.apply(log, &mut of_log, now);
-        of_log.encode_effect(&mut Discard);
-        self.usages = (of_window, of_log);
+        records.before_change(WINDOW, window, &window_usage, now, change);
+        records.before_change(LOG, log, &log_usage, now, change);
+        change.apply(window, &mut window_usage, now);
+        change.apply(log, &mut log_usage, now);
+        log_usage.encode_effect(&mut Discard);
+        self.usages = (window_usage, log_usage);
     }
 
     /// Records the effect of a step. A settlement that is not in the effect is treated like an unchanged one.
-    fn tell(&mut self) {
+    fn record_effect(&mut self) {
         let mut effect = EncodedFields::default();
         self.records.encode_effect(&mut effect);
         for serial in [WINDOW, LOG] {
@@ -154,19 +157,19 @@ impl<const MANY: bool> Key<MANY> {
     fn stored(&self) -> (EncodedFields, Vec<EncodedFields>) {
         let mut calls = EncodedFields::default();
         self.records.encode(&mut calls);
-        let of = |serial| {
+        let settlement = |serial| {
             let mut settlement = EncodedFields::default();
             self.records.encode_settlement(serial, &mut settlement);
             settlement
         };
-        (calls, vec![of(WINDOW), of(LOG), encoded(&self.usages.0), encoded(&self.usages.1)])
+        (calls, vec![settlement(WINDOW), settlement(LOG), encoded(&self.usages.0), encoded(&self.usages.1)])
     }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        3 => (0..300u64).prop_map(|micros| Step::Clock(micros, true)),
-        1 => (0..100u64).prop_map(|micros| Step::Clock(micros, false)),
+        3 => (0..300u64).prop_map(Step::Forward),
+        1 => (0..100u64).prop_map(Step::Back),
         8 => (1..900_000u64, proptest::option::weighted(0.8, 0..40u8), prop_oneof![3 => 1000..9000u64, 1 => 1..400u64])
             .prop_map(|(cost, id, ttl)| Step::Charge { cost, id, ttl }),
         1 => (1..900_000u64).prop_map(Step::Refund),
@@ -178,27 +181,27 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #[test]
     fn packed_and_unpacked_records_are_equivalent(steps in steps()) {
-        let (mut few, mut many) = (Key::<false>::default(), Key::<true>::default());
+        let (mut packed, mut unpacked) = (Key::<false>::default(), Key::<true>::default());
         let mut now = us(1000);
         for step in &steps {
             let before = now;
             now = match step {
-                Step::Clock(micros, true) => now.plus(Span::from_micros(*micros)),
-                Step::Clock(micros, false) => now.minus(Span::from_micros(*micros)),
+                Step::Forward(micros) => now.plus(Span::from_micros(*micros)),
+                Step::Back(micros) => now.minus(Span::from_micros(*micros)),
                 _ => now,
             };
-            few.step(step, before, now);
-            many.step(step, before, now);
-            prop_assert_eq!(few.stored(), many.stored(), "after {:?}", step);
-            prop_assert_eq!(&few.effect, &many.effect, "after {:?}", step);
-            let (one, other) = (&few.records, &many.records);
-            prop_assert_eq!((one.len(), one.last_expiry()), (other.len(), other.last_expiry()));
+            packed.step(step, before, now);
+            unpacked.step(step, before, now);
+            prop_assert_eq!(packed.stored(), unpacked.stored(), "after {:?}", step);
+            prop_assert_eq!(&packed.effect, &unpacked.effect, "after {:?}", step);
+            let (packed, unpacked) = (&packed.records, &unpacked.records);
+            prop_assert_eq!((packed.len(), packed.last_expiry()), (unpacked.len(), unpacked.last_expiry()));
             for id in 0..40u8 {
                 let id = format!("id-{id}");
-                prop_assert_eq!(one.find(id.as_bytes(), now), other.find(id.as_bytes(), now));
-                prop_assert_eq!(one.charges_of(id.as_bytes(), now), other.charges_of(id.as_bytes(), now));
+                prop_assert_eq!(packed.find(id.as_bytes(), now), unpacked.find(id.as_bytes(), now));
+                prop_assert_eq!(packed.charges_of(id.as_bytes(), now), unpacked.charges_of(id.as_bytes(), now));
             }
-            prop_assert_eq!(one.len_with_another(now), other.len_with_another(now));
+            prop_assert_eq!(packed.len_with_another(now), unpacked.len_with_another(now));
         }
     }
 }
@@ -220,38 +223,38 @@ fn records_are_packed_up_to_the_maximum_and_again_below_a_quarter() {
         records.close();
         assert_eq!(is_packed(&records), n < 16, "{n}");
         let count = usize::try_from(n).unwrap() + 1;
-        assert_eq!(records.free_effort(), 1, "of one block");
+        assert_eq!(records.free_effort(), 1, "the records are in one block");
         let lens = [99, 100].map(|now| records.len_with_another(us(now)));
-        assert_eq!(lens, [count + 1, count], "the first expires at 100");
+        assert_eq!(lens, [count + 1, count], "the first id expires at 100");
     }
     assert!(records.heap_size() > 40 * "id-10".len());
-    let mut left = vec![];
+    let mut sweeps = vec![];
     while !records.is_empty() {
         records.sweep(us(140 - u64::try_from(records.len()).unwrap()), None);
         records.close();
-        left.push((records.len(), is_packed(&records)));
+        sweeps.push((records.len(), is_packed(&records)));
     }
-    assert!(left.iter().all(|(left, is_packed)| *is_packed == (*left <= 4)), "{left:?}");
+    assert!(sweeps.iter().all(|(remaining, is_packed)| *is_packed == (*remaining <= 4)), "{sweeps:?}");
     assert_eq!(records.heap_size(), 0);
 }
 
 #[test]
 fn longest_record_fits_into_a_block() {
     let mut records = IdempotencyRecords::default();
-    let (id, most) = ([b'x'; 256], Amount::MAX_ARGUMENT);
+    let (id, max) = ([b'x'; 256], Amount::MAX_ARGUMENT);
     let usage = {
-        let (log, mut usage) = (SlidingLog::new(most, period("3650d")), SlidingLogUsage::default());
-        log.charge(&mut usage, Timestamp::MAX, most);
+        let (log, mut usage) = (SlidingLog::new(max, period("3650d")), SlidingLogUsage::default());
+        log.charge(&mut usage, Timestamp::MAX, max);
         usage
     };
     for serial in 0..8 {
-        let log = SlidingLog::new(most, period("3650d"));
-        records.charge(serial, &usage, most).unwrap();
-        records.before_change(serial, &log, &usage, Timestamp::MAX, Change::Refund(most));
+        let log = SlidingLog::new(max, period("3650d"));
+        records.charge(serial, &usage, max).unwrap();
+        records.before_change(serial, &log, &usage, Timestamp::MAX, Change::Refund(max));
     }
-    let charges: Box<[Charge]> = (0..8).filter_map(|serial| records.charge(serial, &usage, most)).collect();
+    let charges: Box<[Charge]> = (0..8).filter_map(|serial| records.charge(serial, &usage, max)).collect();
     assert_eq!(charges.len(), MAX_CHARGES);
-    let (at, granted) = (Timestamp::MAX, Some(most));
+    let (at, granted) = (Timestamp::MAX, Some(max));
     let call = RecordedCall { expires_at: at, hold_until: at, settled: false, forced: true, granted, charges };
     records.record_call(&id, &call);
     records.close();
@@ -269,24 +272,24 @@ fn few_decoded_records_are_packed() {
             assert_eq!(Decoder::integer(&mut fields), Some(1), "charges may be settled");
             (serial, Settlement::decode(&mut fields).unwrap())
         });
-        let read = IdempotencyRecords::decode(&mut calls, us(1000), settlements.into()).unwrap();
-        assert_eq!(matches!(read.0, Form::Packed(_)), id < 16, "{id}");
+        let decoded = IdempotencyRecords::decode(&mut calls, us(1000), settlements.into()).unwrap();
+        assert_eq!(matches!(decoded.0, Form::Packed(_)), id < 16, "{id}");
     }
-    let many = key.records.many_mut().unwrap();
-    let marks = many.settlement(WINDOW).unwrap().heap_size();
-    let calls = many.calls.heap_size();
+    let unpacked = key.records.unpack_permanently().unwrap();
+    let marks = unpacked.settlement(WINDOW).unwrap().heap_size();
+    let calls = unpacked.calls.heap_size();
     assert!(marks > 17 * 16 && key.records.heap_size() > size_of::<OpenRecords>() + marks + calls);
 }
 
 #[test]
 fn charges_of_a_log_move_back_with_the_clock() {
-    let (mut few, mut many) = (Key::<false>::default(), Key::<true>::default());
+    let (mut packed, mut unpacked) = (Key::<false>::default(), Key::<true>::default());
     let charge = Step::Charge { cost: 1, id: Some(0), ttl: 5000 };
-    few.step(&charge, us(1000), us(1000));
-    many.step(&charge, us(1000), us(1000));
-    few.step(&Step::Clock(600, false), us(1000), us(400));
-    many.step(&Step::Clock(600, false), us(1000), us(400));
-    for records in [few.records, many.records] {
+    packed.step(&charge, us(1000), us(1000));
+    unpacked.step(&charge, us(1000), us(1000));
+    packed.step(&Step::Back(600), us(1000), us(400));
+    unpacked.step(&Step::Back(600), us(1000), us(400));
+    for records in [packed.records, unpacked.records] {
         let charges = records.charges_of(b"id-0", us(400));
         assert_eq!(charges.iter().find(|charge| charge.component == LOG).unwrap().place, Some(us(400)));
     }
@@ -294,11 +297,11 @@ fn charges_of_a_log_move_back_with_the_clock() {
 
 #[test]
 fn decoded_settlement_has_a_charge_for_each_mark() {
-    let read = |settlement: &[u64]| {
+    let decode = |settlement: &[u64]| {
         let mut calls = EncodedFields::integers([1]).then(b"a", [2000, 0, 0, 1, 0, 1, 0, 0, 0]);
         let settlement = Settlement::decode(&mut EncodedFields::integers(settlement.iter().copied())).unwrap();
         IdempotencyRecords::decode(&mut calls, us(1000), vec![(0, settlement)])
     };
-    assert!(read(&[0, 2, 2, 1, 0, 1]).is_some());
-    assert!(read(&[0, 2, 2, 2, 0, 1, 1, 1]).is_none());
+    assert!(decode(&[0, 2, 2, 1, 0, 1]).is_some());
+    assert!(decode(&[0, 2, 2, 2, 0, 1, 1, 1]).is_none());
 }

@@ -1,23 +1,23 @@
-//! Settlements compared with a replay of all calls in exact fractions.
+//! Settlements compared with a replay of all calls, in exact fractions.
 
 use super::*;
 use crate::algorithm::fixed_window::calendar::Offset;
 
-/// Usage by definition. Changes receive the fields of the real usage before and after them, because windows are those
-/// of the real usage.
+/// Usage by definition. Each change receives the encoded fields of the real usage before and after the change, from
+/// which it takes the windows.
 trait Naive: Debug + Default {
     type Limit: Limit;
     /// `true`: each charge has a place of its own.
-    const PLACES: bool;
+    const HAS_PLACES: bool;
 
-    /// Returns the length of the windows of the counts, if a charge with another length starts new counts.
+    /// Returns the window of the real usage, if a charge under another window recounts the usage.
     fn window(_before: &[i128]) -> Option<i128> {
         None
     }
 
-    fn limit(terms: CommonOptions) -> Self::Limit;
+    fn limit(options: LimitOptions) -> Self::Limit;
     fn move_back(&mut self, now: i128, before: &[i128], after: &[i128]);
-    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], after: &[i128]);
+    fn change(&mut self, options: LimitOptions, now: i128, amount: i128, before: &[i128], after: &[i128]);
     /// Returns `true` if the real usage may be saturated.
     fn is_saturated(real: &[i128]) -> bool {
         real.contains(&MAX)
@@ -34,36 +34,37 @@ fn exact(amount: i128) -> BigRational {
 #[derive(Debug)]
 struct NaiveBucket {
     used: BigRational,
-    to: i128,
+    drained_to: i128,
 }
 
 impl Default for NaiveBucket {
     fn default() -> Self {
-        NaiveBucket { used: exact(0), to: 0 }
+        NaiveBucket { used: exact(0), drained_to: 0 }
     }
 }
 
 impl Naive for NaiveBucket {
     type Limit = Bucket;
-    const PLACES: bool = false;
+    const HAS_PLACES: bool = false;
 
-    fn limit(CommonOptions { amount, length, .. }: CommonOptions) -> Bucket {
+    fn limit(LimitOptions { amount, length, .. }: LimitOptions) -> Bucket {
         let amount = millionths(amount);
         Bucket::new(amount, amount, Period::new(Span::from_micros(length)).unwrap(), Discipline::Burst).unwrap()
     }
 
     fn move_back(&mut self, now: i128, _: &[i128], _: &[i128]) {
-        self.to = self.to.min(now);
+        self.drained_to = self.drained_to.min(now);
     }
 
-    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, _: &[i128], after: &[i128]) {
-        let rate = BigRational::new(terms.amount.into(), terms.length.into());
-        // Up to where the real one has taken it off; the rest is left to the next.
-        let to = if after[0] == 0 { now } else { after[1] };
-        let not_below = exact(now - to) * &rate;
-        let used = (&self.used - exact(to - self.to) * &rate).max(not_below.clone());
-        let used = (used + exact(by)).max(if by < 0 { not_below } else { exact(0) });
-        *self = NaiveBucket { used: used.min(exact(MAX)), to };
+    fn change(&mut self, options: LimitOptions, now: i128, amount: i128, _: &[i128], after: &[i128]) {
+        let rate = BigRational::new(options.amount.into(), options.length.into());
+        // The real usage has drained up to this time, in whole millionths.
+        let drained_to = if after[0] == 0 { now } else { after[1] };
+        // The amount that drains from then to `now`, when the usage is not negative.
+        let min = exact(now - drained_to) * &rate;
+        let used = (&self.used - exact(drained_to - self.drained_to) * &rate).max(min.clone());
+        let used = (used + exact(amount)).max(if amount < 0 { min } else { exact(0) });
+        *self = NaiveBucket { used: used.min(exact(MAX)), drained_to };
     }
 
     fn counts(&self, real: &[i128]) -> Vec<(BigRational, BigRational)> {
@@ -76,21 +77,21 @@ struct NaiveFixed(i128);
 
 impl Naive for NaiveFixed {
     type Limit = FixedWindow;
-    const PLACES: bool = false;
+    const HAS_PLACES: bool = false;
 
-    fn limit(CommonOptions { amount, length, aligned }: CommonOptions) -> FixedWindow {
+    fn limit(LimitOptions { amount, length, aligned }: LimitOptions) -> FixedWindow {
         let (limit, window) = (millionths(amount), Period::new(Span::from_micros(length)).unwrap());
         if aligned { FixedWindow::aligned(limit, window, Offset::UTC) } else { FixedWindow::new(limit, window) }
     }
 
     fn move_back(&mut self, _: i128, _: &[i128], _: &[i128]) {}
 
-    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], _: &[i128]) {
+    fn change(&mut self, options: LimitOptions, now: i128, amount: i128, before: &[i128], _: &[i128]) {
         let [_, instant, aligned] = before.try_into().unwrap();
-        let length = i128::from(terms.length);
-        let start = if terms.aligned && aligned == 1 { instant / length * length } else { instant };
-        let counts = if now < start + length { self.0 } else { 0 };
-        self.0 = (counts + by).clamp(0, MAX);
+        let length = i128::from(options.length);
+        let start = if options.aligned && aligned == 1 { instant / length * length } else { instant };
+        let count = if now < start + length { self.0 } else { 0 };
+        self.0 = (count + amount).clamp(0, MAX);
     }
 
     fn counts(&self, real: &[i128]) -> Vec<(BigRational, BigRational)> {
@@ -106,19 +107,19 @@ struct NaiveSliding {
 
 impl Naive for NaiveSliding {
     type Limit = SlidingWindow;
-    const PLACES: bool = true;
+    const HAS_PLACES: bool = true;
 
     fn window(before: &[i128]) -> Option<i128> {
         Some(before[1])
     }
 
-    fn limit(CommonOptions { amount, length, .. }: CommonOptions) -> SlidingWindow {
+    fn limit(LimitOptions { amount, length, .. }: LimitOptions) -> SlidingWindow {
         SlidingWindow::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap())
     }
 
     fn move_back(&mut self, _: i128, _: &[i128], _: &[i128]) {}
 
-    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], after: &[i128]) {
+    fn change(&mut self, options: LimitOptions, now: i128, amount: i128, before: &[i128], after: &[i128]) {
         let [start, window, ..] = before.try_into().unwrap_or([0; 4]);
         if window > 0 {
             let windows = (now - start) / window;
@@ -126,17 +127,17 @@ impl Naive for NaiveSliding {
                 self.previous = if windows == 1 { self.current } else { 0 };
                 self.current = 0;
             }
-            if window != i128::from(terms.length) {
+            if window != i128::from(options.length) {
                 let overlap = window - (now - start) % window;
-                let present = exact(self.previous) * exact(overlap) / exact(window) + exact(self.current);
-                (self.previous, self.current) = (0, i128::try_from(present.ceil().to_integer()).unwrap().min(MAX));
+                let estimate = exact(self.previous) * exact(overlap) / exact(window) + exact(self.current);
+                (self.previous, self.current) = (0, i128::try_from(estimate.ceil().to_integer()).unwrap().min(MAX));
             }
         }
-        let rest = (-by - self.current).max(0);
-        self.current = (self.current + by).clamp(0, MAX);
+        let rest = (-amount - self.current).max(0);
+        self.current = (self.current + amount).clamp(0, MAX);
         let [start, window, ..] = after.try_into().unwrap_or([0; 4]);
-        let fallen = (exact(rest) * exact(window) / exact((window - (now - start)).max(1))).floor().to_integer();
-        self.previous = (self.previous - i128::try_from(fallen).unwrap_or(MAX)).max(0);
+        let from_previous = (exact(rest) * exact(window) / exact((window - (now - start)).max(1))).floor().to_integer();
+        self.previous = (self.previous - i128::try_from(from_previous).unwrap_or(MAX)).max(0);
     }
 
     fn counts(&self, real: &[i128]) -> Vec<(BigRational, BigRational)> {
@@ -144,7 +145,8 @@ impl Naive for NaiveSliding {
     }
 }
 
-fn place_by_place(naive: &Places, real: &Places) -> Vec<(BigRational, BigRational)> {
+/// Returns the count at each place, by definition and in the real usage.
+fn counts_by_place(naive: &Places, real: &Places) -> Vec<(BigRational, BigRational)> {
     let places: std::collections::BTreeSet<_> = naive.keys().chain(real.keys()).collect();
     let count = |counts: &Places, place| exact(counts.get(place).copied().unwrap_or(0));
     places.into_iter().map(|place| (count(naive, place), count(real, place))).collect()
@@ -165,13 +167,13 @@ impl NaiveStrict {
 
 impl Naive for NaiveStrict {
     type Limit = StrictWindow;
-    const PLACES: bool = true;
+    const HAS_PLACES: bool = true;
 
     fn window(before: &[i128]) -> Option<i128> {
         Some(before[0])
     }
 
-    fn limit(CommonOptions { amount, length, .. }: CommonOptions) -> StrictWindow {
+    fn limit(LimitOptions { amount, length, .. }: LimitOptions) -> StrictWindow {
         StrictWindow::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap())
     }
 
@@ -187,24 +189,24 @@ impl Naive for NaiveStrict {
         }
     }
 
-    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], _: &[i128]) {
-        let (was, window) = (before[0], i128::from(terms.length));
-        self.0.retain(|slot, _| now < NaiveStrict::end(*slot, was) + was);
-        if was != window {
-            let present = self.0.values().sum::<i128>().min(MAX);
-            self.0 = Places::from([(now / NaiveStrict::width(window), present)]);
+    fn change(&mut self, options: LimitOptions, now: i128, amount: i128, before: &[i128], _: &[i128]) {
+        let (former_window, window) = (before[0], i128::from(options.length));
+        self.0.retain(|slot, _| now < NaiveStrict::end(*slot, former_window) + former_window);
+        if former_window != window {
+            let sum = self.0.values().sum::<i128>().min(MAX);
+            self.0 = Places::from([(now / NaiveStrict::width(window), sum)]);
         }
-        if by > 0 {
+        if amount > 0 {
             let count = self.0.entry(now / NaiveStrict::width(window)).or_default();
-            *count = (*count + by).min(MAX);
+            *count = (*count + amount).min(MAX);
         } else {
-            give_back_oldest_first(&mut self.0, -by);
+            refund_oldest_first(&mut self.0, -amount);
         }
     }
 
     fn counts(&self, real: &[i128]) -> Vec<(BigRational, BigRational)> {
         let newest = real[1] / NaiveStrict::width(real[0]);
-        place_by_place(&self.0, &real[3..].chunks(2).map(|pair| (newest - pair[0], pair[1])).collect())
+        counts_by_place(&self.0, &real[3..].chunks(2).map(|pair| (newest - pair[0], pair[1])).collect())
     }
 }
 
@@ -213,13 +215,13 @@ struct NaiveLog(Places);
 
 impl Naive for NaiveLog {
     type Limit = SlidingLog;
-    const PLACES: bool = true;
+    const HAS_PLACES: bool = true;
 
     fn is_saturated(real: &[i128]) -> bool {
         real[1..].chunks(2).map(|pair| pair[1]).sum::<i128>() == MAX
     }
 
-    fn limit(CommonOptions { amount, length, .. }: CommonOptions) -> SlidingLog {
+    fn limit(LimitOptions { amount, length, .. }: LimitOptions) -> SlidingLog {
         SlidingLog::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap())
     }
 
@@ -230,144 +232,143 @@ impl Naive for NaiveLog {
         }
     }
 
-    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], _: &[i128]) {
-        let counts = |at: &i128| now < at + i128::from(terms.length);
+    fn change(&mut self, options: LimitOptions, now: i128, amount: i128, before: &[i128], _: &[i128]) {
+        let counts = |at: &i128| now < at + i128::from(options.length);
         self.0.retain(|at, _| counts(at));
-        if by > 0 {
-            // The part of a charge that finds no room is dropped for good. The usage has less room than this model if
-            // an earlier settlement could not be propagated in full.
+        if amount > 0 {
+            // The part of a charge that exceeds MAX is dropped. The real usage may be closer to MAX than this one, if
+            // an earlier settlement could not take everything back.
             let in_use = before[1..].chunks(2).filter(|pair| counts(&pair[0])).map(|pair| pair[1]).sum::<i128>();
-            *self.0.entry(now).or_default() += by.min(MAX - in_use);
+            *self.0.entry(now).or_default() += amount.min(MAX - in_use);
         } else {
-            give_back_oldest_first(&mut self.0, -by);
+            refund_oldest_first(&mut self.0, -amount);
         }
     }
 
     fn counts(&self, real: &[i128]) -> Vec<(BigRational, BigRational)> {
-        place_by_place(&self.0, &real[1..].chunks(2).map(|pair| (pair[0], pair[1])).collect())
+        counts_by_place(&self.0, &real[1..].chunks(2).map(|pair| (pair[0], pair[1])).collect())
     }
 }
 
-/// Event in the history of a usage, with the fields before and after it.
+/// Event in the history of a usage, with the encoded fields of the real usage before and after the event.
 #[derive(Clone, Debug)]
 enum Event {
     MovedBack { now: i128, before: Vec<i128>, after: Vec<i128> },
-    Changed { terms: CommonOptions, now: i128, by: i128, id: Option<usize>, before: Vec<i128>, after: Vec<i128> },
+    Changed { options: LimitOptions, now: i128, amount: i128, id: Option<usize>, before: Vec<i128>, after: Vec<i128> },
 }
 
-fn replayed<N: Naive>(history: &[Event], costs: &[i128]) -> N {
+/// Returns the usage after a history in which the calls have these costs.
+fn replay<N: Naive>(history: &[Event], costs: &[i128]) -> N {
     let mut naive = N::default();
     for event in history {
         match event {
             Event::MovedBack { now, before, after } => naive.move_back(*now, before, after),
-            Event::Changed { terms, now, by, id, before, after } => {
-                naive.change(*terms, *now, id.map_or(*by, |id| costs[id]), before, after);
+            Event::Changed { options, now, amount, id, before, after } => {
+                naive.change(*options, *now, id.map_or(*amount, |id| costs[id]), before, after);
             }
         }
     }
     naive
 }
 
-/// Asserts that the usage is never less than in the replay, and equal to it where that is guaranteed.
-fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOptions>, Vec<Step>)) {
+/// Asserts that the usage is never less than in the replay, and equal to it if that is guaranteed.
+fn compare_with_replay<N: Naive>((begin, limits, steps): (u64, Vec<LimitOptions>, Vec<Step>)) {
     let mut key = Key::<<N::Limit as Limit>::Usage>::default();
     let mut replica = key.clone();
     let (mut now, mut history) = (begin, Vec::new());
-    // The actual cost and the charged amount of each id.
-    let (mut costs, mut charged): (Vec<i128>, Vec<u64>) = Default::default();
-    let mut equal = true;
-    // Number of ids whose effect is unknown: "what saturates cannot be settled".
-    let mut saturated = 0;
+    // The actual cost and the charged cost of each id.
+    let (mut costs, mut charged_costs): (Vec<i128>, Vec<u64>) = Default::default();
+    let mut is_exact = true;
+    // Number of ids that were recorded before the last saturation. They cannot be settled.
+    let mut saturated_ids = 0;
     for step in steps {
-        let terms = *step.terms.get(&terms);
-        let limit = N::limit(terms);
-        let (component, micros) = step.later;
-        let later = i128::from(terms.length) * i128::from(component) / 100 + i128::from(micros);
-        let then = (i128::from(now) + if component == 0 { 0 } else { later }).clamp(0, i128::from(u64::MAX >> 12));
+        let options = *step.limit.get(&limits);
+        let limit = N::limit(options);
+        let (percent, micros) = step.passed;
+        let passed = i128::from(options.length) * i128::from(percent) / 100 + i128::from(micros);
+        let then = (i128::from(now) + if percent == 0 { 0 } else { passed }).clamp(0, i128::from(u64::MAX >> 12));
         now = u64::try_from(then).unwrap();
         let at = us(now);
-        // It moves with the clock before anything is done to it.
-        let mut seen = key.usage.clone();
-        if seen.is_after(at) {
-            seen.move_back(at);
-            history.push(Event::MovedBack { now: then, before: key.fields(), after: integers(&seen) });
+        let mut moved = key.usage.clone();
+        if moved.is_after(at) {
+            moved.move_back(at);
+            history.push(Event::MovedBack { now: then, before: key.fields(), after: integers(&moved) });
             // Places that would be before the epoch are lost.
-            equal &= now > 1_000_000_000_000_000 || !N::PLACES;
+            is_exact &= now > 1_000_000_000_000_000 || !N::HAS_PLACES;
         }
-        let before = integers(&seen);
-        let amount = |component: u64| {
-            let amount = u128::from(terms.amount) * u128::from(component) / 100;
+        let before = integers(&moved);
+        let amount = |percent: u64| {
+            let amount = u128::from(options.amount) * u128::from(percent) / 100;
             millionths(u64::try_from(amount).unwrap().clamp(1, Amount::MAX_ARGUMENT.millionths()))
         };
         let name = |id: usize| id.to_be_bytes();
-        let (elsewhere, kept) = (key.decoded(), key.component);
-        let (sent, by, id) = match step.what {
-            What::Charge(component, ttl) => {
-                let (cost, id) = (amount(component), costs.len());
-                let by = i128::from(cost.millionths());
+        let (decoded, component) = (key.decoded(), key.component);
+        let (effect, change, id) = match step.action {
+            Action::Charge(percent, ttl) => {
+                let (cost, id) = (amount(percent), costs.len());
+                let change = i128::from(cost.millionths());
                 let name = name(id);
-                let length = u128::from(terms.length);
-                let ttl = ttl.map(|component| {
-                    Span::from_micros(u64::try_from(length * u128::from(component) / 100).unwrap() + 1)
-                });
+                let length = u128::from(options.length);
+                let ttl = ttl
+                    .map(|percent| Span::from_micros(u64::try_from(length * u128::from(percent) / 100).unwrap() + 1));
                 let ttl = ttl.map(|ttl| ttl.min(Span::MAX_ARGUMENT));
                 if ttl.is_some() {
-                    costs.push(by);
-                    charged.push(cost.millionths());
+                    costs.push(change);
+                    charged_costs.push(cost.millionths());
                 }
-                let sent = key.make(&limit, at, Call::Charge(cost, ttl.map(|ttl| (&name[..], ttl))));
-                (sent, by, ttl.map(|_| id))
+                let effect = key.call(&limit, at, Call::Charge(cost, ttl.map(|ttl| (&name[..], ttl))));
+                (effect, change, ttl.map(|_| id))
             }
-            What::Refund(component) => {
-                let amount = amount(component);
-                equal &= !N::PLACES || seen.is_unused();
-                let by = if seen.is_unused() { 0 } else { -i128::from(amount.millionths()) };
-                (key.make(&limit, at, Call::Refund(amount)), by, None)
+            Action::Refund(percent) => {
+                let amount = amount(percent);
+                is_exact &= !N::HAS_PLACES || moved.is_unused();
+                let change = if moved.is_unused() { 0 } else { -i128::from(amount.millionths()) };
+                (key.call(&limit, at, Call::Refund(amount)), change, None)
             }
-            What::Settle(which, component) => {
-                let id = if costs.is_empty() { 0 } else { which.index(costs.len()) };
-                let cost = charged.get(id).copied().unwrap_or(0);
-                let settled = u64::try_from(u128::from(cost) * u128::from(component) / 100).unwrap();
-                // By the clock before it moved backwards.
-                let known = key.ids.find(&name(id), at.max(key.written)).filter(|call| !call.settled);
-                if id >= saturated && known.is_some_and(|call| call.charges[0].component == key.component) {
+            Action::Settle(id_index, percent) => {
+                let id = if costs.is_empty() { 0 } else { id_index.index(costs.len()) };
+                let cost = charged_costs.get(id).copied().unwrap_or(0);
+                let settled = u64::try_from(u128::from(cost) * u128::from(percent) / 100).unwrap();
+                // If the clock moved backwards, ids expire as of the last change.
+                let recorded = key.ids.find(&name(id), at.max(key.written)).filter(|call| !call.settled);
+                if id >= saturated_ids && recorded.is_some_and(|call| call.charges[0].component == key.component) {
                     costs[id] = settled.into();
                 }
-                (key.make(&limit, at, Call::Settle(&name(id), millionths(cost - settled))), 0, None)
+                (key.call(&limit, at, Call::Settle(&name(id), millionths(cost - settled))), 0, None)
             }
         };
         let after = key.fields();
-        if by != 0 {
-            let same = N::window(&before).is_none_or(|window| window == i128::from(terms.length));
-            equal &= seen.is_unused() || same;
-            history.push(Event::Changed { terms, now: then, by, id, before, after: after.clone() });
+        if change != 0 {
+            let has_same_window = N::window(&before).is_none_or(|window| window == i128::from(options.length));
+            is_exact &= moved.is_unused() || has_same_window;
+            history.push(Event::Changed { options, now: then, amount: change, id, before, after: after.clone() });
         }
         if N::is_saturated(&after) {
-            saturated = costs.len();
+            saturated_ids = costs.len();
         }
-        equal &= !after.contains(&MAX) && (!N::PLACES || after.iter().sum::<i128>() < MAX);
+        is_exact &= !after.contains(&MAX) && (!N::HAS_PLACES || after.iter().sum::<i128>() < MAX);
 
-        let naive: N = replayed(&history, &costs);
+        let naive: N = replay(&history, &costs);
         for (naive, real) in naive.counts(&after) {
-            assert!(naive <= real, "usage below the definition: {naive} by definition, {real} in fact");
+            assert!(naive <= real, "usage too low: {real} instead of {naive}");
             // A bucket may be off by less than a millionth.
-            assert!(!equal || &real - &naive < exact(1), "{naive} by definition, {real} in fact");
+            assert!(!is_exact || &real - &naive < exact(1), "usage too high: {real} instead of {naive}");
         }
-        key.tidy();
-        for mut elsewhere in [elsewhere, std::mem::take(&mut replica)] {
-            elsewhere.follow(&sent);
-            assert_eq!(elsewhere.encoded(), key.encoded());
-            replica = elsewhere;
+        key.remove_unused();
+        for mut copy in [decoded, std::mem::take(&mut replica)] {
+            copy.apply_effect(&effect);
+            assert_eq!(copy.encoded(), key.encoded());
+            replica = copy;
         }
-        if key.component != kept {
+        if key.component != component {
             // The charges of a removed component cannot be settled.
-            (history, equal) = (Vec::new(), true);
+            (history, is_exact) = (Vec::new(), true);
         }
     }
 }
 
 /// Compares each kind with its replay, with and without refunds, under one limit or several.
-macro_rules! settles {
+macro_rules! compare_with_replays {
     ($($name:ident: $naive:ty,)+) => {
         proptest! {
             // Each case has three histories.
@@ -375,21 +376,22 @@ macro_rules! settles {
             $(
                 #[test]
                 fn $name(
-                    often in histories(false, 1), changing in histories(false, 3), by_hand in histories(true, 3),
+                    one_limit in histories(false, 1), several_limits in histories(false, 3),
+                    with_refunds in histories(true, 3),
                 ) {
-                    settles_as_a_replay_does::<$naive>(often);
-                    settles_as_a_replay_does::<$naive>(changing);
-                    settles_as_a_replay_does::<$naive>(by_hand);
+                    compare_with_replay::<$naive>(one_limit);
+                    compare_with_replay::<$naive>(several_limits);
+                    compare_with_replay::<$naive>(with_refunds);
                 }
             )+
         }
     };
 }
 
-settles! {
-    a_bucket_settles_as_a_replay_does: NaiveBucket,
-    a_fixed_window_settles_as_a_replay_does: NaiveFixed,
-    a_sliding_window_settles_as_a_replay_does: NaiveSliding,
-    a_strict_window_settles_as_a_replay_does: NaiveStrict,
-    a_log_settles_as_a_replay_does: NaiveLog,
+compare_with_replays! {
+    settled_bucket_equals_its_replay: NaiveBucket,
+    settled_fixed_window_equals_its_replay: NaiveFixed,
+    settled_sliding_window_equals_its_replay: NaiveSliding,
+    settled_strict_window_equals_its_replay: NaiveStrict,
+    settled_log_equals_its_replay: NaiveLog,
 }

@@ -1,9 +1,9 @@
-//! States that no call could have made, and plain keys that become components.
+//! Payloads of composite keys that no calls can lead to, and decisions on converted plain keys.
 
 use super::*;
 
-/// Edit that turns a usage into one that no call could have made.
-type Break = fn(&mut CompositeUsage);
+/// Edit that turns a usage into one that no calls can lead to.
+type Corruption = fn(&mut CompositeUsage);
 
 #[test]
 fn impossible_payload_is_rejected() {
@@ -11,61 +11,60 @@ fn impossible_payload_is_rejected() {
     let text = "COST 2 ONCE r1 1h TOKENBUCKET 9 1 1h FIXED 9 1h AS a SLIDINGLOG 9 1h";
     decide(&mut server, text, at(0));
     decide(&mut server, "COST 1 CONCURRENCY 9 1h me FIXED 9 1h COST 1", at(0));
-    let sound = server.components().unwrap().clone();
-    let reads =
+    let valid = server.components().unwrap().clone();
+    let is_decodable =
         |usage: &CompositeUsage| crate::testing::encoded_fields::decoded::<CompositeUsage>(&encoded(usage)).is_some();
-    assert!(reads(&sound));
-    let breaks: [(&str, Break); 11] = [
-        ("two of one number", |usage| renumber(usage, 1, usage.components[0].serial())),
-        ("two by one name", |usage| copy(usage, 1, 9, ComponentIdentity::Name(b"a"[..].into()))),
+    assert!(is_decodable(&valid));
+    let corruptions: [(&str, Corruption); 11] = [
+        ("two components with one serial number", |usage| renumber(usage, 1, usage.components[0].serial())),
+        ("two components with one name", |usage| copy(usage, 1, 9, ComponentIdentity::Name(b"a"[..].into()))),
         ("two tables of leases", |usage| copy(usage, 3, 9, ComponentIdentity::Name(b"other"[..].into()))),
-        ("a number that no component can get", |usage| copy(usage, 1, 24, ComponentIdentity::Name(b"b"[..].into()))),
+        ("a serial number out of range", |usage| copy(usage, 1, 24, ComponentIdentity::Name(b"b"[..].into()))),
         ("seventeen components", |usage| {
-            for n in 10..22_u8 {
-                copy(usage, 1, n, ComponentIdentity::Name(vec![b'a' + n].into()));
+            for serial in 10..22_u8 {
+                copy(usage, 1, serial, ComponentIdentity::Name(vec![b'a' + serial].into()));
             }
         }),
-        ("what settles charges without any", |usage| {
-            usage.extras_mut().records.many_mut().unwrap().calls = IdempotencyTable::default();
+        ("a settlement without recorded charges", |usage| {
+            usage.extras_mut().records.unpack_permanently().unwrap().calls = IdempotencyTable::default();
         }),
-        ("a call without what settles its charges", |usage| {
-            usage.extras_mut().records.many_mut().unwrap().drop_settlement(0);
+        ("a recorded charge without a settlement", |usage| {
+            usage.extras_mut().records.unpack_permanently().unwrap().drop_settlement(0);
         }),
-        ("a call without its component", |usage| {
+        ("a recorded charge without its component", |usage| {
             usage.components = usage.components[1..].into();
         }),
-        ("a component of nothing", |usage| {
+        ("an unused component", |usage| {
             let unused = AnyUsage::unused(UsageKind::FixedWindow).unwrap();
             usage.components[4].usage = unused.with_label(*usage.components[4].usage.label());
         }),
-        ("nothing", |usage| *usage = CompositeUsage::default()),
-        ("a charge that was not counted", |usage| {
-            let calls = &mut usage.extras_mut().records.many_mut().unwrap().calls;
+        ("an unused key", |usage| *usage = CompositeUsage::default()),
+        ("a charge that the settlement does not know", |usage| {
+            let calls = &mut usage.extras_mut().records.unpack_permanently().unwrap().calls;
             let charge: Charge = calls.charges()[0];
-            let remembered = calls.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
+            let copied_call = calls.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
             calls.sweep(at(0), Some(b"r2"), |_| {});
-            calls.record_call(b"r2", &remembered);
+            calls.record_call(b"r2", &copied_call);
         }),
     ];
-    for (what, break_it) in breaks {
-        let mut usage = sound.clone();
-        break_it(&mut usage);
-        assert!(!reads(&usage), "{what}");
+    for (description, corrupt) in corruptions {
+        let mut usage = valid.clone();
+        corrupt(&mut usage);
+        assert!(!is_decodable(&usage), "{description}");
     }
     for name in [&b" "[..], b""] {
-        let mut usage = sound.clone();
+        let mut usage = valid.clone();
         usage.set_identity(1, ComponentIdentity::Name(name.into()));
-        assert!(!reads(&usage), "a name of {name:?}");
+        assert!(!is_decodable(&usage), "the name {name:?}");
     }
-    // Nothing stands where there are records or a ban.
     let mut usage = CompositeUsage::default();
     let integers = |usage: &CompositeUsage| {
         let mut fields = encoded(usage);
         std::iter::from_fn(|| crate::wire::codec::Decoder::integer(&mut fields)).collect::<Vec<_>>()
     };
-    let mut one = Server::default();
-    decide(&mut one, "FIXED 9 1h FIXED 9 1m COST 1", at(0));
-    usage.clone_from(one.components().unwrap());
+    let mut server = Server::default();
+    decide(&mut server, "FIXED 9 1h FIXED 9 1m COST 1", at(0));
+    usage.clone_from(server.components().unwrap());
     let mut fields = integers(&usage);
     let decoded = |fields: &[u64]| {
         crate::testing::encoded_fields::decoded::<CompositeUsage>(
@@ -76,32 +75,31 @@ fn impossible_payload_is_rejected() {
     assert!(decoded(&fields));
     assert_eq!(fields.pop(), Some(0));
     fields.extend([1, 0, 0, 0]);
-    assert!(!decoded(&fields), "records and a ban of nothing");
-    // Sixteen are a key.
-    let mut usage = sound.clone();
-    for n in 10..21_u8 {
-        copy(&mut usage, 1, n, ComponentIdentity::Name(vec![b'a' + n].into()));
+    assert!(!decoded(&fields), "empty records and an empty ban");
+    let mut usage = valid.clone();
+    for serial in 10..21_u8 {
+        copy(&mut usage, 1, serial, ComponentIdentity::Name(vec![b'a' + serial].into()));
     }
-    assert_eq!((usage.components.len(), reads(&usage)), (16, true));
-    // Nor is what breaks off.
-    for mut cut in encoded(&sound).proper_prefixes() {
-        assert!(CompositeUsage::decode(&mut cut, 1).is_none());
+    assert_eq!((usage.components.len(), is_decodable(&usage)), (16, true));
+    for mut truncated in encoded(&valid).proper_prefixes() {
+        assert!(CompositeUsage::decode(&mut truncated, 1).is_none());
     }
 }
 
-/// Copies a component of a usage, under another number and identity.
-fn copy(usage: &mut CompositeUsage, place: usize, serial: u8, identity: ComponentIdentity) {
-    let component = usage.components[place].clone();
+/// Adds a copy of a component with another serial number and identity.
+fn copy(usage: &mut CompositeUsage, index: usize, serial: u8, identity: ComponentIdentity) {
+    let component = usage.components[index].clone();
     usage.push(component);
     let copied = usage.components.len() - 1;
     usage.components[copied].usage.label_mut().serial = serial;
     usage.set_identity(copied, identity);
 }
 
-fn renumber(usage: &mut CompositeUsage, place: usize, serial: u8) {
-    let identity = usage.components[place].identity(usage.extras());
-    usage.components[place].usage.label_mut().serial = serial;
-    usage.set_identity(place, identity);
+/// Changes the serial number of a component.
+fn renumber(usage: &mut CompositeUsage, index: usize, serial: u8) {
+    let identity = usage.components[index].identity(usage.extras());
+    usage.components[index].usage.label_mut().serial = serial;
+    usage.set_identity(index, identity);
 }
 
 fn of_plain<U: PlainUsage>(usage: &U, expires_at: u64, now: Timestamp) -> CompositeUsage {
@@ -109,7 +107,7 @@ fn of_plain<U: PlainUsage>(usage: &U, expires_at: u64, now: Timestamp) -> Compos
 }
 
 #[test]
-fn converted_plain_key_answers_as_before() {
+fn converted_plain_key_gives_the_same_decisions() {
     for text in [
         "TOKENBUCKET 9 1 1s",
         "FIXED 9 10s",

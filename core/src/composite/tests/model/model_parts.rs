@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) fn of<U: PlainUsage>(any: &AnyUsage) -> &U {
+pub(super) fn usage_of<U: PlainUsage>(any: &AnyUsage) -> &U {
     U::of(any).unwrap()
 }
 
@@ -10,7 +10,7 @@ pub(super) fn evaluate_any<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, 
 where
     L::Usage: PlainUsage,
 {
-    evaluate(limit, of::<L::Usage>(any), now, request)
+    evaluate(limit, usage_of::<L::Usage>(any), now, request)
 }
 
 pub(super) fn decision<L: Limit>(
@@ -18,19 +18,19 @@ pub(super) fn decision<L: Limit>(
     any: &AnyUsage,
     now: Timestamp,
     evaluation: &Evaluation,
-    charged: bool,
+    is_applied: bool,
 ) -> Decision
 where
     L::Usage: PlainUsage,
 {
-    evaluation.decision(limit, of(any), now, charged)
+    evaluation.decision(limit, usage_of(any), now, is_applied)
 }
 
 pub(super) fn reset_of<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp) -> Span
 where
     L::Usage: PlainUsage,
 {
-    limit.reset(of(any), now)
+    limit.reset(usage_of(any), now)
 }
 
 pub(super) fn reset(limit: AnyLimit, any: &AnyUsage, now: Timestamp) -> Span {
@@ -60,13 +60,15 @@ pub(super) fn identity(spec: &Spec) -> ComponentIdentity {
     }
 }
 
-pub(super) fn bytes<Label>(any: &AnyUsage<Label>) -> (UsageKind, crate::testing::encoded_fields::EncodedFields) {
+pub(super) fn kind_and_fields<Label>(
+    any: &AnyUsage<Label>,
+) -> (UsageKind, crate::testing::encoded_fields::EncodedFields) {
     (any.kind(), with_usage!(any, usage => crate::testing::encoded_fields::encoded(usage)))
 }
 
 /// Returns the units of the active lease of a holder.
 pub(super) fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
-    let usage = of::<crate::algorithm::leases::ConcurrencyUsage>(any);
+    let usage = usage_of::<crate::algorithm::leases::ConcurrencyUsage>(any);
     // After the clock moved backwards, leases are evaluated at the time of their last change.
     let at = now.max(now.plus(usage.ahead(now)));
     let facts = usage.describe(now, None);
@@ -77,7 +79,8 @@ pub(super) fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Optio
     leases.find(|(name, _, expires_at, _)| **name == *holder && at < *expires_at).map(|(_, units, ..)| *units)
 }
 
-/// Returns `true` if a call is charged in any case. Limits in shadow mode count only if all are.
+/// Returns `true` if a call is charged even past its limits. Limits in shadow mode count only if all limits are in
+/// shadow mode.
 pub(super) fn is_forced(call: &CompositeRequest, evaluations: &[Evaluation]) -> bool {
     let all_shadow = call.specs.iter().all(|spec| spec.shadow);
     call.specs.iter().zip(evaluations).any(|(spec, evaluation)| evaluation.forced && (all_shadow || !spec.shadow))
@@ -86,11 +89,11 @@ pub(super) fn is_forced(call: &CompositeRequest, evaluations: &[Evaluation]) -> 
 /// Returns the amount granted to an UPTO.
 pub(super) fn granted_by(call: &CompositeRequest, evaluations: &[Evaluation]) -> Option<Amount> {
     let mut enforced = call.specs.iter().zip(evaluations).filter(|(spec, _)| !spec.shadow);
-    enforced.find_map(|(_, evaluation)| evaluation.granted).or_else(|| asked_upto(call))
+    enforced.find_map(|(_, evaluation)| evaluation.granted).or_else(|| requested_upto(call))
 }
 
 /// Returns the requested amount of an UPTO among the enforced limits, or among all limits if none is enforced.
-pub(super) fn asked_upto(call: &CompositeRequest) -> Option<Amount> {
+pub(super) fn requested_upto(call: &CompositeRequest) -> Option<Amount> {
     let all_shadow = call.specs.iter().all(|spec| spec.shadow);
     let mut requests = call.specs.iter().filter(|spec| all_shadow || !spec.shadow).map(|spec| spec.request);
     requests.find_map(upto)
@@ -99,7 +102,7 @@ pub(super) fn asked_upto(call: &CompositeRequest) -> Option<Amount> {
 /// Returns the requested amount of an UPTO.
 pub(super) fn upto(request: Request) -> Option<Amount> {
     match request {
-        Request::UpTo(most) | Request::ForceUpTo(most) => Some(most),
+        Request::UpTo(max) | Request::ForceUpTo(max) => Some(max),
         _ => None,
     }
 }

@@ -3,9 +3,10 @@
 use super::*;
 
 impl Model {
+    /// Ends a change: removes recovered components.
     pub(super) fn finish(&mut self, now: Timestamp) {
         self.written = now;
-        self.components.retain(|component| !component.drop_if_recovered(now));
+        self.components.retain(|component| !component.must_be_dropped(now));
         for component in self.components.iter_mut().filter(|component| is_unused(&component.usage)) {
             component.usage = AnyUsage::unused(component.usage.kind()).unwrap();
         }
@@ -20,13 +21,13 @@ impl Model {
         now: Timestamp,
         expires_at: Option<u64>,
     ) {
-        let remembers = matches!(call.idempotency, Idempotency::Once { .. }) && matches!(outcome, Outcome::Passes);
-        if self.plain {
-            let stays = call.specs.iter().zip(found).zip(evaluations).all(|((spec, number), evaluation)| {
+        let records_id = matches!(call.idempotency, Idempotency::Once { .. }) && matches!(outcome, Outcome::Passes);
+        if self.is_plain {
+            let stays_plain = call.specs.iter().zip(found).zip(evaluations).all(|((spec, number), evaluation)| {
                 evaluation.change == Change::Nothing || (number.is_some() && spec.name.is_none())
             });
             let charges = matches!(outcome, Outcome::Passes | Outcome::Repeated(..));
-            if stays && !remembers && charges {
+            if stays_plain && !records_id && charges {
                 self.move_back(now);
                 for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(evaluations) {
                     if let Some(number) = number.filter(|_| evaluation.change != Change::Nothing) {
@@ -39,7 +40,7 @@ impl Model {
                 // A plain key has no record of the id, but may hold its lease.
                 self.move_back(now);
                 for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
-                    self.take_back(spec.holder_or_item, now);
+                    self.release_leases(spec.holder_or_item, now);
                 }
                 return;
             }
@@ -55,11 +56,11 @@ impl Model {
                         (Change::Nothing, _) | (Change::Refund(_), None) => continue,
                         (_, Some(number)) => *number,
                         (Change::Charge(_), None) => {
-                            self.made += 1;
+                            self.created_count += 1;
                             let mut component = Component::unclaimed(self.usage(spec, None));
-                            component.number = self.made;
+                            component.number = self.created_count;
                             self.components.push(component);
-                            self.made
+                            self.created_count
                         }
                     };
                     self.change(spec, number, evaluation.change, now);
@@ -68,10 +69,10 @@ impl Model {
                         component.identity = identity(spec);
                     }
                     if let Change::Charge(cost) = evaluation.change
-                        && remembers
+                        && records_id
                         && spec.limit.kind() != UsageKind::Concurrency
                     {
-                        component.to_settle += 1;
+                        component.unsettled_count += 1;
                         let settlement = &mut component.settlement;
                         let charge = with_usage!(&component.usage, usage => settlement.charge(usage, 0, cost)).unwrap();
                         charges.push((number, charge));
@@ -102,7 +103,7 @@ impl Model {
         }
         if call.purpose == Purpose::Settle {
             for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
-                self.take_back(spec.holder_or_item, now);
+                self.release_leases(spec.holder_or_item, now);
             }
         }
         self.finish(now);
@@ -116,7 +117,7 @@ impl Model {
             let mut specs = call.specs.iter().zip(found);
             let spec = specs.find(|(spec, found)| **found == Some(number) && !spec.has_own_cost);
             let component = self.component(number);
-            component.to_settle -= 1;
+            component.unsettled_count -= 1;
             let Some((spec, _)) = spec.filter(|_| amount != charge.cost) else {
                 component.settlement.forget(&charge);
                 continue;
@@ -127,10 +128,10 @@ impl Model {
                 usage.encode_effect(&mut Discard);
             });
             if amount > charge.cost {
-                let more = Change::Charge(amount.minus(charge.cost));
-                with_limit!(spec, limit => self::charge(limit, &mut component.usage, settlement, more, now));
+                let extra = Change::Charge(amount.minus(charge.cost));
+                with_limit!(spec, limit => self::charge(limit, &mut component.usage, settlement, extra, now));
             }
-            component.charged_under(spec, now);
+            component.set_charged_by(spec, now);
         }
     }
 
@@ -138,25 +139,26 @@ impl Model {
         let component = self.component(number);
         let settlement = &mut component.settlement;
         with_limit!(spec, limit => charge(limit, &mut component.usage, settlement, change, now));
-        component.charged_under(spec, now);
+        component.set_charged_by(spec, now);
     }
 
-    /// A plain key's usage "recovers when the key would have expired".
+    /// Converts a plain key. Its usage recovers when the plain key would have expired.
     pub(super) fn convert(&mut self, expires_at: Option<u64>, now: Timestamp) {
-        self.plain = false;
+        self.is_plain = false;
         self.components.retain(|component| !is_unused(&component.usage));
         let Some(component) = self.components.first_mut() else { return };
         // The expiry may be newer than the clock, so it is compared with `now` directly.
-        let left = Span::from_micros(expires_at.unwrap().saturating_sub(now.floor_millis()) * 1000);
-        let (moved, recovery) = with_usage!(&component.usage, usage => (usage.is_after(now), usage.recovery_source()));
+        let time_left = Span::from_micros(expires_at.unwrap().saturating_sub(now.floor_millis()) * 1000);
+        let (moves_back, recovery) =
+            with_usage!(&component.usage, usage => (usage.is_after(now), usage.recovery_source()));
         component.move_back(now);
         let reported = match recovery {
-            RecoverySource::Usage if moved => reported_reset(&component.usage, now),
+            RecoverySource::Usage if moves_back => reported_reset(&component.usage, now),
             _ => Span::ZERO,
         };
-        component.recovers_at = now.plus(left.max(reported)).min(Timestamp::MAX);
+        component.recovers_at = now.plus(time_left.max(reported)).min(Timestamp::MAX);
         // The limit of the former plain key is not stored.
-        (component.charged_by, component.is_far, component.is_over) = (Vec::new(), false, false);
+        (component.charged_by, component.is_far, component.had_recovered) = (Vec::new(), false, false);
         self.written = now;
     }
 
@@ -169,46 +171,46 @@ impl Model {
         now: Timestamp,
         changed: bool,
     ) -> Answer {
-        // Finds the components as the next call does: new ones exist now, and unused ones are removed.
-        let stands = if changed { self.find(call) } else { found.to_vec() };
+        // The call may have created or removed components.
+        let found = if changed { self.find(call) } else { found.to_vec() };
         let mut each = Vec::new();
         for (n, (spec, evaluation)) in call.specs.iter().zip(evaluations).enumerate() {
-            let usage = self.usage(spec, stands[n]);
-            let takes = changed && evaluation.change != Change::Nothing;
-            let mut own = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
-            own.limit = spec.limit.limit().plus(spec.keep);
+            let usage = self.usage(spec, found[n]);
+            let is_applied = changed && evaluation.change != Change::Nothing;
+            let mut decision = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, is_applied));
+            decision.limit = spec.limit.limit().plus(spec.keep);
             match outcome {
-                Outcome::Passes if call.purpose == Purpose::Refund => own.verdict = Verdict::Allowed(Span::ZERO),
-                Outcome::Settles | Outcome::Settled => own.verdict = Verdict::Allowed(Span::ZERO),
-                Outcome::Unknown => own.verdict = Verdict::Never,
+                Outcome::Passes if call.purpose == Purpose::Refund => decision.verdict = Verdict::Allowed(Span::ZERO),
+                Outcome::Settles | Outcome::Settled => decision.verdict = Verdict::Allowed(Span::ZERO),
+                Outcome::Unknown => decision.verdict = Verdict::Never,
                 // A limit in shadow mode reports its own decision.
                 Outcome::Repeated(id, _) if spec.shadow => {
-                    if let (Some(most), true) = (upto(spec.request), own.verdict.allowed()) {
-                        own.granted = Some(id.granted.unwrap_or(most));
+                    if let (Some(requested), true) = (upto(spec.request), decision.verdict.allowed()) {
+                        decision.granted = Some(id.granted.unwrap_or(requested));
                     }
                 }
                 Outcome::LostLease => {
                     if !spec.shadow && !spec.is_held_by_id() {
-                        own.verdict = Verdict::Allowed(Span::ZERO);
+                        decision.verdict = Verdict::Allowed(Span::ZERO);
                     }
                 }
                 Outcome::Repeated(id, hold) => {
-                    // A repetition that forces some limits reports only these as exceeded.
+                    // A repetition that forces some limits reports denials by these only.
                     let forces = |spec: &Spec| spec.request.is_forced();
-                    let past = id.forced && (forces(spec) || !call.specs.iter().any(forces));
-                    if !past || evaluation.verdict.allowed() {
-                        own.verdict = Verdict::Allowed(*hold);
+                    let reports_denial = id.forced && (forces(spec) || !call.specs.iter().any(forces));
+                    if !reports_denial || evaluation.verdict.allowed() {
+                        decision.verdict = Verdict::Allowed(*hold);
                     }
-                    if let Some(most) = upto(spec.request) {
-                        own.granted = id.granted.or(own.verdict.allowed().then_some(most));
+                    if let Some(requested) = upto(spec.request) {
+                        decision.granted = id.granted.or(decision.verdict.allowed().then_some(requested));
                     }
                 }
                 Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned => {}
             }
             if upto(spec.request).is_some() {
-                own.granted = own.granted.or(Some(Amount::ZERO));
+                decision.granted = decision.granted.or(Some(Amount::ZERO));
             }
-            each.push(own);
+            each.push(decision);
         }
         let denies = |n: &usize| match outcome {
             Outcome::Denied { .. } | Outcome::Banned => !evaluations[*n].forced && !evaluations[*n].verdict.allowed(),
@@ -225,26 +227,26 @@ impl Model {
             };
             u128::from(if cost == 0 { Amount::ONE.millionths() } else { cost })
         };
-        let all: Vec<usize> = (0..each.len()).filter(|n| !call.specs[*n].shadow).collect();
-        let denying: Vec<usize> = all.iter().copied().filter(denies).collect();
+        let enforced: Vec<usize> = (0..each.len()).filter(|n| !call.specs[*n].shadow).collect();
+        let denying: Vec<usize> = enforced.iter().copied().filter(denies).collect();
         let (mut verdict, governing) = if let Some(longest) = denying.iter().map(|n| each[*n].verdict).max() {
             (longest, denying.iter().find(|n| each[**n].verdict == longest).copied())
         } else {
-            let first = all.iter().copied().reduce(|first, n| {
-                let left = |n: usize| u128::from(each[n].remaining.millionths());
-                if left(n) * cost(first) < left(first) * cost(n) { n } else { first }
+            let first = enforced.iter().copied().reduce(|first, n| {
+                let remaining = |n: usize| u128::from(each[n].remaining.millionths());
+                if remaining(n) * cost(first) < remaining(first) * cost(n) { n } else { first }
             });
-            // "All limits are in shadow mode: the call passes."
-            let passes =
+            // If all limits are in shadow mode, the call is granted.
+            let unlimited =
                 if matches!(outcome, Outcome::Unknown) { Verdict::Never } else { Verdict::Allowed(Span::ZERO) };
-            (all.iter().map(|n| each[*n].verdict).max().unwrap_or(passes), first)
+            (enforced.iter().map(|n| each[*n].verdict).max().unwrap_or(unlimited), first)
         };
-        let nothing_limits = (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, Span::ZERO);
-        let (limit, mut remaining, reset) = governing.map_or(nothing_limits, |n| {
+        let unlimited = (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, Span::ZERO);
+        let (limit, mut remaining, reset) = governing.map_or(unlimited, |n| {
             let Decision { limit, remaining, reset, .. } = each[n];
             (limit, remaining, reset)
         });
-        // "Banned: denied, remaining 0; its wait is the longer of the ban's and its limits'."
+        // Under a ban, nothing remains, and the wait is the longer of the ban's and the limits'.
         let forced = is_forced(call, evaluations);
         let reports_ban = match outcome {
             Outcome::Banned | Outcome::Denied { .. } => true,
@@ -260,10 +262,10 @@ impl Model {
                 Verdict::Never => Verdict::Never,
             };
         }
-        // "The number of units granted": the charged amount is reported, even if a FORCE beside it did not fit.
-        let granted = asked_upto(call).and_then(|most| match outcome {
+        // The charged amount is reported, even if the verdict is a denial because of another limit's FORCE.
+        let granted = requested_upto(call).and_then(|requested| match outcome {
             Outcome::Passes => granted_by(call, evaluations),
-            Outcome::Repeated(id, _) => id.granted.or(verdict.allowed().then_some(most)).or(Some(Amount::ZERO)),
+            Outcome::Repeated(id, _) => id.granted.or(verdict.allowed().then_some(requested)).or(Some(Amount::ZERO)),
             _ => Some(Amount::ZERO),
         });
         let decision = Decision { verdict, limit, remaining, reset, granted };
@@ -274,7 +276,7 @@ impl Model {
     /// Releases the leases of a holder.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) {
         self.move_back(now);
-        if self.take_back(holder, now) > 0 {
+        if self.release_leases(holder, now) > 0 {
             self.sweep(now);
             self.finish(now);
         }
@@ -283,7 +285,7 @@ impl Model {
     pub fn ban(&mut self, duration: Span, now: Timestamp, expires_at: Option<u64>) {
         if self.is_missing() {
             *self = Model::default();
-        } else if self.plain {
+        } else if self.is_plain {
             self.convert(expires_at, now);
         }
         self.move_back(now);
@@ -297,7 +299,7 @@ impl Model {
     }
 
     /// Releases the leases of a holder and returns their number.
-    pub(super) fn take_back(&mut self, holder: &[u8], now: Timestamp) -> usize {
+    pub(super) fn release_leases(&mut self, holder: &[u8], now: Timestamp) -> usize {
         let Some(component) =
             self.components.iter_mut().find(|component| component.usage.kind() == UsageKind::Concurrency)
         else {
@@ -313,9 +315,9 @@ impl Model {
     }
 
     pub(super) fn move_back(&mut self, now: Timestamp) {
-        if self.plain {
-            let after = |component: &&mut Component| with_usage!(&component.usage, usage => usage.is_after(now));
-            self.components.iter_mut().filter(after).for_each(|component| component.move_back(now));
+        if self.is_plain {
+            let is_after = |component: &&mut Component| with_usage!(&component.usage, usage => usage.is_after(now));
+            self.components.iter_mut().filter(is_after).for_each(|component| component.move_back(now));
             return;
         }
         let back = self.written.since(now);
@@ -340,13 +342,13 @@ impl Model {
 
     /// Removes the state that has expired by `now`.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        let gone: Vec<Vec<u8>> =
+        let expired: Vec<Vec<u8>> =
             self.ids.iter().filter(|(_, id)| id.expires_at <= now).map(|(id, _)| id.clone()).collect();
-        for id in gone {
+        for id in expired {
             for (number, charge) in self.ids.remove(&id).unwrap().charges {
                 let component = self.component(number);
                 component.settlement.forget(&charge);
-                component.to_settle -= 1;
+                component.unsettled_count -= 1;
             }
         }
         self.levels.retain(|level| *level > now);
@@ -360,10 +362,10 @@ impl Model {
 }
 
 impl Model {
-    /// Counts a strike and bans at the last one.
+    /// Counts a strike, and bans the key if the rule's number of strikes is reached.
     pub(super) fn strike(&mut self, rule: BanRule, now: Timestamp) {
-        let counts = self.strikes.1.first().is_some_and(|first| now < first.plus(rule.window.span()));
-        if !counts {
+        let is_in_window = self.strikes.1.first().is_some_and(|first| now < first.plus(rule.window.span()));
+        if !is_in_window {
             self.strikes.1.clear();
         }
         self.strikes.0 = rule.window.span();
@@ -371,13 +373,13 @@ impl Model {
         if self.strikes.1.len() >= usize::try_from(rule.strikes).unwrap() {
             let (mut level, mut length) = (self.levels.len(), rule.block.span());
             if let Some(longest) = rule.longest {
-                // "One more than what is left of the former's level": the length is doubled once per level.
+                // The ban is doubled once for each level that is left.
                 for _ in 0..level {
                     length = length.plus(length).min(longest.span());
                 }
-                let doublings = |length: &Span| *length < longest.span();
-                let lengths = std::iter::successors(Some(rule.block.span()), |one| Some(one.plus(*one)));
-                level = (level + 1).min(lengths.take_while(doublings).count() + 1);
+                let is_shorter = |length: &Span| *length < longest.span();
+                let doubled = std::iter::successors(Some(rule.block.span()), |length| Some(length.plus(*length)));
+                level = (level + 1).min(doubled.take_while(is_shorter).count() + 1);
                 self.longest = longest.span();
             }
             self.end_ban(now.plus(length), level);
@@ -385,10 +387,10 @@ impl Model {
         }
     }
 
-    /// Bans until the given time, at which the levels begin to expire.
+    /// Sets the end of the ban, and the levels that expire after it.
     pub(super) fn end_ban(&mut self, until: Timestamp, level: usize) {
         self.banned_until = until.min(Timestamp::MAX);
-        let passes = |number: usize| self.banned_until.plus(self.longest.times(u64::try_from(number).unwrap()));
-        self.levels = (1..=level).map(passes).collect();
+        let expiry = |number: usize| self.banned_until.plus(self.longest.times(u64::try_from(number).unwrap()));
+        self.levels = (1..=level).map(expiry).collect();
     }
 }

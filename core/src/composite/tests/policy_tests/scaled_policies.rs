@@ -10,16 +10,16 @@ fn redefined_policy_resets_no_usage() {
     assert!(server.plain().is_some());
     // New numbers apply immediately.
     assert_eq!(remaining_units(&server.limit_without_write("COST 3", "FIXED 6 1h", 0)), [2]);
-    assert!(server.limit_without_write("", "FIXED 3 1h", 0).decision.verdict != NOW);
-    // Another algorithm starts unused beside the old component. It is no wrong type, and a denial leaves the key
-    // unchanged.
+    assert!(server.limit_without_write("", "FIXED 3 1h", 0).decision.verdict != GRANTED);
+    // Another algorithm starts with an unused component beside the old one. This is not a wrong type. A denial leaves
+    // the key unchanged.
     let other = "TOKENBUCKET 5 5 1h";
     assert!(server.limit_without_write("COST 9", other, 0).decision.verdict == Verdict::Never);
     assert!(server.plain().is_some());
     assert_eq!(remaining_units(&server.limit("COST 2", other, 0)), [3]);
     assert_eq!(remaining_units(&server.limit("COST 1", "FIXED 5 1h AS a SLIDING 5 1h", 0)), [0, 4]);
-    for (policy, rest) in [(other, 3), ("SLIDING 5 1h", 4), ("FIXED 5 1h AS a", 0), ("FIXED 5 1h", 5)] {
-        assert_eq!(remaining_units(&server.limit("COST 0", policy, 0)), [rest], "{policy}");
+    for (policy, remaining) in [(other, 3), ("SLIDING 5 1h", 4), ("FIXED 5 1h AS a", 0), ("FIXED 5 1h", 5)] {
+        assert_eq!(remaining_units(&server.limit("COST 0", policy, 0)), [remaining], "{policy}");
     }
     // A call with an inline spec of another kind is a wrong type.
     let mut plain = Server::default();
@@ -51,17 +51,17 @@ fn denial_by_another_algorithm_keeps_the_expiry_of_a_plain_key() {
 #[test]
 fn key_lives_until_recovered_at_the_slower_rate() {
     // A plain key, and a composite key.
-    for begin in ["", "SLIDING 9 1s AS other"] {
+    for first_call in ["", "SLIDING 9 1s AS other"] {
         let mut server = Server::default();
-        if !begin.is_empty() {
-            server.take(begin, 0);
+        if !first_call.is_empty() {
+            server.take(first_call, 0);
         }
         let policy = "TOKENBUCKET 10 10 1m";
         server.limit_scaled("COST 60", policy, "10", 0);
         // The usage recovers after 36 seconds at the higher rate, and after 6 minutes at the original one.
         assert!(!server.expire(at(300)));
         assert_eq!(server.limit("", policy, 300).decision.verdict, Verdict::After(seconds(6)));
-        assert_eq!(server.limit("", policy, 306).decision.verdict, NOW);
+        assert_eq!(server.limit("", policy, 306).decision.verdict, GRANTED);
         assert_eq!(remaining_units(&server.limit_scaled("", policy, "10", 306)), [89]);
     }
     // A settlement and a refund under a scale.
@@ -72,8 +72,8 @@ fn key_lives_until_recovered_at_the_slower_rate() {
         // A component that has recovered is removed by the next change.
         server.take("SLIDING 9 1us AS other", 100);
         assert!(!server.expire(at(170)), "{options}");
-        let waits = server.limit("COST 10", policy, 170).decision.verdict;
-        assert_eq!(waits, Verdict::After(seconds(70)), "{options}");
+        let verdict = server.limit("COST 10", policy, 170).decision.verdict;
+        assert_eq!(verdict, Verdict::After(seconds(70)), "{options}");
     }
 }
 
@@ -96,25 +96,25 @@ fn scale_of_zero_denies_all_calls_and_keeps_the_recovery() {
     assert_eq!(server.limit("COST 0", "TOKENBUCKET 10 10 1m", 30).decision.reset, seconds(36));
 }
 
-/// Multiplies a decimal by a factor; returns millionths, rounded down.
-fn times(text: &str, factor: &str) -> u128 {
+/// Returns the product of two decimals in millionths, rounded down.
+fn product(text: &str, factor: &str) -> u128 {
     let millionths = |text: &str| u128::from(Amount::parse_down(text.as_bytes()).unwrap().millionths());
     (millionths(text) * millionths(factor) / 1_000_000).min(1_000_000_000_000_000_000)
 }
 
-/// Returns the policy with multiplied numbers: "Capacity, limit, refill and leak times a factor".
-fn multiplied(policy: &str, factor: &str) -> String {
+/// Returns the policy with each capacity, limit, refill and leak multiplied by a factor.
+fn with_multiplied_numbers(policy: &str, factor: &str) -> String {
     let decimal = |millionths: u128| format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
-    let (mut words, mut before) = (Vec::new(), ["", ""]);
+    let (mut words, mut previous_two) = (Vec::new(), ["", ""]);
     for word in policy.split(' ') {
         let buckets = ["TOKENBUCKET", "LEAKYBUCKET"];
-        words.push(match before {
-            [_, last] if buckets.contains(&last) => decimal(times(word, factor)),
-            [last, _] if buckets.contains(&last) => decimal(times(word, factor).max(1)),
-            [_, "FIXED" | "SLIDING" | "SLIDINGLOG" | "CONCURRENCY"] => decimal(times(word, factor)),
+        words.push(match previous_two {
+            [_, previous] if buckets.contains(&previous) => decimal(product(word, factor)),
+            [before_previous, _] if buckets.contains(&before_previous) => decimal(product(word, factor).max(1)),
+            [_, "FIXED" | "SLIDING" | "SLIDINGLOG" | "CONCURRENCY"] => decimal(product(word, factor)),
             _ => word.to_owned(),
         });
-        before = [before[1], word];
+        previous_two = [previous_two[1], word];
     }
     words.join(" ")
 }
@@ -132,12 +132,12 @@ proptest! {
     ) {
         composite_laws::check_each_call(history, |now, _| now, |server, call_text, now| {
             let Some((text, _)) = &call_text.policy else { return };
-            let other = multiplied(text, factor);
+            let multiplied_text = with_multiplied_numbers(text, factor);
             // A policy that would take too long to refill is invalid.
-            if policy(&other).is_err() {
+            if policy(&multiplied_text).is_err() {
                 return;
             }
-            let [scaled, multiplied] = [(text, factor), (&other, "1")].map(|(text, factor)| {
+            let [scaled, multiplied] = [(text, factor), (&multiplied_text, "1")].map(|(text, factor)| {
                 run_inline(&mut server.clone(), &CallText { policy: Some((text.clone(), factor)), ..call_text.clone() }, now)
             });
             assert_eq!(scaled, multiplied, "{call_text:?}");
@@ -167,24 +167,24 @@ proptest! {
     /// Neither the key nor a component is removed before it has recovered at the original rate.
     #[test]
     fn charges_under_a_scale_outlast_the_scale(
-        limits in vec(limits(), 1..=3), begin in select(vec!["", "FIXED 9 1h AS other"]), charges in vec(charge(), 1..=4),
-        later in 0..=150u64,
+        limits in vec(limits(), 1..=3), first_call in select(vec!["", "FIXED 9 1h AS other"]),
+        charges in vec(charge(), 1..=4), percent in 0..=150u64,
     ) {
         let text = limits.join(" ");
         prop_assume!(!text.contains("CONCURRENCY") && policy(&text).is_ok());
         let (mut server, mut now) = (Server::default(), at(0));
-        if !begin.is_empty() {
-            composite_laws::run_inline(&mut server, begin, now, false).unwrap();
+        if !first_call.is_empty() {
+            composite_laws::run_inline(&mut server, first_call, now, false).unwrap();
         }
         let mut reset = Span::ZERO;
-        for (after, options, factor) in charges {
-            now = now.plus(seconds(after));
+        for (passed, options, factor) in charges {
+            now = now.plus(seconds(passed));
             let Some(answer) = run_inline(&mut server, &CallText::by_policy(options, &text, factor), now) else { return Ok(()) };
             reset = answer.each.iter().map(|decision| decision.reset).max().unwrap();
         }
-        // `later` is a percentage of the time to recovery under the scale.
-        let then = now.plus(Span::from_micros(reset.micros() / 100 * later));
-        // Times saturate at the last timestamp, so state that has not recovered is removed there, too.
+        // Before or after the recovery under the scale.
+        let then = now.plus(Span::from_micros(reset.micros() / 100 * percent));
+        // Times saturate at the last timestamp, so unrecovered state is removed then, too.
         if then >= Timestamp::MAX {
             return Ok(());
         }
@@ -192,9 +192,9 @@ proptest! {
         if !server.expire(then) {
             composite_laws::run_inline(&mut server, "CONCURRENCY 9 1us last", then, false).ok();
         }
-        let evaluations = CallText::by_policy("", &text, "1");
+        let peek = CallText::by_policy("", &text, "1");
         let [kept, swept] = [&mut kept, &mut server].map(|server| {
-            let result = composite_laws::run_call(server, &evaluations, then, true).unwrap();
+            let result = composite_laws::run_call(server, &peek, then, true).unwrap();
             result.answer.each.iter().map(|decision| decision.remaining).collect::<Vec<_>>()
         });
         prop_assert_eq!(kept, swept, "{} at {:?}", text, then);
