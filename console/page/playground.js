@@ -218,7 +218,9 @@ export async function mount(root, context) {
 
   let colour = colours();
   const recolour = () => (colour = colours());
-  new MutationObserver(recolour).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  const themeObserver = new MutationObserver(recolour);
+  themeObserver.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  signal.addEventListener("abort", () => themeObserver.disconnect());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour, { signal });
 
   let drawn = 0;

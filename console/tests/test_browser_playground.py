@@ -57,6 +57,21 @@ def page(browser: "Browser", playground: Playground) -> "Iterator[Page]":
     assert [error for error in errors if "400 (Bad Request)" not in error] == []
 
 
+# Collects the observers that are connected, as `observers`.
+COLLECT_OBSERVERS = """
+    window.observers = new Set();
+    const { observe, disconnect } = MutationObserver.prototype;
+    MutationObserver.prototype.observe = function (target, options) {
+      if (options.attributeFilter?.includes("data-theme")) observers.add(this);
+      return observe.call(this, target, options);
+    };
+    MutationObserver.prototype.disconnect = function () {
+      observers.delete(this);
+      return disconnect.call(this);
+    };
+"""
+
+
 def lane(page: "Page", name: str) -> "Locator":
     return page.locator(f'[data-lane="{name}"]')
 
@@ -249,3 +264,12 @@ def assert_accessible(page: "Page", width: int) -> None:
     found = axe.Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_view_that_is_left_observes_nothing(page: "Page") -> None:
+    page.add_init_script(COLLECT_OBSERVERS)
+    page.goto(f"/#/playground?{ONCE}")
+    expect_figures(page, "fixed", "20 passed")
+    assert page.evaluate("observers.size") == 1
+    page.goto("/#/replay")
+    page.wait_for_function("observers.size === 0")
