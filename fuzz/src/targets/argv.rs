@@ -230,14 +230,14 @@ fn assert_idempotency(idempotency: &Idempotency, purpose: Purpose) {
 /// Asserts that the spec has the same meaning after it is written as words and parsed again, and that calls on its
 /// limit keep the laws.
 fn assert_writable(spec: &Spec) {
-    // A peek by a policy has no holder, but the words of a lease need one.
+    // A peek on a policy has no holder, but the words of a lease need one.
     let lacks_holder = spec.is_held_by_id() && spec.holder_or_item.is_empty();
     let spec = &if lacks_holder { Spec { holder_or_item: b"holder", ..*spec } } else { *spec };
-    let written = written(spec);
-    let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(written.iter().map(Vec::as_slice)).collect();
+    let spec_words = words_of(spec);
+    let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(spec_words.iter().map(Vec::as_slice)).collect();
     match parse(&words, |args| KeyRequest::take(args, None)) {
-        Ok(KeyRequest::One(parsed)) => assert_eq!(meaning(&parsed), meaning(spec), "{written:?}"),
-        other => panic!("{written:?} is parsed to {other:?}"),
+        Ok(KeyRequest::One(parsed)) => assert_eq!(meaning(&parsed), meaning(spec), "{spec_words:?}"),
+        other => panic!("{spec_words:?} is parsed to {other:?}"),
     }
     with_limit!(spec, limit => {
         for now in [Timestamp::EPOCH, Timestamp::from_clock(1_700_000_000_000_000), Timestamp::MAX] {
@@ -272,7 +272,7 @@ fn keep_words(spec: &Spec) -> Vec<Vec<u8>> {
 }
 
 /// Returns the words of a spec. Its limit is already lowered by the amount to keep.
-fn written(spec: &Spec) -> Vec<Vec<u8>> {
+fn words_of(spec: &Spec) -> Vec<Vec<u8>> {
     let limit = spec.limit.to_string();
     let mut words: Vec<Vec<u8>> = limit.split(' ').map(|word| word.as_bytes().to_vec()).collect();
     if let AnyLimit::Sketch(_) = spec.limit {

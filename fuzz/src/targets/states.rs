@@ -108,7 +108,7 @@ const LENGTHS: [u64; 12] = [
     3_650 * 86_400_000_000,
     36_500 * 86_400_000_000,
 ];
-/// Timestamps in microseconds since the epoch.
+/// Timestamps in microseconds since the epoch. The start of each history is repeated, so that it is picked more often.
 const INSTANTS: [u64; 7] = [
     1_700_000_000_000_000,
     1_700_000_000_000_000,

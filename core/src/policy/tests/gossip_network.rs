@@ -23,11 +23,13 @@ const LATENCY: u64 = 20;
 #[derive(Clone)]
 enum Message {
     Digest(Rc<[u64; GROUPS]>),
+    /// Request for the records of groups, a bit for each.
     Request(u64),
     Records(Rc<Vec<Vec<u8>>>),
 }
 
 impl Message {
+    /// Returns the length of the message on the cluster bus.
     fn bytes(&self) -> u64 {
         let body: usize = match self {
             Message::Digest(digest) => digest.len() * 8,
@@ -38,6 +40,7 @@ impl Message {
     }
 }
 
+/// Event at a node, by its number.
 enum Event {
     Tick(usize),
     EarlyDigest(usize),
