@@ -7,15 +7,16 @@ export interface NetworkOptions {
   readonly ipv6Prefix?: number;
 }
 
-/** Longest port, in digits. */
+/** Port with its colon. */
 const PORT = /^:\d{1,5}$/;
 const LAST_PORT = 65_535;
 
 /**
  * Returns the name under which a client is counted by its address: an IPv4 address, or the network
- * of an IPv6 address, since an IPv6 client has an entire /64. Ports, brackets, scopes and quotes
- * are removed, and IPv4-mapped and NAT64 addresses are IPv4 addresses. Returns undefined if the
- * text is not an address; as a `key`, undefined stands for the address that the framework knows.
+ * of an IPv6 address, since an IPv6 client usually has an entire /64. Ports, brackets, scopes and
+ * quotes are removed. IPv4-mapped and NAT64 addresses count as IPv4 addresses. Returns undefined if
+ * the text is not an address. If a `key` function returns undefined, the framework's address
+ * counts.
  */
 export function network(
   address: string | null | undefined,
@@ -26,41 +27,43 @@ export function network(
   }
   const host = hostOf(address ?? "");
   if (isIPv4(host)) return host;
-  const [plain = "", scope] = host.split("%");
-  if (!isIPv6(plain) || scope === "") return undefined;
-  const groups = groupsOf(plain);
+  const [ipv6 = "", scope] = host.split("%");
+  if (!isIPv6(ipv6) || scope === "") return undefined;
+  const groups = groupsOf(ipv6);
   return isIPv4InIPv6(groups) ? ipv4Of(groups) : networkOf(groups, ipv6Prefix);
 }
 
-/** Removes spaces, quotes, brackets and a port. Returns "" if they do not match. */
+/**
+ * Removes spaces, quotes, brackets and a port. Returns "" if brackets or the port are malformed.
+ */
 function hostOf(text: string): string {
-  const spaceless = text.replace(/^[ \t]+|[ \t]+$/g, "");
-  const bare = /^"(.*)"$/s.exec(spaceless)?.[1] ?? spaceless;
-  const [, bracketed, behind] = /^\[([^\]]*)\](.*)$/s.exec(bare) ?? [];
+  const trimmed = text.replace(/^[ \t]+|[ \t]+$/g, "");
+  const unquoted = /^"(.*)"$/s.exec(trimmed)?.[1] ?? trimmed;
+  const [, bracketed, suffix] = /^\[([^\]]*)\](.*)$/s.exec(unquoted) ?? [];
   if (bracketed !== undefined) {
-    const isRight = bracketed.includes(":") && (behind === "" || isPort(behind!));
-    return isRight ? bracketed : "";
+    const isValid = bracketed.includes(":") && (suffix === "" || isPort(suffix!));
+    return isValid ? bracketed : "";
   }
-  const colon = bare.indexOf(":");
-  if (colon < 0 || colon !== bare.lastIndexOf(":")) return bare;
-  return isPort(bare.slice(colon)) ? bare.slice(0, colon) : "";
+  const colon = unquoted.indexOf(":");
+  if (colon < 0 || colon !== unquoted.lastIndexOf(":")) return unquoted;
+  return isPort(unquoted.slice(colon)) ? unquoted.slice(0, colon) : "";
 }
 
 function isPort(text: string): boolean {
   return PORT.test(text) && Number(text.slice(1)) <= LAST_PORT;
 }
 
-/** Returns the eight groups of an IPv6 address. A URL normalizes it, without dots. */
+/** Returns the eight groups of an IPv6 address. */
 function groupsOf(address: string): number[] {
-  const [left = "", right] = normal(address).split("::");
+  const [left = "", right] = canonical(address).split("::");
   const numbers = (part: string) =>
     part === "" ? [] : part.split(":").map((group) => Number.parseInt(group, 16));
   const [before, after] = [numbers(left), numbers(right ?? "")];
   return [...before, ...Array<number>(8 - before.length - after.length).fill(0), ...after];
 }
 
-/** Formats an IPv6 address as in RFC 5952. */
-function normal(address: string): string {
+/** Formats an IPv6 address as in RFC 5952, and an IPv4 suffix as groups. */
+function canonical(address: string): string {
   return new URL(`http://[${address}]`).hostname.slice(1, -1);
 }
 
@@ -83,7 +86,7 @@ function networkOf(groups: readonly number[], length: number): string {
     const bits = Math.min(16, Math.max(0, length - 16 * index));
     return group & (0xffff << (16 - bits)) & 0xffff;
   });
-  const address = normal(inHex(masked));
+  const address = canonical(inHex(masked));
   return length === 128 ? address : `${address}/${length}`;
 }
 

@@ -7,10 +7,10 @@ import type { LeaseOptions, Lease } from "./lease.js";
 import { labelled } from "./keys.js";
 import type { ConcurrencyLimit } from "./limits.js";
 import { limitsOf, type Limits, type ParsedLimits } from "./rates.js";
-import { refuse } from "./sketches.js";
+import { refuseSketch } from "./sketches.js";
 import type { Units, UnitsOptions } from "./units.js";
 
-/** Methods of a limiter that a bound limit uses. */
+/** Methods of a limiter that a bound limit calls. */
 export interface Charging {
   readonly log?: Log;
   take(key: string, limits: Limits, options?: TakeOptions): Promise<Decision>;
@@ -36,7 +36,10 @@ export class BoundLimit<Limiter extends Charging = Charging> {
     this.#options = options;
   }
 
-  /** Returns the key of a client: `name:who`, or the name alone if all clients share the limit. */
+  /**
+   * Returns the key of a caller: `name:caller`. Without a caller, for a limit that all share:
+   * `name`.
+   */
   keyOf(caller?: string): string {
     if (caller === undefined) return this.name;
     if (typeof caller !== "string")
@@ -46,14 +49,14 @@ export class BoundLimit<Limiter extends Charging = Charging> {
 
   /** Charges the limits, all or none. */
   async take(caller?: string, options?: TakeOptions): Promise<Decision> {
-    return this.limiter.take(this.keyOf(caller), this.limits, this.#with(options));
+    return this.limiter.take(this.keyOf(caller), this.limits, this.#withDefaults(options));
   }
 
-  /** Limiter with the options of the bound limit, for middleware that creates keys itself. */
-  get ofKeys(): Pick<Charging, "take" | "takeAll"> {
+  /** Limiter whose calls have the options of this bound limit by default. */
+  get limiterWithDefaults(): Pick<Charging, "take" | "takeAll"> {
     return {
-      take: (key, limits, options) => this.limiter.take(key, limits, this.#with(options)),
-      takeAll: (keyed, options) => this.limiter.takeAll(keyed, this.#with(options)),
+      take: (key, limits, options) => this.limiter.take(key, limits, this.#withDefaults(options)),
+      takeAll: (keyed, options) => this.limiter.takeAll(keyed, this.#withDefaults(options)),
     };
   }
 
@@ -72,12 +75,12 @@ export class BoundLimit<Limiter extends Charging = Charging> {
 
   /** Deletes the usage. Returns `true` if there was any. */
   async reset(caller?: string): Promise<boolean> {
-    refuse(this.limits);
+    refuseSketch(this.limits);
     return this.limiter.reset(this.keyOf(caller));
   }
 
   /**
-   * Gives back units of any client. To give back a charge of your own, use `decision.settle(0)`.
+   * Gives back units of a caller. To give back a single charge, use `decision.settle(0)`.
    */
   async giveBack(caller?: string, cost = 1): Promise<Decision> {
     return this.limiter.giveBack(this.keyOf(caller), this.limits, cost);
@@ -95,23 +98,24 @@ export class BoundLimit<Limiter extends Charging = Charging> {
   }
 
   /**
-   * Returns a function that charges the limit before each call, and throws a DeniedError if it is
-   * denied. `key` returns the client for the arguments of a call; undefined is a TypeError.
+   * Returns a function that charges the limit before each call of `run`, and throws a DeniedError
+   * if the charge is denied. `key` returns the caller by the arguments; a TypeError if there is
+   * none.
    */
-  wrap<Words extends unknown[], Result>(
-    run: (...words: Words) => Result | Promise<Result>,
-    { key, ...options }: TakeOptions & { readonly key?: (...words: Words) => string } = {},
-  ): (...words: Words) => Promise<Result> {
-    return async (...words) => {
-      const caller = key?.(...words);
+  wrap<Args extends unknown[], Result>(
+    run: (...args: Args) => Result | Promise<Result>,
+    { key, ...options }: TakeOptions & { readonly key?: (...args: Args) => string } = {},
+  ): (...args: Args) => Promise<Result> {
+    return async (...args) => {
+      const caller = key?.(...args);
       if (key && !caller)
         throw new TypeError(`the key of a call of ${this.name} is ${String(caller)}`);
       (await this.take(caller, options)).require();
-      return await run(...words);
+      return await run(...args);
     };
   }
 
-  #with(options: TakeOptions | undefined): TakeOptions | undefined {
+  #withDefaults(options: TakeOptions | undefined): TakeOptions | undefined {
     if (!this.#options) return options;
     return options ? { ...this.#options, ...options } : this.#options;
   }

@@ -3,7 +3,7 @@
 export interface BreakerOptions {
   /** Number of consecutive failures after which calls stop for `pauseMs`. */
   readonly failures: number;
-  /** Milliseconds until one call is sent as a probe. If it is answered, calls resume. */
+  /** Milliseconds until one call is sent as a probe. If the probe is answered, calls resume. */
   readonly pauseMs: number;
 }
 
@@ -14,25 +14,26 @@ export type Log = (line: string, level: Level) => void;
 /** Circuit breaker of one server, or of one node of a cluster. */
 export class Breaker {
   /** Address of the server, for the log. */
-  readonly where: string;
+  readonly address: string;
   readonly #options: BreakerOptions;
   readonly #now: () => number;
   readonly #log: Log;
   /**
-   * Number of failures so far. A call that began before the last failure belongs to that failure.
+   * Number of failures so far. A call that was sent in an earlier epoch does not count as a further
+   * failure.
    */
   epoch = 0;
   #failures = 0;
   #openUntil = -Infinity;
-  /** Time of the last failure of the logged outage; undefined if there is none. */
+  /** Time of the last failure of the logged outage; undefined without an outage. */
   #lastFailure: number | undefined;
-  /** `true` if the log says that the server replies but cannot decide. */
+  /** `true` if the logged outage is of a server that replies but cannot decide. */
   #loggedUnable = false;
   /** Reason of the last failure. */
   reason = "";
 
-  constructor(where: string, options: BreakerOptions, now: () => number, log: Log) {
-    this.where = where;
+  constructor(address: string, options: BreakerOptions, now: () => number, log: Log) {
+    this.address = address;
     this.#options = options;
     this.#now = now;
     this.#log = log;
@@ -51,13 +52,15 @@ export class Breaker {
     return Math.max(0, this.#openUntil - this.#now()) || this.#options.pauseMs;
   }
 
-  /** Records a reply of the server, even if it was only an error. */
+  /** Records a reply of the server, which may be an error. */
   answered(): void {
     this.#failures = 0;
   }
 
-  /** Records a call without a reply that began at `epoch`. Calls that fail together count once. */
-  silent(epoch: number): void {
+  /**
+   * Records a call without a reply that was sent in `epoch`. Calls that fail together count once.
+   */
+  failed(epoch: number): void {
     if (epoch < this.epoch) return;
     this.epoch++;
     this.#failures++;
@@ -67,40 +70,41 @@ export class Breaker {
   }
 
   /**
-   * Logs the begin of an outage once. Logs again if the server was unreachable and now replies but
-   * cannot decide: it may have restarted without the module.
+   * Logs the beginning of an outage once. Logs again if the server was unreachable and then replies
+   * but cannot decide: it may have restarted without the module.
    */
-  outage(why: string, isUnable: boolean): void {
-    this.reason = why;
+  logOutage(reason: string, isUnable: boolean): void {
+    this.reason = reason;
     if (this.#lastFailure === undefined || (isUnable && !this.#loggedUnable)) {
       const state = isUnable ? "refuses calls" : "is away";
-      this.#log(`rate limits: ${this.where} ${state}: ${why}`, "warn");
+      this.#log(`rate limits: ${this.address} ${state}: ${reason}`, "warn");
       this.#loggedUnable = isUnable;
     }
     this.#lastFailure = this.#now();
   }
 
   /**
-   * Logs the end of an outage after a pause without failures, so that alternating results do not
-   * fill the log.
+   * Logs the end of an outage if the server decides after a pause without failures, so that
+   * alternating results do not fill the log.
    */
-  decided(): void {
+  logRecovery(): void {
     if (this.#lastFailure === undefined) return;
     if (this.#now() < this.#lastFailure + this.#options.pauseMs) return;
     const state = this.#loggedUnable ? "decides again" : "is back";
-    this.#log(`rate limits: ${this.where} ${state}`, "warn");
+    this.#log(`rate limits: ${this.address} ${state}`, "warn");
     this.#lastFailure = undefined;
     this.#loggedUnable = false;
   }
 }
 
-const REPEATED_MS = 60_000;
+/** Minimum milliseconds between two log messages of errors with the same code. */
+const LOG_INTERVAL_MS = 60_000;
 
-/** Log of errors that need an operator: at once, and then once a minute. */
+/** Log of errors that need an operator, with at most one message a minute for each error code. */
 export class Complaint {
   readonly #now: () => number;
   readonly #log: Log;
-  /** Time of the last log message by the code of the error reply. */
+  /** Time of the last log message, by the code of the error reply. */
   readonly #loggedAt = new Map<string, number>();
 
   constructor(now: () => number, log: Log) {
@@ -108,12 +112,13 @@ export class Complaint {
     this.#log = log;
   }
 
-  of(where: string, reply: string, key: string | undefined, why: Error): void {
+  /** Logs the reply to a call for `key`, unless its code was logged lately. `error` explains it. */
+  log(address: string, reply: string, key: string | undefined, error: Error): void {
     const code = /^\S*/.exec(reply)![0];
     const now = this.#now();
-    if (now - (this.#loggedAt.get(code) ?? -Infinity) < REPEATED_MS) return;
+    if (now - (this.#loggedAt.get(code) ?? -Infinity) < LOG_INTERVAL_MS) return;
     this.#loggedAt.set(code, now);
-    const place = key === undefined ? "" : ` for ${JSON.stringify(key)}`;
-    this.#log(`rate limits: ${where} refuses a call${place}: ${why.message}`, "error");
+    const suffix = key === undefined ? "" : ` for ${JSON.stringify(key)}`;
+    this.#log(`rate limits: ${address} refuses a call${suffix}: ${error.message}`, "error");
   }
 }

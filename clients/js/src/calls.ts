@@ -1,38 +1,39 @@
 /**
  * Calls of the module's commands: their words, the keys that select the node of a cluster, and the
- * decoding of the reply. All clients send the same calls.
+ * decoding of the reply. The calls are the same for every client library.
  */
 
-import { each, one, read, type Decision } from "./decision.js";
+import { decodeEach, decodeLimit, decodeReply, type Decision } from "./decision.js";
 import type { Ban, ConcurrencyLimit, Duration, Limit, PolicyLimit } from "./limits.js";
 import { limitOf, limitsOf, type LimitOrRate, type Limits, type ParsedLimits } from "./rates.js";
-import { placed, sketchOf } from "./sketches.js";
+import { keyAndLimitOfItem, sketchOf } from "./sketches.js";
 
 export interface Call<Reply> {
   readonly name: string;
-  /** Words before the keys, such as their number, and words after them. */
+  /** Words before the keys, such as the number of keys. */
   readonly before: readonly string[];
   readonly keys: readonly string[];
+  /** Words after the keys. */
   readonly after: readonly string[];
-  /** Routing key of a call without a key: calls with one route go to one node of a cluster. */
+  /** Key that selects the node of a cluster for a call without a key. */
   readonly route?: string;
-  /** `true` if a replica can answer the call. */
+  /** `true` if a replica may answer the call. */
   readonly readOnly: boolean;
   /** `true` if the call is idempotent, so that it may be resent. */
   readonly repeatable: boolean;
   readonly decode: (reply: unknown) => Reply;
 }
 
-/** Returns all words as they are sent, without the name of the command. */
+/** Returns the words after the name of the command, in the order in which they are sent. */
 export function wordsOf({ before, keys, after }: Call<unknown>): string[] {
   return before.length === 0 ? keys.concat(after) : before.concat(keys, after);
 }
 
 /**
- * Throws a TypeError if a word is not text, before anything is sent: the client's own error would
- * count as an outage.
+ * Throws a TypeError if a word is not a string. Otherwise the client library would throw when it
+ * sends the call, and its error would count as an outage.
  */
-export function wordsAreText({ before, keys, after }: Call<unknown>): void {
+export function requireTextWords({ before, keys, after }: Call<unknown>): void {
   for (const words of [before, keys, after]) {
     for (const word of words) {
       if (typeof word !== "string") throw new TypeError(`a word must be a string: ${String(word)}`);
@@ -97,25 +98,25 @@ export interface TakeOptions extends PeekOptions {
   readonly signal?: AbortSignal;
 }
 
-const PLAIN: CallOptions = {};
+const NO_OPTIONS: CallOptions = {};
 
 /** Charges all the limits of a key, or none. */
-export function take(key: string, limits: Limits, options = PLAIN): Call<Decision> {
+export function take(key: string, limits: Limits, options = NO_OPTIONS): Call<Decision> {
   return takeParsed(key, limitsOf(limits), options);
 }
 
 /**
- * Charges all the limits of a key, or none. With `again`, a call without an id is resent if its
+ * Charges all the limits of a key, or none. With `mayResend`, a call without an id is resent if its
  * reply is lost: a double charge can only deny too much.
  */
 export function takeParsed(
   key: string,
   limits: ParsedLimits,
-  options = PLAIN,
-  again = false,
+  options = NO_OPTIONS,
+  mayResend = false,
 ): Call<Decision> {
-  // Most calls have one limit and no options.
-  if (options === PLAIN && !Array.isArray(limits) && isPlain(limits as Limit)) {
+  // Fast path: most calls have one limit and no options.
+  if (options === NO_OPTIONS && !Array.isArray(limits) && !isSketchOrPolicy(limits as Limit)) {
     const limit = limits as Limit;
     return {
       name: "RL.TAKE",
@@ -123,28 +124,28 @@ export function takeParsed(
       keys: [key],
       after: limit.words,
       readOnly: false,
-      repeatable: again,
-      decode: (reply) => read(reply as unknown[], limit, false),
+      repeatable: mayResend,
+      decode: (reply) => decodeLimit(reply as unknown[], limit, false),
     };
   }
   const { cost = 1, once } = options;
   return {
-    ...deciding("RL.TAKE", key, limits, optionWords(options), options),
+    ...decisionCall("RL.TAKE", key, limits, wordsOfOptions(options), options),
     readOnly: false,
-    repeatable: again || once !== undefined || cost === 0,
+    repeatable: mayResend || once !== undefined || cost === 0,
   };
 }
 
 const NONE: readonly string[] = [];
 
-function isPlain(limit: Limit): boolean {
-  return limit.sketchKey === undefined && !("policies" in limit);
+function isSketchOrPolicy(limit: Limit): boolean {
+  return limit.sketchKey !== undefined || "policies" in limit;
 }
 
 /** Returns the decision that `take` would make, and charges nothing. */
 export function peek(key: string, limits: Limits, options: PeekOptions = {}): Call<Decision> {
   return {
-    ...deciding("RL.PEEK", key, limits, optionWords(options), options),
+    ...decisionCall("RL.PEEK", key, limits, wordsOfOptions(options), options),
     readOnly: true,
     repeatable: true,
   };
@@ -160,7 +161,7 @@ export function settle(
 ): Call<Decision> {
   const words = ["SETTLE", id, `${cost}`, ...(options.each ? ["EACH"] : [])];
   return {
-    ...deciding("RL.TAKE", key, limits, words, { ...options, cost: 0 }),
+    ...decisionCall("RL.TAKE", key, limits, words, { ...options, cost: 0 }),
     readOnly: false,
     repeatable: true,
   };
@@ -173,12 +174,12 @@ export type Keyed = Readonly<Record<string, LimitOrRate>>;
 export function takeAll(
   keyed: Keyed,
   options: Omit<CallOptions, "upto" | "each" | "ban"> = {},
-  again = false,
+  mayResend = false,
 ): Call<Decision> {
   return {
-    ...decidingAll("RL.MTAKE", keyed, options),
+    ...decisionCallOfKeys("RL.MTAKE", keyed, options),
     readOnly: false,
-    repeatable: again || options.once !== undefined || options.cost === 0,
+    repeatable: mayResend || options.once !== undefined || options.cost === 0,
   };
 }
 
@@ -187,17 +188,17 @@ export function peekAll(
   keyed: Keyed,
   options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
 ): Call<Decision> {
-  return { ...decidingAll("RL.MPEEK", keyed, options), readOnly: true, repeatable: true };
+  return { ...decisionCallOfKeys("RL.MPEEK", keyed, options), readOnly: true, repeatable: true };
 }
 
 export interface AcquireOptions {
   /** Units to hold, above 0. */
   readonly cost?: number;
-  /** Pass only if this holder has no lease yet. A repeated call is then denied. */
+  /** Pass only if this holder has no lease yet. Then a repeated call is denied. */
   readonly nx?: boolean;
   /**
    * Time for which the server may wait for room before it replies; 0 waits without a timeout. All
-   * later calls on the connection wait, too: use a connection of its own, as `limiter.lease` does.
+   * later calls on the connection wait, too: use a separate connection, as `limiter.lease` does.
    */
   readonly block?: Duration;
   /** Request a fencing `token`, which is larger than that of every earlier lease. */
@@ -224,16 +225,16 @@ export function acquire(
     readOnly: false,
     repeatable: !nx,
     decode: (reply) => {
-      if (!fence) return one(reply, [limit], false);
+      if (!fence) return decodeReply(reply, [limit], false);
       // The token is the last element.
-      const words = reply as unknown[];
-      const decision = one(words.slice(0, -1), [limit], false);
-      return decision.allowed ? decision.but({ token: Number(words.at(-1)) }) : decision;
+      const elements = reply as unknown[];
+      const decision = decodeReply(elements.slice(0, -1), [limit], false);
+      return decision.allowed ? decision.but({ token: Number(elements.at(-1)) }) : decision;
     },
   };
 }
 
-/** Releases leases. Returns how many were held. */
+/** Releases leases. Returns how many of them were held. */
 export function release(key: string, ...holders: string[]): Call<number> {
   return {
     name: "RL.RELEASE",
@@ -246,7 +247,7 @@ export function release(key: string, ...holders: string[]): Call<number> {
   };
 }
 
-/** Bans a key, or with 0 lifts its ban. Returns the remaining ban in milliseconds. */
+/** Bans a key, or lifts its ban if `time` is 0. Returns the remaining ban in milliseconds. */
 export function banKey(key: string, time: Duration): Call<number> {
   return {
     name: "RL.BAN",
@@ -273,54 +274,60 @@ export function reset(key: string): Call<boolean> {
 }
 
 /**
- * Returns the delay of a request in a gateway: 0 to pass, the milliseconds to wait, or null for
- * never.
+ * Charges a policy for a request in a gateway. Returns 0 if the request passes, otherwise the
+ * milliseconds after which it would pass, or null: never.
  */
 export function delay(
   key: string,
   limit: PolicyLimit,
   options: Omit<CallOptions, "upto" | "maxWait" | "each" | "ban"> = {},
 ): Call<number | null> {
-  const [place, { words }] = sketchOf(limit) ? placed(key, limit) : [key, limit];
+  const [serverKey, { words }] = sketchOf(limit) ? keyAndLimitOfItem(key, limit) : [key, limit];
   return {
     name: "RL.DELAY",
     before: [],
-    keys: [place],
-    after: [...words.slice(1), ...optionWords(options)],
+    keys: [serverKey],
+    after: [...words.slice(1), ...wordsOfOptions(options)],
     readOnly: false,
     repeatable: options.once !== undefined || options.cost === 0,
     decode: (reply) => (Number(reply) < 0 ? null : Number(reply)),
   };
 }
 
-type Deciding = Omit<Call<Decision>, "readOnly" | "repeatable">;
+/** Call that returns a decision, apart from the properties that differ between take and peek. */
+type DecisionCall = Omit<Call<Decision>, "readOnly" | "repeatable">;
 
-function deciding(
+function decisionCall(
   name: "RL.TAKE" | "RL.PEEK",
   key: string,
-  given: Limits,
-  options: readonly string[],
-  { cost = 1, upto = false, each: withEach = false, ban }: PeekOptions,
-): Deciding {
-  const limits = limitsOf(given);
-  const sketch = sketchOf(limits);
-  const [place, first] = sketch ? placed(key, sketch) : [key, [limits].flat()[0]!];
-  const several = sketch ? [first] : [limits].flat();
-  const called = { before: [], keys: [place] };
+  limits: Limits,
+  optionWords: readonly string[],
+  { cost = 1, upto = false, each = false, ban }: PeekOptions,
+): DecisionCall {
+  const parsed = limitsOf(limits);
+  const sketch = sketchOf(parsed);
+  const [serverKey, first] = sketch ? keyAndLimitOfItem(key, sketch) : [key, [parsed].flat()[0]!];
+  const limitList = sketch ? [first] : [parsed].flat();
+  const common = { before: [], keys: [serverKey] };
   const decode = (reply: unknown) =>
-    withEach ? each(reply, several, cost, upto) : one(reply, several, upto);
-  // RL.LIMIT needs no permission to choose limits.
-  if (name === "RL.TAKE" && several.length === 1 && "policies" in first) {
-    return { ...called, name: "RL.LIMIT", after: [...first.words.slice(1), ...options], decode };
+    each ? decodeEach(reply, limitList, cost, upto) : decodeReply(reply, limitList, upto);
+  // RL.LIMIT can be permitted to users who may not choose limits themselves.
+  if (name === "RL.TAKE" && limitList.length === 1 && "policies" in first) {
+    return {
+      ...common,
+      name: "RL.LIMIT",
+      after: [...first.words.slice(1), ...optionWords],
+      decode,
+    };
   }
-  const specs = several.flatMap(({ words }) => words);
-  return { ...called, name, after: [...options, ...specs, ...(ban?.words ?? [])], decode };
+  const specs = limitList.flatMap(({ words }) => words);
+  return { ...common, name, after: [...optionWords, ...specs, ...(ban?.words ?? [])], decode };
 }
 
-function decidingAll(name: string, keyed: Keyed, options: CallOptions): Deciding {
-  const charged = Object.entries(keyed).map(([key, given]): [string, Limit] => {
-    const limit = limitOf(given);
-    return sketchOf(limit) ? placed(key, limit) : [key, limit];
+function decisionCallOfKeys(name: string, keyed: Keyed, options: CallOptions): DecisionCall {
+  const charged = Object.entries(keyed).map(([key, limitOrRate]): [string, Limit] => {
+    const limit = limitOf(limitOrRate);
+    return sketchOf(limit) ? keyAndLimitOfItem(key, limit) : [key, limit];
   });
   const keys = charged.map(([key]) => key);
   const limits = charged.map(([, limit]) => limit);
@@ -328,12 +335,12 @@ function decidingAll(name: string, keyed: Keyed, options: CallOptions): Deciding
     name,
     before: [`${keys.length}`],
     keys,
-    after: [...optionWords(options), ...limits.flatMap(({ words }) => words)],
-    decode: (reply) => each(reply, limits, options.cost ?? 1, false),
+    after: [...wordsOfOptions(options), ...limits.flatMap(({ words }) => words)],
+    decode: (reply) => decodeEach(reply, limits, options.cost ?? 1, false),
   };
 }
 
-function optionWords(options: CallOptions): string[] {
+function wordsOfOptions(options: CallOptions): string[] {
   const { cost, keep, upto, force, maxWait, once, each } = options;
   const words: string[] = [];
   if (cost !== undefined) words.push("COST", `${cost}`);

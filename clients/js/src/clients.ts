@@ -1,4 +1,4 @@
-/** Clients that can send calls: ioredis, iovalkey, and node-redis from 4 on. */
+/** Client libraries that can send calls: ioredis, iovalkey, and node-redis from version 4 on. */
 
 import type { Writable } from "node:stream";
 import { setImmediate } from "node:timers";
@@ -51,17 +51,22 @@ export function senderOf(client: Client): Send {
     return (call, signal) => {
       const words = wordsOf(call);
       words.unshift(call.name);
-      return client.sendCommand(call.keys[0] ?? call.route, call.readOnly, words, until(signal));
+      return client.sendCommand(
+        call.keys[0] ?? call.route,
+        call.readOnly,
+        words,
+        abortOptions(signal),
+      );
     };
   }
   return (call, signal) => {
     const words = wordsOf(call);
     words.unshift(call.name);
-    return client.sendCommand(words, until(signal));
+    return client.sendCommand(words, abortOptions(signal));
   };
 }
 
-/** Part of an ioredis client: its connection, or the clients of a cluster. */
+/** Part of an ioredis client: its socket, or the clients of a cluster's nodes. */
 interface Connected {
   readonly stream?: Pick<Writable, "cork" | "uncork">;
   nodes?(role: "all"): Connected[];
@@ -75,15 +80,15 @@ const atEndOfTurn = setImmediate;
 
 /**
  * Returns a function that makes ioredis write the commands of one turn of the event loop together,
- * as node-redis does: otherwise ioredis makes a system call for each.
+ * as node-redis does. Otherwise ioredis makes a system call for each command.
  */
 function corkingOf(client: IoredisClient): () => void {
   let isCorked = false;
   return () => {
     if (isCorked) return;
     isCorked = true;
-    const one = client as Connected;
-    const streams = (one.nodes?.("all") ?? [one]).map(({ stream }) => stream);
+    const connected = client as Connected;
+    const streams = (connected.nodes?.("all") ?? [connected]).map(({ stream }) => stream);
     for (const stream of streams) stream?.cork();
     atEndOfTurn(() => {
       isCorked = false;
@@ -92,8 +97,10 @@ function corkingOf(client: IoredisClient): () => void {
   };
 }
 
-/** Returns the options of a call that can be aborted, by the names of node-redis 5 and 4. */
-function until(signal: AbortSignal | undefined): never {
+/**
+ * Returns node-redis's options for a call that can be aborted: 5 names the signal `abortSignal`.
+ */
+function abortOptions(signal: AbortSignal | undefined): never {
   return (signal && { abortSignal: signal, signal }) as never;
 }
 
@@ -109,25 +116,26 @@ type CommandMaker = (name: string, ...words: string[]) => Command;
 
 /**
  * Returns a function that creates commands of ioredis with their keys set. ioredis finds keys by
- * the name of the command and does not know the module's commands: a call would go to any node and
- * be redirected, and a pipeline would fail.
+ * the name of the command and does not know the module's commands. In a cluster, a call would go to
+ * any node and be redirected, and a pipeline would fail.
  *
- * `call` creates a command and passes it to `sendCommand`, which here only returns it. So the
- * command has the class of this client, whichever package and copy it is from.
+ * `call` creates a command and passes it to `sendCommand`, which is replaced to only return it. So
+ * the command has the class that this client expects, whichever copy of ioredis or iovalkey it is
+ * from.
  */
 export function commandsOf(client: IoredisClient): (call: Call<unknown>) => Command {
   const { keyPrefix = "", ...options } = client.options as { keyPrefix?: string };
-  const maker = Object.create(client, {
+  const commandMaker = Object.create(client, {
     sendCommand: { value: (command: Command) => command },
     // With automatic pipelining `call` would add the command to a pipeline.
     options: { value: { ...options, enableAutoPipelining: false } },
   }) as { call: CommandMaker };
   return (call) => {
-    // ioredis does not prefix the keys of unknown commands.
+    // ioredis adds its key prefix only to commands that it knows.
     const keys = call.keys.map((key) => keyPrefix + key);
-    const command = maker.call(call.name, ...wordsOf({ ...call, keys }));
-    const choosing = keys.length > 0 || call.route === undefined ? keys : [call.route];
-    command.getKeys = () => choosing;
+    const command = commandMaker.call(call.name, ...wordsOf({ ...call, keys }));
+    const routingKeys = keys.length > 0 || call.route === undefined ? keys : [call.route];
+    command.getKeys = () => routingKeys;
     command.isReadOnly = call.readOnly;
     return command;
   };

@@ -1,6 +1,6 @@
 /**
- * State of a client's connection, by its events: connecting, unreachable, or rejected by the
- * server.
+ * State of a client's connection, as the client's events report it: connecting, unreachable, or
+ * rejected by the server.
  */
 
 import { errorMonitor } from "node:events";
@@ -11,14 +11,14 @@ import { messageOf, refusalOf } from "./replies.js";
 import { Tracking } from "./tracking.js";
 import { Waiting } from "./waiting.js";
 
-/** Error codes of the system for an unreachable server. */
-const AWAY = new Set([
+/** Codes of system errors that mean that the server is unreachable. */
+const UNREACHABLE_CODES = new Set([
   ...["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "ENOENT"],
   ...["ETIMEDOUT", "EADDRNOTAVAIL"],
 ]);
 
-/** Part of the clients' own state that is used here. */
-interface State {
+/** Part of a client's state that is used here. */
+interface ClientState {
   readonly status?: string;
   readonly isReady?: boolean;
   readonly isOpen?: boolean;
@@ -30,8 +30,7 @@ interface State {
 }
 
 /**
- * State that the limiters of one client share, so that it has one listener for each event, however
- * many limiters there are.
+ * State that all limiters of one client share, so that the client has one listener for each event.
  */
 export class Connection {
   readonly waiting: Waiting;
@@ -39,40 +38,43 @@ export class Connection {
   readonly tracking: Tracking;
   /** Last error with which the server rejected the connection. */
   refusal: string | undefined;
-  /** Last error of the client about its connection; undefined once it is ready. */
-  trouble: string | undefined;
+  /** Message of the last connection error; undefined while the connection is ready. */
+  lastError: string | undefined;
   /** Number of times that the connection became ready. */
-  times = 0;
+  readyCount = 0;
   /** `true` if a call has been answered. */
   hasAnswered = false;
-  /** Start of connecting by performance.now, from which the connect timeout counts. */
+  /**
+   * Time by performance.now at which the client began to connect; undefined if it is not
+   * connecting.
+   */
   #connectingSince: number | undefined;
-  readonly #client: State;
+  readonly #client: ClientState;
 
   constructor(client: Client) {
     this.waiting = new Waiting(client);
     this.tracking = new Tracking(client, this.denials);
-    this.#client = client as State;
+    this.#client = client as ClientState;
     if (!this.isReady) this.#connectingSince = performance.now();
     const events = client as Partial<NodeJS.EventEmitter>;
-    // A program that closes its client must end at once.
+    // Other connections would keep the process of a closed client alive.
     events.on?.("end", () => {
       this.#connectingSince = undefined;
       this.close();
     });
     events.on?.("ready", () => {
-      this.times++;
+      this.readyCount++;
       this.refusal = undefined;
-      this.trouble = undefined;
+      this.lastError = undefined;
       this.#connectingSince = undefined;
     });
-    events.on?.("close", () => this.#lost());
-    events.on?.("reconnecting", () => this.#lost());
-    // errorMonitor does not count as an error handler, for which clients check.
-    events.on?.(errorMonitor, (error: unknown) => this.#hears(error));
+    events.on?.("close", () => this.#handleLoss());
+    events.on?.("reconnecting", () => this.#handleLoss());
+    // Some clients check for an "error" listener. A listener of errorMonitor does not count as one.
+    events.on?.(errorMonitor, (error: unknown) => this.#handleError(error));
   }
 
-  /** `true` if the connection is ready, as far as the client reports it. */
+  /** `true` if the client reports a ready connection, or does not report the state. */
   get isReady(): boolean {
     const { status, isReady } = this.#client;
     return status === undefined ? isReady !== false : status === "ready";
@@ -80,14 +82,14 @@ export class Connection {
 
   /** `true` if the application has not connected the client, as node-redis requires. */
   get isUnconnected(): boolean {
-    const isNew = this.times === 0 && this.trouble === undefined && !this.hasAnswered;
+    const isNew = this.readyCount === 0 && this.lastError === undefined && !this.hasAnswered;
     return isNew && this.#client.isOpen === false;
   }
 
-  /** `true` if a TLS connection was never established. */
+  /** `true` if the client uses TLS and was never connected. */
   get lacksTls(): boolean {
     const { tls, redisOptions, socket } = this.#client.options ?? {};
-    return Boolean(tls ?? redisOptions?.tls ?? socket?.tls) && this.times === 0;
+    return Boolean(tls ?? redisOptions?.tls ?? socket?.tls) && this.readyCount === 0;
   }
 
   /**
@@ -98,24 +100,26 @@ export class Connection {
     return since !== undefined && performance.now() - since < withinMs;
   }
 
-  /** Closes the connections that were opened beside the client. */
+  /** Closes the connections that were opened beside that of the client. */
   close(): void {
     this.tracking.close();
     this.waiting.close();
   }
 
-  #lost(): void {
-    // Not at each further attempt of the same outage.
-    if (this.trouble === undefined) this.#connectingSince ??= performance.now();
+  #handleLoss(): void {
+    // Further attempts after an error do not restart the connect timeout.
+    if (this.lastError === undefined) this.#connectingSince ??= performance.now();
   }
 
-  #hears(error: unknown): void {
+  #handleError(error: unknown): void {
     const refusal = refusalOf(error);
-    const isAway = AWAY.has(`${(error as NodeJS.ErrnoException | undefined)?.code}`);
-    // A closed connection after a rejection is no news, unlike an unreachable server.
-    if (refusal !== undefined || isAway) this.refusal = refusal;
-    if (refusal === undefined && !isAway) return;
-    this.trouble = refusal ?? (messageOf(error) || `${(error as NodeJS.ErrnoException).code}`);
+    const isUnreachable = UNREACHABLE_CODES.has(
+      `${(error as NodeJS.ErrnoException | undefined)?.code}`,
+    );
+    // Other errors, such as a connection that closes after a rejection, tell nothing new.
+    if (refusal === undefined && !isUnreachable) return;
+    this.refusal = refusal;
+    this.lastError = refusal ?? (messageOf(error) || `${(error as NodeJS.ErrnoException).code}`);
     this.#connectingSince = undefined;
   }
 }
@@ -125,7 +129,7 @@ const CONNECTIONS = new WeakMap<object, Connection>();
 export function connectionOf(client: Client): Connection {
   const existing = CONNECTIONS.get(client);
   if (existing) return existing;
-  const made = new Connection(client);
-  CONNECTIONS.set(client, made);
-  return made;
+  const connection = new Connection(client);
+  CONNECTIONS.set(client, connection);
+  return connection;
 }

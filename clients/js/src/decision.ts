@@ -8,8 +8,8 @@ import type { Limit } from "./limits.js";
 export interface DecisionData {
   readonly allowed: boolean;
   /**
-   * Limit in whole units. Of several limits, that of the one that denies or would run out first.
-   * null during an outage.
+   * Limit in whole units. Of several limits, the one that denies or would run out first. null
+   * during an outage, unless this process applies limits of its own.
    */
   readonly limit: number | null;
   /**
@@ -17,14 +17,17 @@ export interface DecisionData {
    */
   readonly remaining: number | null;
   /**
-   * Milliseconds. Denied: the same call passes after this time if no other comes first; null if it
-   * never passes. Allowed: 0, or hold the request this long (`leakyBucket`, `maxWait`). Denied
-   * during an outage: the time until the server is tried again.
+   * Milliseconds. Denied: the same call passes after this time if no other call comes first; null
+   * if it never passes. Allowed: 0, or the time to hold the request (`leakyBucket`, `maxWait`).
+   * Denied during an outage: the time until the server is tried again.
    */
   readonly waitMs: number | null;
-  /** Milliseconds until all units have recovered; null during an outage. */
+  /**
+   * Milliseconds until all units have recovered; null during an outage, unless this process applies
+   * limits of its own.
+   */
   readonly resetMs: number | null;
-  /** Number of units charged to a call with `upto`. */
+  /** Number of units charged, for a call with `upto`. */
   readonly granted?: number;
   /** Decisions of the single limits, for a call with `each` or for several keys. */
   readonly each?: readonly DecisionData[];
@@ -39,7 +42,8 @@ export interface DecisionData {
   /** Seconds until all units of the limit have recovered, if this process knows them. */
   readonly window?: number;
   /**
-   * Origin of the decision: the server, this process in an outage, or none ("open" or "closed").
+   * Origin of the decision: the server, limits of this process during an outage, or neither ("open"
+   * or "closed").
    */
   readonly source?: "server" | "local" | "none";
   /** `true` for a denial that this process remembered without asking the server. */
@@ -87,7 +91,7 @@ export class Decision implements DecisionData {
     this.waitMs = data.waitMs;
     this.reset = data.resetMs === null ? null : data.resetMs / 1000;
     this.resetMs = data.resetMs;
-    this.each = (data.each as readonly Decision[] | undefined) ?? NONE;
+    this.each = (data.each as readonly Decision[] | undefined) ?? NO_DECISIONS;
     this.source = data.source ?? "server";
     if (data.granted !== undefined) this.granted = data.granted;
     if (data.name !== undefined) this.name = data.name;
@@ -115,27 +119,27 @@ export class Decision implements DecisionData {
 
   /**
    * Corrects the charge to the actual cost; 0 refunds it. The call must have an id, by
-   * `refundable`, `ttl` or `once`. During an outage nothing is charged or settled.
+   * `refundable`, `ttl` or `once`. Returns the decision unchanged if the server did not decide.
    */
   async settle(cost: number): Promise<Decision> {
     if (this.source !== "server") return this;
     if (this.id === undefined || !this.#settle) {
-      const why = this.allowed
+      const reason = this.allowed
         ? "the call had no id: take it with { refundable: true }"
         : "it was denied";
-      throw new RateLimitError(`nothing to settle: ${why}`);
+      throw new RateLimitError(`nothing to settle: ${reason}`);
     }
     return this.#settle(this.id, cost);
   }
 
-  /** Returns a copy of this decision with other data. */
+  /** Returns a copy of this decision with `data` replaced. */
   but(data: Partial<DecisionData>, settle: Settle | undefined = this.#settle): Decision {
     return new Decision({ ...this, ...data }, settle);
   }
 }
 
 /**
- * Error for a denied call or lease. `decision.wait` is the time until it may pass. Frameworks
+ * Error for a denied call or lease. `decision.wait` is the time until the call may pass. Frameworks
  * respond with the status and the header fields of a denied request: Express, Fastify, Koa and
  * NestJS by `status`, `statusCode` and `headers`, Hono by `getResponse`.
  */
@@ -170,13 +174,17 @@ export class DeniedError extends RateLimitError {
   }
 }
 
-const NONE: readonly Decision[] = [];
+const NO_DECISIONS: readonly Decision[] = [];
 
-/** Decodes the reply to a call for one key. */
-export function one(reply: unknown, limits: readonly Limit[], withGranted: boolean): Decision {
+/** Decodes the reply to a call for one key without EACH. */
+export function decodeReply(
+  reply: unknown,
+  limits: readonly Limit[],
+  withGranted: boolean,
+): Decision {
   // A single reply for several limits does not name the limit that it describes.
-  if (limits.length === 1) return read(reply as unknown[], limits[0], withGranted);
-  const decision = read(reply as unknown[], undefined, withGranted);
+  if (limits.length === 1) return decodeLimit(reply as unknown[], limits[0], withGranted);
+  const decision = decodeLimit(reply as unknown[], undefined, withGranted);
   const label = limits[0]?.label;
   return label === undefined ? decision : decision.but({ label });
 }
@@ -185,7 +193,7 @@ export function one(reply: unknown, limits: readonly Limit[], withGranted: boole
  * Decodes the reply with the decision of each limit: `[allowed, wait_ms, [decision, ...], name,
  * version, FORCE]`.
  */
-export function each(
+export function decodeEach(
   reply: unknown,
   limits: readonly Limit[],
   cost: number,
@@ -197,9 +205,11 @@ export function each(
     unknown[][],
     ...unknown[],
   ];
-  const each = decisions.map((decision, index) => read(decision, limits[index], withGranted));
-  const governing = governs(each, Number(allowed) === 1, (index) => limits[index]?.cost ?? cost);
-  return governing.but({
+  const each = decisions.map((decision, index) =>
+    decodeLimit(decision, limits[index], withGranted),
+  );
+  const costOf = (index: number) => limits[index]?.cost ?? cost;
+  return governingDecision(each, Number(allowed) === 1, costOf).but({
     allowed: Number(allowed) === 1,
     waitMs: millisOrNever(wait),
     each,
@@ -208,20 +218,25 @@ export function each(
   });
 }
 
-type Reading = { -readonly [Name in keyof DecisionData]: DecisionData[Name] };
+type MutableData = { -readonly [Name in keyof DecisionData]: DecisionData[Name] };
 
-export function read(reply: unknown[], limit: Limit | undefined, withGranted: boolean): Decision {
-  const data: Reading = {
+/** Decodes the decision of one limit: `[allowed, limit, remaining, wait_ms, reset_ms, ...]`. */
+export function decodeLimit(
+  reply: unknown[],
+  limit: Limit | undefined,
+  withGranted: boolean,
+): Decision {
+  const data: MutableData = {
     allowed: Number(reply[0]) === 1,
     limit: Number(reply[1]),
     remaining: Number(reply[2]),
     waitMs: millisOrNever(reply[3]),
     resetMs: Number(reply[4]),
   };
-  let next = 5;
-  if (withGranted) data.granted = Number(reply[next++]);
+  let index = 5;
+  if (withGranted) data.granted = Number(reply[index++]);
   // The reply names the limit only if there are several.
-  const name = reply.length > next ? `${reply[next]}` : limit?.name;
+  const name = reply.length > index ? `${reply[index]}` : limit?.name;
   if (name !== undefined) data.name = name;
   if (limit?.window !== undefined) data.window = limit.window;
   if (limit?.label !== undefined) data.label = limit.label;
@@ -229,22 +244,22 @@ export function read(reply: unknown[], limit: Limit | undefined, withGranted: bo
 }
 
 /**
- * Returns the governing decision by the server's rule: the denial with the longest wait, or else
- * the limit that would run out first under calls like this. A shadow limit may deny a call that
- * passes, and does not govern.
+ * Returns the governing decision by the server's rule: for a denied call the denial with the
+ * longest wait; for an allowed call the limit that would run out first under further calls of the
+ * same cost. A shadow limit that denies an allowed call does not govern.
  */
-export function governs(
+export function governingDecision(
   decisions: readonly Decision[],
   allowed: boolean,
   costOf: (index: number) => number,
 ): Decision {
-  const rank = (one: Decision, index: number) =>
-    allowed ? (one.remaining ?? 0) / (costOf(index) || 1) : -(one.waitMs ?? Infinity);
-  const ranked = decisions.map((one, index) => ({ one, rank: rank(one, index) }));
-  const same = ranked.filter(({ one }) => one.allowed === allowed);
-  const [first, ...others] = same.length > 0 ? same : ranked;
+  const rankOf = ({ remaining, waitMs }: Decision, index: number) =>
+    allowed ? (remaining ?? 0) / (costOf(index) || 1) : -(waitMs ?? Infinity);
+  const ranked = decisions.map((decision, index) => ({ decision, rank: rankOf(decision, index) }));
+  const agreeing = ranked.filter(({ decision }) => decision.allowed === allowed);
+  const [first, ...others] = agreeing.length > 0 ? agreeing : ranked;
   if (!first) return new Decision({ allowed, limit: 0, remaining: 0, waitMs: 0, resetMs: 0 });
-  return others.reduce((least, next) => (next.rank < least.rank ? next : least), first).one;
+  return others.reduce((lowest, next) => (next.rank < lowest.rank ? next : lowest), first).decision;
 }
 
 /** Converts a wait in milliseconds, where -1 means never. */

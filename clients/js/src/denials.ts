@@ -2,10 +2,11 @@
  * Cache of denials in this process. The server's `wait` is exact: until it is over the same call
  * would be denied again, so this process answers it.
  *
- * Other charges only make the wait longer. Units given back, a reset or a lifted ban shorten it;
- * client tracking reports these, if the client supports it (`tracking.ts`). Otherwise a denial is
- * remembered for a second at most. The same holds for a policy, whose limits can change, and for an
- * item of a sketch, whose key changes with each call for any item.
+ * Other charges only make the wait longer. Units given back, a reset or a lifted ban shorten it.
+ * Client tracking reports these changes from the second denial of a call on (`tracking.ts`).
+ * Without tracking, a denial is remembered for a second at most. A denial by a policy or a sketch
+ * is never tracked: the limits of a policy can change, and the key of a sketch changes with each
+ * call for any item.
  */
 
 import type { Call } from "./calls.js";
@@ -14,31 +15,35 @@ import type { Decision } from "./decision.js";
 export interface Denial {
   readonly key: string;
   readonly name: CallName;
+  /** Decision of the server, as of `receivedAt`. */
   decision: Decision;
-  /** Time of the reply: the wait began no later. In milliseconds. */
+  /** Time of the reply in milliseconds: the wait began no later. */
   receivedAt: number;
-  /** End of the denial, counted from the time of sending: the wait began no earlier. */
+  /**
+   * End of the denial in milliseconds, counted from the time of sending: the wait began no earlier.
+   */
   until: number;
   /** `true` if the same call was denied before. */
   readonly isRepeated: boolean;
-  /** `true` if the key is tracked, or need not be. */
+  /** `true` if the key is tracked, or must not be. */
   isWatched: boolean;
 }
 
-/** Upper bounds of remembered keys, and of calls per key. */
-const REMEMBERED = 10_000;
-const CALLS_OF_KEY = 16;
+/** Maximum number of remembered keys. */
+const MAX_KEYS = 10_000;
+/** Maximum number of remembered calls of each key. */
+const MAX_CALLS = 16;
 
 /** Number of keys that are checked for expired denials when there is no room. */
-const LOOKED_AT = 8;
+const CHECKED_KEYS = 8;
 
 /** Milliseconds for which a denial of a key without tracking is remembered. */
 const UNTRACKED_MS = 1000;
 
-/** Rounding error of a wait, which the server rounds up to whole milliseconds. */
-const ROUNDED_MS = 1;
+/** Milliseconds by which a wait may be too long, as the server rounds it up. */
+const ROUNDING_ERROR_MS = 1;
 
-/** Words of a call without its id: the name of a denial under its key. */
+/** Command and arguments of a call without its id, which identify the denial at its key. */
 export type CallName = string;
 
 export function nameOf({ name, after }: Call<unknown>): CallName {
@@ -48,40 +53,43 @@ export function nameOf({ name, after }: Call<unknown>): CallName {
 export class Denials {
   readonly #byKey = new Map<string, Map<CallName, Denial>>();
 
-  /** Returns `true` if any call for the key is denied: a quick check before each call. */
+  /** Returns `true` if any denial of the key is remembered: a quick check before each call. */
   has(key: string): boolean {
     return this.#byKey.has(key);
   }
 
-  /** Returns the denial of a call if it holds. Expired denials stay, to recognize repeated ones. */
+  /**
+   * Returns the unexpired denial of a call. Expired ones stay stored, to recognize repeated
+   * denials.
+   */
   find(key: string, name: CallName, now: number): Denial | undefined {
     const denial = this.#byKey.get(key)?.get(name);
     return denial && now < denial.until ? denial : undefined;
   }
 
   /**
-   * Remembers the denial of a call that was sent at `at`. The denial ends before the server would
-   * let the call pass. Returns it, unless it was known or there is no room.
+   * Remembers the denial of a call until shortly before the server would let the call pass. Returns
+   * the denial, or undefined if it was known or there is no room.
    */
   remember(
     key: string,
     name: CallName,
     decision: Decision,
-    at: number,
+    sentAt: number,
     receivedAt: number,
   ): Denial | undefined {
-    const until = untilOf(decision, at, UNTRACKED_MS);
-    if (until <= at) return undefined;
+    const until = untilOf(decision, sentAt, UNTRACKED_MS);
+    if (until <= sentAt) return undefined;
     let calls = this.#byKey.get(key);
     if (!calls) {
-      if (!this.#hasRoom(receivedAt)) return undefined;
+      if (!this.#makeRoom(receivedAt)) return undefined;
       calls = new Map();
       this.#byKey.set(key, calls);
     }
     const existing = calls.get(name);
-    if (existing && existing.until > at) return undefined;
-    if (!existing && calls.size >= CALLS_OF_KEY) {
-      if (!isOver(calls, receivedAt)) return undefined;
+    if (existing && existing.until > sentAt) return undefined;
+    if (!existing && calls.size >= MAX_CALLS) {
+      if (!haveExpired(calls, receivedAt)) return undefined;
       calls.clear();
     }
     const isRepeated = existing !== undefined;
@@ -91,26 +99,27 @@ export class Denials {
   }
 
   /**
-   * Makes room for a key by evicting one whose denials are over. Denials that hold stay: if each
-   * new one evicted another, no call would find its own.
+   * Returns `true` if there is room for a key, if necessary after evicting a key with only expired
+   * denials. Unexpired denials are not evicted: each eviction would cost a call for each call
+   * saved.
    */
-  #hasRoom(now: number): boolean {
-    if (this.#byKey.size < REMEMBERED) return true;
-    let checks = LOOKED_AT;
+  #makeRoom(now: number): boolean {
+    if (this.#byKey.size < MAX_KEYS) return true;
+    let checks = CHECKED_KEYS;
     for (const [key, calls] of this.#byKey) {
       this.#byKey.delete(key);
-      if (isOver(calls, now)) return true;
-      // Move it to the end, so that the others are checked first.
+      if (haveExpired(calls, now)) return true;
+      // Moves the key to the end, so that the next search checks other keys first.
       this.#byKey.set(key, calls);
       if (--checks === 0) break;
     }
     return false;
   }
 
-  /** Remembers the denial of a tracked key for its entire wait, unless the key has changed. */
-  extend(denial: Denial, decision: Decision, at: number, receivedAt: number): void {
+  /** Remembers the denial of a tracked key for its entire wait, unless the denial was removed. */
+  extend(denial: Denial, decision: Decision, sentAt: number, receivedAt: number): void {
     if (this.#byKey.get(denial.key)?.get(denial.name) !== denial) return;
-    Object.assign(denial, { decision, receivedAt, until: untilOf(decision, at, Infinity) });
+    Object.assign(denial, { decision, receivedAt, until: untilOf(decision, sentAt, Infinity) });
   }
 
   /** Removes the denials of a key, whose usage may have changed, or of all keys. */
@@ -131,20 +140,21 @@ export function remembered({ decision, receivedAt }: Denial, now: number): Decis
   });
 }
 
-function isOver(calls: ReadonlyMap<CallName, Denial>, now: number): boolean {
+/** Returns `true` if all denials of a key have expired. */
+function haveExpired(calls: ReadonlyMap<CallName, Denial>, now: number): boolean {
   for (const { until } of calls.values()) if (now < until) return false;
   return true;
 }
 
-/** Returns the end of a denial of a call sent at `at`, at most `mostMs` later. */
-function untilOf({ waitMs }: Decision, at: number, mostMs: number): number {
-  return at + Math.min(waitMs ?? Infinity, mostMs) - ROUNDED_MS;
+/** Returns the end of the denial of a call, at most `maxMs` after the call was sent. */
+function untilOf({ waitMs }: Decision, sentAt: number, maxMs: number): number {
+  return sentAt + Math.min(waitMs ?? Infinity, maxMs) - ROUNDING_ERROR_MS;
 }
 
 /**
- * Returns `true` if tracking a denial is not worthwhile, as it expires soon. A denial without end
- * is refreshed each second, as the usage that it reports recovers meanwhile.
+ * Returns `true` if a denial outlasts the time for which it is remembered without tracking. A
+ * denial without end is refreshed each second, as the usage that it reports recovers meanwhile.
  */
-export function isSoon({ waitMs }: Decision): boolean {
-  return waitMs === null || waitMs <= UNTRACKED_MS;
+export function isWorthTracking({ waitMs }: Decision): boolean {
+  return waitMs !== null && waitMs > UNTRACKED_MS;
 }

@@ -19,14 +19,14 @@ export class SetupError extends RateLimitError {
   override readonly name: string = "SetupError";
 }
 
-/** Missing policy: none of the names exists. Set one and call again. */
+/** Missing policy: no policy with one of the names exists. Set one and call again. */
 export class NoPolicyError extends SetupError {
   override readonly name = "NoPolicyError";
 }
 
 /**
  * Lack of room: a key has its maximum number of entries, or the server's memory is full. `take` and
- * `peek` are denied; calls that make no decision throw this error.
+ * `peek` return a denial with this error; calls without a decision throw it.
  */
 export class FullError extends RateLimitError {
   override readonly name = "FullError";
@@ -37,7 +37,7 @@ export class UnavailableError extends RateLimitError {
   override readonly name = "UnavailableError";
 }
 
-/** Loss of a lease that was not renewed in time, or that another holder has. */
+/** Loss of a lease that was not renewed in time. */
 export class LeaseLostError extends RateLimitError {
   override readonly name = "LeaseLostError";
 }

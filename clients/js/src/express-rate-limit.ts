@@ -2,9 +2,9 @@
  * Store for express-rate-limit that admits exactly what the module admits: `rateLimit({ limit: 100,
  * windowMs: 60_000, store: new RateLimitStore(redis) })`.
  *
- * express-rate-limit counts hits and denies when there are more than the limit; the module denies
- * and counts nothing. So an allowed call is reported as limit - remaining hits, and a denied one as
- * limit + 1. A denied call is never charged, so it is never given back either: see decrement.
+ * express-rate-limit counts denied hits, too; the module does not charge a denied call. So an
+ * allowed call is reported as limit - remaining hits, and a denied call as limit + 1. A denied call
+ * was not charged, so `decrement` does not give it back.
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";
@@ -20,8 +20,8 @@ import { fixed, type Duration, type Limit } from "./limits.js";
 
 export interface RateLimitStoreOptions extends LimiterOptions {
   /**
-   * Prefix of every key, "rl-store:" by default. "rl:" is that of rate-limit-redis, which may run
-   * at the same time.
+   * Prefix of every key, "rl-store:" by default. "rl:" is the prefix of rate-limit-redis, which may
+   * run at the same time.
    */
   readonly prefix?: string;
   /**
@@ -38,10 +38,10 @@ interface Hit {
   isGivenBack: boolean;
 }
 
-/** Number of hits when only express-rate-limit knows the limit: practically unbounded. */
-const COUNTED = 1_000_000_000_000;
+/** Limit of the store when only express-rate-limit knows the limit: practically unbounded. */
+const UNBOUNDED = 1_000_000_000_000;
 
-/** Longest time within which a charge can be settled, unless its window is over. */
+/** Longest time within which the charge of a request can be settled. */
 const LONGEST_REQUEST_MS = 600_000;
 
 export class RateLimitStore implements Store {
@@ -50,8 +50,10 @@ export class RateLimitStore implements Store {
   readonly #limiter: Limiter;
   readonly #hits = new AsyncLocalStorage<Hit>();
   readonly #limits: RateLimitStoreOptions["limits"];
-  readonly #hasIds: boolean;
-  #configured: { limit: number | undefined; windowMs: number; keepsIds: boolean } | undefined;
+  /** `true` if calls may have ids. */
+  readonly #mayHaveIds: boolean;
+  /** Options of express-rate-limit. `mayDecrement`: it gives back requests by their responses. */
+  #configured: { limit: number | undefined; windowMs: number; mayDecrement: boolean } | undefined;
 
   /**
    * Creates a store. Unless `onOutage` says otherwise, an outage is an error, and
@@ -65,16 +67,16 @@ export class RateLimitStore implements Store {
     claim(client, prefix, this);
     this.prefix = prefix;
     this.#limits = limits;
-    this.#hasIds = options.once !== false;
+    this.#mayHaveIds = options.once !== false;
     this.#limiter = new Limiter(client, { onOutage: "raise", ...options, prefix });
   }
 
   init({ limit, windowMs, skipFailedRequests, skipSuccessfulRequests }: Options): void {
     this.#configured = {
-      // express-slow-down sets it to 0, as it wants every request counted.
+      // express-slow-down sets the limit to 0, so that every request counts as above the limit.
       limit: typeof limit === "number" && limit > 0 ? limit : undefined,
       windowMs,
-      keepsIds: skipFailedRequests || skipSuccessfulRequests,
+      mayDecrement: skipFailedRequests || skipSuccessfulRequests,
     };
   }
 
@@ -82,17 +84,17 @@ export class RateLimitStore implements Store {
   readonly limit = (): number => {
     const decision = this.#hits.getStore()?.decision;
     if (!decision) throw new Error("store.limit is known only behind increment");
-    return decision.limit ?? COUNTED;
+    return decision.limit ?? UNBOUNDED;
   };
 
   async increment(key: string): Promise<ClientRateLimitInfo> {
-    const { windowMs, keepsIds } = this.#options();
+    const { windowMs, mayDecrement } = this.#options();
     const hit: Hit = { key, isGivenBack: false };
-    // Makes the hit available to the rest of this request. Must be called before the first await,
-    // after which it would be visible to this method only.
-    if (keepsIds || this.#limits) this.#hits.enterWith(hit);
+    // Makes the hit available to the rest of this request. After the first await, it would be
+    // available to this method only.
+    if (mayDecrement || this.#limits) this.#hits.enterWith(hit);
     const ttl: Duration = `${Math.min(Math.max(windowMs, 1000), LONGEST_REQUEST_MS)}ms`;
-    const settleable = keepsIds && this.#hasIds ? { once: true, ttl } : {};
+    const settleable = mayDecrement && this.#mayHaveIds ? { once: true, ttl } : {};
     hit.decision = await this.#limiter.take(key, this.#limitOf(key), settleable);
     return this.#infoOf(hit.decision);
   }
@@ -103,9 +105,9 @@ export class RateLimitStore implements Store {
   }
 
   /**
-   * Gives back the charge of this request, if there was one. The key alone does not tell, as a
-   * denied request is decremented, too (it has failed). Settles by the id, so that it is given back
-   * once.
+   * Gives back the charge of this request. express-rate-limit also decrements denied requests, as
+   * they have failed, but they were not charged. Settles by the id, so that the charge is given
+   * back once.
    */
   async decrement(key: string): Promise<void> {
     const hit = this.#hits.getStore();
@@ -132,17 +134,17 @@ export class RateLimitStore implements Store {
 
   #limitOf(key: string): Limit {
     if (this.#limits) return typeof this.#limits === "function" ? this.#limits(key) : this.#limits;
-    const { limit = COUNTED, windowMs } = this.#options();
+    const { limit = UNBOUNDED, windowMs } = this.#options();
     return fixed(limit, `${windowMs}ms`);
   }
 
   #infoOf({ allowed, limit, remaining, resetMs, waitMs }: Decision): ClientRateLimitInfo {
-    // The limit that express-rate-limit compares with and shows to clients.
-    const configured = this.#configured?.limit ?? limit ?? COUNTED;
+    // express-rate-limit compares the hits with this limit, and shows it to clients.
+    const configured = this.#configured?.limit ?? limit ?? UNBOUNDED;
     const used = remaining === null ? 0 : configured - remaining;
-    const hits = allowed ? Math.min(Math.max(1, used), configured) : configured + 1;
-    // Retry-After of a denial is computed from this.
-    const ms = (allowed ? resetMs : (waitMs ?? resetMs)) ?? 0;
-    return { totalHits: hits, resetTime: new Date(Date.now() + ms) };
+    const totalHits = allowed ? Math.min(Math.max(1, used), configured) : configured + 1;
+    // express-rate-limit computes Retry-After of a denial from `resetTime`.
+    const untilResetMs = (allowed ? resetMs : (waitMs ?? resetMs)) ?? 0;
+    return { totalHits, resetTime: new Date(Date.now() + untilResetMs) };
   }
 }

@@ -21,8 +21,8 @@ export { UNLIMITED } from "./request-keys.js";
  * Behind a proxy, set Express's "trust proxy": addresses come from `request.ip`. A bound limit can
  * replace client and limits: `rateLimit(limiter.limit("api", limit))`.
  */
-export function rateLimit(...words: GateWords<Request, Response>): RequestHandler & Keys {
-  const { decide, keyOf } = gate(words);
+export function rateLimit(...args: GateWords<Request, Response>): RequestHandler & Keys {
+  const { decide, keyOf } = gate(args);
   const handler: RequestHandler = (request, response, next) => {
     decide(request).then((answer) => {
       if (answer) response.set(answer.headers);

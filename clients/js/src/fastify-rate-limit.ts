@@ -12,8 +12,6 @@ type Callback = (error: Error | null, hits?: { current: number; ttl: number }) =
 
 /** Part of the plugin's parameters that is used here. */
 interface Parameters {
-  readonly max?: unknown;
-  readonly timeWindow?: unknown;
   readonly routeInfo?: { readonly method?: string | readonly string[]; readonly url?: string };
 }
 
@@ -25,10 +23,10 @@ interface Store {
 
 /**
  * Returns the class of a store. A denied request is reported as one hit above the limit, and is not
- * charged. An outage is an error, and the plugin's `skipOnError` decides, unless `onOutage` says
- * otherwise. Routes with limits of their own have keys of their own. `prefix` is "fastify:" by
- * default; the other options are the limiter's. The plugin's `ban`, `continueExceeding` and
- * `exponentialBackoff` have no effect.
+ * charged. By default an outage is an error, and the plugin's `skipOnError` decides about the
+ * request; `onOutage` changes this. A route with its own limit has its own keys. `prefix` is
+ * "fastify:" by default; the other options are the limiter's. The plugin's `ban`,
+ * `continueExceeding` and `exponentialBackoff` have no effect.
  */
 export function storeFor(
   client: Client,

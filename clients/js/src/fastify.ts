@@ -1,6 +1,6 @@
 /**
- * Limits for Fastify: `app.addHook("onRequest", rateLimit(redis, fixed(100, "1m")))` for all routes,
- * or `{ onRequest: rateLimit(...) }` for one.
+ * Limits for Fastify: `app.addHook("onRequest", rateLimit(redis, fixed(100, "1m")))` for all
+ * routes, or `{ onRequest: rateLimit(...) }` for one.
  */
 
 import type { FastifyReply, FastifyRequest } from "fastify";
@@ -25,9 +25,9 @@ export { UNLIMITED } from "./request-keys.js";
  * replace client and limits: `rateLimit(limiter.limit("api", limit))`.
  */
 export function rateLimit(
-  ...words: GateWords<FastifyRequest, FastifyReply>
+  ...args: GateWords<FastifyRequest, FastifyReply>
 ): ((request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined>) & Keys {
-  const { decide, keyOf } = gate(words);
+  const { decide, keyOf } = gate(args);
   const hook = async (request: FastifyRequest, reply: FastifyReply) => {
     const answer = await decide(request);
     if (answer) reply.headers(answer.headers);

@@ -4,14 +4,16 @@ import { takeParsed, type Call } from "./calls.js";
 import type { Decision } from "./decision.js";
 import type { Limit, PolicyLimit } from "./limits.js";
 
-/** Error text for `wait` and units, with which each attempt would be charged. */
+/** Error text for `wait` and units by a policy with FORCE, which would charge each attempt. */
 export const FORCED =
   "the policy has a limit with FORCE, which charges denied calls: it is not for wait and units";
 
-/** Lifetime in milliseconds and maximum number of cached answers. */
-const HOLDS_MS = 1000;
-const MOST = 10_000;
+/** Lifetime of a cached answer in milliseconds. */
+const CACHED_MS = 1000;
+/** Maximum number of cached answers. */
+const MAX_ANSWERS = 10_000;
 
+/** Cache of the policies that have FORCE. */
 export class ForcedPolicies {
   readonly #answer: (call: Call<Decision>) => Promise<Decision>;
   readonly #now: () => number;
@@ -23,8 +25,8 @@ export class ForcedPolicies {
   }
 
   /**
-   * Returns `true` if the limits of a key are a policy with FORCE, or undefined if that is not
-   * known. Asks the server unless the decision contains the answer.
+   * Returns `true` if the limits of a key are a policy with FORCE, or undefined if the server does
+   * not answer. Asks the server unless the answer is cached or part of `decision`.
    */
   async has(
     key: string,
@@ -38,13 +40,13 @@ export class ForcedPolicies {
     const now = this.#now();
     const entry = this.#byName.get(name);
     if (entry && now < entry.until) return entry.forces;
-    // The call itself reports its errors.
-    const facts = await this.#answer(takeParsed(key, policy, { cost: 0, each: true })).catch(
-      () => undefined,
-    );
-    if (this.#byName.size >= MOST) this.#byName.clear();
-    const forces = facts?.forced;
-    this.#byName.set(name, { ...(forces === undefined ? {} : { forces }), until: now + HOLDS_MS });
+    // Errors are ignored here: the call that follows reports them.
+    const policyDecision = await this.#answer(
+      takeParsed(key, policy, { cost: 0, each: true }),
+    ).catch(() => undefined);
+    if (this.#byName.size >= MAX_ANSWERS) this.#byName.clear();
+    const forces = policyDecision?.forced;
+    this.#byName.set(name, { ...(forces === undefined ? {} : { forces }), until: now + CACHED_MS });
     return forces;
   }
 }

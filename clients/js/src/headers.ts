@@ -2,6 +2,7 @@
 
 import type { DecisionData } from "./decision.js";
 
+/** Limit that the server reports for a policy with only shadow limits. */
 const NO_LIMIT = 1_000_000_000_000;
 
 export interface FieldOptions {
@@ -11,13 +12,13 @@ export interface FieldOptions {
 
 /**
  * Returns the header fields of a response:
- * - `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which many clients know, for the limit that
- * decided; the reset in seconds from now, or with `unixReset` in seconds since 1970.
+ * - `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which many clients know, for the governing
+ * limit; the reset in seconds from now, or with `unixReset` in seconds since 1970.
  * - `RateLimit` and `RateLimit-Policy` for all limits of the decision:
  * draft-ietf-httpapi-ratelimit-headers-10.
  * - `Retry-After` in seconds, if the call was denied and can pass later.
  *
- * During an outage only `Retry-After`, as the limits of this process are not the client's.
+ * During an outage only `Retry-After`, as the limits of this process are not those of the client.
  */
 export function fields(
   decision: DecisionData,
@@ -25,34 +26,34 @@ export function fields(
 ): Record<string, string> {
   const { allowed, waitMs, source = "server" } = decision;
   const result: Record<string, string> = {};
-  // A policy whose limits are all shadow limits reports this number as its limit.
   if (source === "server" && decision.limit !== NO_LIMIT) {
-    const named = labelled(decision).map(([name, one]) => [quoted(name), one] as const);
-    result["RateLimit-Policy"] = named.map(([name, one]) => quota(name, one)).join(", ");
-    // Retry-After must not be earlier than any `t`, and other limits may take longer to recover
-    // than those that deny. So a denial lists only the latter.
-    const listed = allowed ? named : named.filter(([, one]) => !one.allowed);
-    result["RateLimit"] = listed.map(([name, one]) => available(name, one)).join(", ");
+    const named = namedDecisions(decision).map(([name, each]) => [quoted(name), each] as const);
+    result["RateLimit-Policy"] = named.map(([name, each]) => quota(name, each)).join(", ");
+    // A denial lists only the limits that deny: other limits may take longer to recover, and
+    // Retry-After must not be earlier than any `t`.
+    const listed = allowed ? named : named.filter(([, each]) => !each.allowed);
+    result["RateLimit"] = listed.map(([name, each]) => available(name, each)).join(", ");
     result["X-RateLimit-Limit"] = `${decision.limit}`;
     result["X-RateLimit-Remaining"] = `${decision.remaining}`;
-    const since = unixReset ? Date.now() : 0;
-    result["X-RateLimit-Reset"] = `${inSeconds(since + (decision.resetMs ?? 0))}`;
+    const origin = unixReset ? Date.now() : 0;
+    result["X-RateLimit-Reset"] = `${inSeconds(origin + (decision.resetMs ?? 0))}`;
   }
   if (!allowed && waitMs !== null) result["Retry-After"] = `${inSeconds(waitMs)}`;
   return result;
 }
 
 /**
- * Returns the limits that a denied decision violates, by their names in header fields. A banned key
- * may have no limit that denies: then all are named.
+ * Returns the names, as in header fields, of the limits that deny a decision. If no limit denies,
+ * as for a banned key, returns the names of all limits.
  */
 export function violated(decision: DecisionData): string[] {
   if (decision.allowed || decision.source === "none") return [];
-  const all = labelled(decision);
-  const denying = all.filter(([, one]) => !one.allowed);
+  const all = namedDecisions(decision);
+  const denying = all.filter(([, each]) => !each.allowed);
   return (denying.length > 0 ? denying : all).map(([name]) => name);
 }
 
+/** Response to a denied request. */
 export interface Denial {
   readonly status: 429 | 503;
   readonly type: "application/problem+json";
@@ -90,15 +91,17 @@ export function denial(
   };
 }
 
-/** Returns the limits of a decision with their names, or with the names that they are bound to. */
-function labelled(whole: DecisionData): (readonly [name: string, one: DecisionData])[] {
-  const all = whole.each?.length ? whole.each : [whole];
-  return all.map((one, index) => {
-    const name = one.name ?? whole.policy ?? one.label ?? "default";
-    const isUnique = one.name !== undefined || all.length === 1;
+/** Returns the decision of each limit with the name of the limit in header fields. */
+function namedDecisions(
+  decision: DecisionData,
+): (readonly [name: string, decision: DecisionData])[] {
+  const all = decision.each?.length ? decision.each : [decision];
+  return all.map((each, index) => {
+    const name = each.name ?? decision.policy ?? each.label ?? "default";
+    const isUnique = each.name !== undefined || all.length === 1;
     // A string of a structured field is printable ASCII.
     const safe = name.replace(/[^ -~]/gu, "?");
-    return [isUnique ? safe : `${safe}-${index + 1}`, one] as const;
+    return [isUnique ? safe : `${safe}-${index + 1}`, each] as const;
   });
 }
 
@@ -116,10 +119,10 @@ function available(
   name: string,
   { allowed, remaining, resetMs, waitMs, window }: DecisionData,
 ): string {
-  // A sliding window takes up to two windows to recover fully, but one to make room.
-  const most = window === undefined ? Infinity : window * 1000;
-  const until = allowed ? Math.min(resetMs ?? 0, most) : waitMs;
-  return `${name};r=${remaining}${until === null ? "" : `;t=${inSeconds(until)}`}`;
+  // A sliding window recovers fully only after up to two windows, but has room after one.
+  const maxMs = window === undefined ? Infinity : window * 1000;
+  const untilMs = allowed ? Math.min(resetMs ?? 0, maxMs) : waitMs;
+  return `${name};r=${remaining}${untilMs === null ? "" : `;t=${inSeconds(untilMs)}`}`;
 }
 
 function inSeconds(ms: number): number {

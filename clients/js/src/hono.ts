@@ -23,14 +23,14 @@ export { UNLIMITED } from "./request-keys.js";
  * and behind a proxy, `key` or `address` must identify the client. A client or a limiter, with
  * limits, can replace the bound limit.
  */
-export function rateLimit(...words: GateWords<Context, Response>): MiddlewareHandler & Keys {
-  const { decide, keyOf } = gateFor(addressOf, words);
+export function rateLimit(...args: GateWords<Context, Response>): MiddlewareHandler & Keys {
+  const { decide, keyOf } = gateFor(addressOf, args);
   const handler: MiddlewareHandler = async (context, next) => {
     const answer = await decide(context);
     if (answer?.denial) return denied(answer.denial, answer.headers);
     await next();
     for (const [name, value] of Object.entries(answer?.headers ?? {})) {
-      // Keep the fields of an inner limiter or a DeniedError, whose limit counts.
+      // Keeps the fields of an inner limiter or a DeniedError: the client must see the inner limit.
       if (!context.res.headers.has(name)) context.header(name, value);
     }
     await answer?.refund?.(context.res);
@@ -39,6 +39,7 @@ export function rateLimit(...words: GateWords<Context, Response>): MiddlewareHan
   return Object.assign(handler, { keyOf });
 }
 
+/** Part of the environment of @hono/node-server that is used here. */
 interface NodeServer {
   readonly incoming?: { readonly socket?: { readonly remoteAddress?: string } };
 }

@@ -1,4 +1,4 @@
-/** Common part of the middleware: decides requests and builds responses. */
+/** Common part of the middleware for all frameworks: decides requests and builds responses. */
 
 import { BoundLimit } from "./bound.js";
 import type { Log } from "./breaker.js";
@@ -32,10 +32,10 @@ export interface RequestOptions<Request, Response = unknown> extends KeyOptions<
 /** Options of a middleware, and of the limiter that it creates for a client. */
 export interface RateLimitOptions<Request, Response = unknown>
   extends RequestOptions<Request, Response>, LimiterOptions {
-  /** Name of the limits, which their keys begin with and clients see. */
+  /** Name of the limits. Their keys begin with it, and clients see it in header fields. */
   readonly name?: string;
   /**
-   * Prefix of every key. Without `name` it replaces the name: the key is the prefix and the client.
+   * Prefix of every key. Without `name` it replaces the name: a key is the prefix and the caller.
    */
   readonly prefix?: string;
 }
@@ -57,15 +57,17 @@ export interface Denied {
 export type RequestLimits<Request> =
   Limits | ((request: Request) => Limits | Keyed | typeof UNLIMITED);
 
+/** Result of a decided request. */
 export interface Answer<Response> {
   readonly headers: Record<string, string>;
+  /** Response to a denied request; undefined if it is allowed. */
   readonly denial: { readonly status: number; type: string; body: string } | undefined;
-  /** Gives the charge back if the response says so. Undefined if there is no charge. */
+  /** Gives the charge back if the option `refund` returns `true` for the response. */
   readonly refund: ((response: Response) => Promise<void>) | undefined;
 }
 
-/** Function that returns the key of a client by the value of `key`, or else by its address. */
-export type KeyOf = (who?: string | null, address?: string | null) => string;
+/** Function that returns a key by the result of the option `key`, or without one by an address. */
+export type KeyOf = (caller?: string | null, address?: string | null) => string;
 
 /** Decisions of a middleware, and its keys. */
 export interface Gate<Request, Response> {
@@ -81,7 +83,7 @@ export interface Keys {
 
 const DECISIONS = new WeakMap<object, Decision>();
 
-/** Returns the decision of a request by the last limiter that it passed through. */
+/** Returns the decision of the last middleware that a request passed through. */
 export function decisionFor(request: object): Decision | undefined {
   return DECISIONS.get(request);
 }
@@ -95,60 +97,68 @@ export type GateWords<Request, Response = unknown> =
       options?: RateLimitOptions<Request, Response>,
     ];
 
-/** Creates the gate of requests that have an `ip`. */
+/** Creates the gate for requests with a property `ip`. */
 export function gate<Request extends { readonly ip?: string | undefined }, Response>(
-  words: GateWords<Request, Response>,
+  args: GateWords<Request, Response>,
 ): Gate<Request, Response> {
-  return gateFor(({ ip }) => ip, words);
+  return gateFor(({ ip }) => ip, args);
 }
 
-/** Creates the gate of requests whose address `addressOf` returns. */
+/** Creates the gate for requests whose address is the result of `addressOf`. */
 export function gateFor<Request extends object, Response>(
   addressOf: AddressOf<Request>,
-  words: GateWords<Request, Response>,
+  args: GateWords<Request, Response>,
 ): Gate<Request, Response> {
-  const { limiter, limits, log, options, naming } = partsOf(words);
+  const { limiter, limits, log, options, naming } = partsOf(args);
   const { cost, report, refund, deny } = options;
   const keys = new RequestKeys(addressOf, options, naming, log);
 
   /** Returns the options of a call; undefined for most calls. */
-  function optionsOf(request: Request, own: ParsedLimits | Keyed): TakeOptions | undefined {
+  function optionsOf(
+    request: Request,
+    requestLimits: ParsedLimits | Keyed,
+  ): TakeOptions | undefined {
     const units = typeof cost === "function" ? cost(request) : cost;
-    const each = Array.isArray(own) && own.length > 1;
+    const each = Array.isArray(requestLimits) && requestLimits.length > 1;
     if (units === undefined && !each && !refund) return undefined;
     return {
       ...(units === undefined ? {} : { cost: units }),
       ...(each ? { each } : {}),
-      ...(refund ? { refundable: true, ttl: refundTime(own) } : {}),
+      ...(refund ? { refundable: true, ttl: refundTime(requestLimits) } : {}),
     };
   }
 
-  async function taken(request: Request): Promise<Decision | undefined> {
-    const own = typeof limits === "function" ? limits(request) : limits;
-    if (own === UNLIMITED) return undefined;
-    if (isKeyed(own)) return limiter.takeAll(keys.prefixed(own), optionsOf(request, own));
+  /** Charges a request. Returns undefined if the request is not limited. */
+  async function take(request: Request): Promise<Decision | undefined> {
+    const requestLimits = typeof limits === "function" ? limits(request) : limits;
+    if (requestLimits === UNLIMITED) return undefined;
+    if (isKeyed(requestLimits)) {
+      return limiter.takeAll(keys.prefixed(requestLimits), optionsOf(request, requestLimits));
+    }
     const key = keys.of(request);
     if (key === undefined) return undefined;
-    const parsed = typeof limits === "function" ? keys.labelled(limitsOf(own)) : limits;
+    const parsed = typeof limits === "function" ? keys.labelled(limitsOf(requestLimits)) : limits;
     return limiter.take(key, parsed, optionsOf(request, parsed));
   }
 
-  async function denied(decision: Decision, request: Request) {
-    const usual = denial(decision, violated(decision));
-    const { body = usual.body, ...own } = (await deny?.(decision, request)) ?? {};
-    const text = typeof body === "string";
-    const type = body === usual.body ? usual.type : text ? "text/plain" : "application/json";
+  /** Returns the response to a denied request: the result of `deny`, with defaults. */
+  async function denialOf(decision: Decision, request: Request) {
+    const defaults = denial(decision, violated(decision));
+    const { body = defaults.body, ...custom } = (await deny?.(decision, request)) ?? {};
+    const isText = typeof body === "string";
+    const type =
+      body === defaults.body ? defaults.type : isText ? "text/plain" : "application/json";
     return {
-      more: own.headers,
+      customHeaders: custom.headers,
       denial: {
-        status: own.status ?? usual.status,
-        type: own.type ?? type,
-        body: text ? body : JSON.stringify(body),
+        status: custom.status ?? defaults.status,
+        type: custom.type ?? type,
+        body: isText ? body : JSON.stringify(body),
       },
     };
   }
 
-  async function refunded(decision: Decision, response: Response): Promise<void> {
+  async function refundIfAsked(decision: Decision, response: Response): Promise<void> {
     try {
       if (refund?.(response)) await decision.settle(0);
     } catch (error) {
@@ -157,59 +167,64 @@ export function gateFor<Request extends object, Response>(
   }
 
   return {
-    keyOf: (who, address) => keys.keyOf(who, address),
+    keyOf: (caller, address) => keys.keyOf(caller, address),
     decide: async (request) => {
-      const decision = await taken(request);
+      const decision = await take(request);
       if (!decision) return undefined;
       DECISIONS.set(request, decision);
       report?.(decision, request);
       const headers = options.headers === false ? {} : fields(decision, options);
       if (decision.allowed) {
-        const back = (response: Response) => refunded(decision, response);
-        return { headers, denial: undefined, refund: refund && back };
+        const giveBack = (response: Response) => refundIfAsked(decision, response);
+        return { headers, denial: undefined, refund: refund && giveBack };
       }
-      const { more, denial } = await denied(decision, request);
-      return { headers: { ...headers, ...more }, denial, refund: undefined };
+      const { customHeaders, denial } = await denialOf(decision, request);
+      return { headers: { ...headers, ...customHeaders }, denial, refund: undefined };
     },
   };
 }
 
 /** Longest time within which a request can be refunded, in seconds. */
-const REFUNDED_WITHIN = 600;
+const MAX_REFUND_SECONDS = 600;
 
-/** Returns the time within which a charge is refundable: after its window it has recovered. */
+/**
+ * Returns the time within which a charge is refundable. After its window the charge has recovered.
+ */
 function refundTime(limits: ParsedLimits | Keyed): Duration {
   const all = isKeyed(limits) ? Object.values(limits).map(limitOf) : [limits].flat();
-  const longest = Math.max(1, ...all.map(({ window = REFUNDED_WITHIN }: Limit) => window));
-  return Math.ceil(Math.min(longest, REFUNDED_WITHIN));
+  const longest = Math.max(1, ...all.map(({ window = MAX_REFUND_SECONDS }: Limit) => window));
+  return Math.ceil(Math.min(longest, MAX_REFUND_SECONDS));
 }
 
-function partsOf<Request, Response>(words: GateWords<Request, Response>) {
-  const [first, second, third = {}] = words;
+/** Returns the limiter, limits and options of a middleware by its arguments. */
+function partsOf<Request, Response>(args: GateWords<Request, Response>) {
+  const [first, second, third = {}] = args;
   if (first instanceof BoundLimit) {
     const { limits, name } = first;
     const options = (second ?? {}) as RequestOptions<Request, Response>;
-    const naming = { before: "", shown: "", prefix: "", name, spec: undefined };
-    return { limiter: first.ofKeys, limits, log: logOf(first), options, naming };
+    const naming = { keyPrefix: "", limiterPrefix: "", prefix: "", name, spec: undefined };
+    return { limiter: first.limiterWithDefaults, limits, log: logOf(first), options, naming };
   }
   const requestLimits = second as RequestLimits<Request>;
   const { name, prefix = "" } = third;
-  const isOwn = !(first instanceof Limiter);
-  // A prefix in place of a name is part of the key, after the mark of addresses.
-  const own = isOwn && name !== undefined ? prefix : "";
-  const limiter = isOwn ? new Limiter(first, { ...third, prefix: own }) : first;
-  const naming = { before: name === undefined || isOwn ? "" : prefix, shown: own, name, prefix };
+  const isClient = !(first instanceof Limiter);
+  // A prefix in place of a name is no prefix of the limiter: it follows the "ip:" of keys by
+  // address.
+  const limiterPrefix = isClient && name !== undefined ? prefix : "";
+  const limiter = isClient ? new Limiter(first, { ...third, prefix: limiterPrefix }) : first;
+  const keyPrefix = name === undefined || isClient ? "" : prefix;
+  const naming = { keyPrefix, limiterPrefix, name, prefix };
   const common = { limiter, log: limiter.log, options: third };
   if (typeof requestLimits === "function") {
     return { ...common, limits: requestLimits, naming: { ...naming, spec: undefined } };
   }
   const limits = limitsOf(requestLimits);
   if (name === undefined) return { ...common, limits, naming: { ...naming, spec: specOf(limits) } };
-  const bound = limiter.limit(naming.before + name, limits);
-  // The name is in use as long as the middleware exists.
+  const bound = limiter.limit(keyPrefix + name, limits);
+  // The bound limit is part of the result, so that its name stays in use.
   return {
     ...common,
-    limiter: bound.ofKeys,
+    limiter: bound.limiterWithDefaults,
     limits: bound.limits,
     naming: { ...naming, spec: undefined },
   };

@@ -1,4 +1,4 @@
-/** Choice of the calls that bring an idempotency key, so that the server charges them once. */
+/** Choice of the calls that have an idempotency key, so that the server charges them once. */
 
 import { randomUUID } from "node:crypto";
 
@@ -7,73 +7,79 @@ import { CallError } from "./errors.js";
 import type { Duration, Limit, PolicyLimit } from "./limits.js";
 import type { ParsedLimits } from "./rates.js";
 
-/** Share of a limit above which charging a call twice would matter. */
-const MATTERS = 0.01;
+/** Largest share of a limit that may be charged twice. */
+const NEGLIGIBLE_SHARE = 0.01;
 
 /** Default time within which a charge of several units can be settled. */
 const SETTLED_WITHIN: Duration = "1m";
 
-/** Time after its wait within which a reservation can be given back. */
+/** Milliseconds after the wait of a reservation within which it can be given back. */
 const UNDONE_WITHIN_MS = 30_000;
 
-/** Default lifetime of a caller's own id. */
-const OWN: Duration = "10m";
+/** Default lifetime of an idempotency key that the caller chose. */
+const CALLERS_ID_TTL: Duration = "10m";
 
 export class Ids {
-  readonly #mayHave: boolean;
+  readonly #byDefault: boolean;
   readonly #ttl: Duration;
   /** Policies with a concurrency limit, whose calls need an id as the holder. */
   readonly #concurrencyPolicies = new Set<string>();
 
   /**
-   * Creates the generator. Without `mayHave`, only calls that ask for an id get one. `ttl` is the
-   * time for which a call may be resent.
+   * Creates the generator. Without `byDefault`, only calls that ask for an id get one. `ttl` is the
+   * lifetime of the ids of calls that are not settled: a little longer than a call is resent.
    */
-  constructor(mayHave: boolean, ttl: Duration) {
-    this.#mayHave = mayHave;
+  constructor(byDefault: boolean, ttl: Duration) {
+    this.#byDefault = byDefault;
     this.#ttl = ttl;
   }
 
   /** `true` if a call without an id may be resent. */
-  get mayRepeat(): boolean {
-    return this.#mayHave;
+  get mayResendWithoutId(): boolean {
+    return this.#byDefault;
   }
 
   /** Returns the options of a waiting call, whose charge can be undone until its wait is over. */
-  ofWait(options: TakeOptions, waitMs: number): TakeOptions {
-    const { once = this.#mayHave, ttl = `${Math.ceil(waitMs) + UNDONE_WITHIN_MS}ms` } = options;
+  forWait(options: TakeOptions, waitMs: number): TakeOptions {
+    const { once = this.#byDefault, ttl = `${Math.ceil(waitMs) + UNDONE_WITHIN_MS}ms` } = options;
     return once === false ? options : { ...options, once, ttl };
   }
 
   /** Returns the idempotency key of a call, if it needs one. */
-  of(limits: ParsedLimits, { once, ttl, refundable, cost = 1 }: TakeOptions): Once | undefined {
+  forCall(
+    limits: ParsedLimits,
+    { once, ttl, refundable, cost = 1 }: TakeOptions,
+  ): Once | undefined {
     if (refundable && once === false) {
       throw new TypeError("a call with once: false has no id: it is not refundable");
     }
     if (cost <= 0) return undefined;
-    if (typeof once === "string") return { id: once, ttl: ttl ?? OWN, isOurs: false };
+    if (typeof once === "string") return { id: once, ttl: ttl ?? CALLERS_ID_TTL, isOurs: false };
     if (once !== undefined && typeof once !== "boolean") {
       throw new TypeError(`once must be true, false or a string: ${String(once)}`);
     }
-    const isNeeded = () => ttl !== undefined || matters(limits, cost) || this.#isHeld(limits);
-    if (!(refundable || (once ?? (this.#mayHave && isNeeded())))) return undefined;
-    const settled = refundable || cost > 1 ? SETTLED_WITHIN : this.#ttl;
-    return { id: randomUUID(), ttl: ttl ?? settled, isOurs: true };
+    const isNeeded = () =>
+      ttl !== undefined ||
+      isDoubleChargeHarmful(limits, cost) ||
+      this.#hasConcurrencyPolicy(limits);
+    if (!(refundable || (once ?? (this.#byDefault && isNeeded())))) return undefined;
+    const defaultTtl = refundable || cost > 1 ? SETTLED_WITHIN : this.#ttl;
+    return { id: randomUUID(), ttl: ttl ?? defaultTtl, isOurs: true };
   }
 
   /**
-   * Records that calls for these limits need an id, if an error says so. Returns `true` if that is
-   * new.
+   * Records that calls with these limits need an id, if the error of a call says so. Returns `true`
+   * if this was unknown, so that the call is worth another attempt.
    */
-  learns(limits: ParsedLimits, error: unknown): boolean {
-    if (!this.#mayHave || !(error instanceof CallError)) return false;
+  learnFromError(limits: ParsedLimits, error: unknown): boolean {
+    if (!this.#byDefault || !(error instanceof CallError)) return false;
     if (!error.message.startsWith("the policy has a CONCURRENCY limit")) return false;
     const names = policiesOf(limits).filter((name) => !this.#concurrencyPolicies.has(name));
     for (const name of names) this.#concurrencyPolicies.add(name);
     return names.length > 0;
   }
 
-  #isHeld(limits: ParsedLimits): boolean {
+  #hasConcurrencyPolicy(limits: ParsedLimits): boolean {
     return (
       this.#concurrencyPolicies.size > 0 &&
       policiesOf(limits).some((name) => this.#concurrencyPolicies.has(name))
@@ -82,15 +88,18 @@ export class Ids {
 }
 
 /**
- * Returns `true` if charging a call twice would matter. Only the server knows the size of a
- * policy's limits.
+ * Returns `true` if a call charges more than one unit or more than a negligible share of a limit.
+ * Only the server knows the limits of a policy.
  */
-function matters(limits: ParsedLimits, cost: number): boolean {
-  if (Array.isArray(limits)) return limits.some((one: Limit) => matters(one, cost));
+function isDoubleChargeHarmful(limits: ParsedLimits, cost: number): boolean {
+  if (Array.isArray(limits))
+    return limits.some((limit: Limit) => isDoubleChargeHarmful(limit, cost));
   const { quota = Infinity, cost: units = cost } = limits as Limit;
-  return units > 1 || units > quota * MATTERS;
+  return units > 1 || units > quota * NEGLIGIBLE_SHARE;
 }
 
 function policiesOf(limits: ParsedLimits): string[] {
-  return [limits].flat().flatMap((one) => ("policies" in one ? (one as PolicyLimit).policies : []));
+  return [limits]
+    .flat()
+    .flatMap((limit) => ("policies" in limit ? (limit as PolicyLimit).policies : []));
 }

@@ -36,22 +36,22 @@ export type ReplyOf<Method extends Name> =
 
 export type ArgumentsOf<Method extends Name> = Parameters<Commands[Method]>;
 
-/** Client, or one of its pipelines, which send commands, too, and then return themselves. */
+/** Client, or a pipeline of a client, whose `sendCommand` returns the pipeline. */
 interface Sender {
   sendCommand(command: Command): unknown;
 }
 
 /**
- * Adds the module's commands as methods to a client, and to its later pipelines. They go to the
- * right node of a cluster.
+ * Adds the module's commands as methods to a client, and to its later pipelines. In a cluster they
+ * are sent to the node of their key.
  */
 export function addCommands<Client extends IoredisClient>(client: Client): Client {
   const commandOf = commandsOf(client);
   const { addedBuiltinSet } = client as unknown as { addedBuiltinSet: Set<string> };
   for (const [name, callOf] of Object.entries(COMMANDS)) {
-    const method = function (this: Sender, ...words: never[]) {
-      const call = (callOf as (...words: never[]) => Call<unknown>)(...words);
-      return this.sendCommand(decoding(commandOf(call), call));
+    const method = function (this: Sender, ...args: never[]) {
+      const call = (callOf as (...args: never[]) => Call<unknown>)(...args);
+      return this.sendCommand(withDecoding(commandOf(call), call));
     };
     Object.assign(client, { [name]: method });
     // A pipeline copies the methods with these names from its client.
@@ -60,12 +60,13 @@ export function addCommands<Client extends IoredisClient>(client: Client): Clien
   return client;
 }
 
-function decoding(command: Command, { decode }: Call<unknown>): Command {
-  const plain = command.transformReply.bind(command);
+/** Makes a command return the decoded reply of its call. */
+function withDecoding(command: Command, { decode }: Call<unknown>): Command {
+  const transform = command.transformReply.bind(command);
   // In a transaction the first reply only confirms that the command is queued.
   command.transformReply = (reply) => {
-    const text = plain(reply);
-    return text === "QUEUED" ? text : decode(text);
+    const transformed = transform(reply);
+    return transformed === "QUEUED" ? transformed : decode(transformed);
   };
   return command;
 }

@@ -7,7 +7,7 @@ import type { ArgumentsOf, Name, ReplyOf } from "./ioredis-commands.js";
 export { addCommands } from "./ioredis-commands.js";
 
 type Methods<Context extends ClientContext> = {
-  [Method in Name]: (...words: ArgumentsOf<Method>) => Result<ReplyOf<Method>, Context>;
+  [Method in Name]: (...args: ArgumentsOf<Method>) => Result<ReplyOf<Method>, Context>;
 };
 
 declare module "ioredis" {

@@ -21,8 +21,8 @@ export { UNLIMITED } from "./request-keys.js";
  * Behind a proxy, set Koa's `app.proxy`: addresses come from `context.ip`. A client or a limiter,
  * with limits, can replace the bound limit.
  */
-export function rateLimit(...words: GateWords<Context, Response>): Middleware & Keys {
-  const { decide, keyOf } = gateFor(({ ip }: Context) => ip, words);
+export function rateLimit(...args: GateWords<Context, Response>): Middleware & Keys {
+  const { decide, keyOf } = gateFor(({ ip }: Context) => ip, args);
   const middleware: Middleware = async (context, next) => {
     const answer = await decide(context);
     if (answer) context.set(answer.headers);

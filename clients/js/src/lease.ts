@@ -11,20 +11,20 @@ import { unbounded } from "./waits.js";
 
 export interface LeaseOptions {
   /**
-   * Holder of the lease, 1 to 256 bytes. A new name by default: calls with one holder share one
-   * lease.
+   * Holder of the lease, 1 to 256 bytes. A new name by default. Calls with the same holder share
+   * one lease.
    */
   readonly holder?: string;
   /** Units to hold, above 0. 1 by default. */
   readonly cost?: number;
-  /** Deny the lease if this holder has one already, for locks. */
+  /** Deny the lease if this holder has a lease already, for locks. */
   readonly nx?: boolean;
   /**
    * Time to wait for a lease in the server's queue. 0 by default; Infinity waits without a timeout.
    */
   readonly wait?: Duration;
   /**
-   * Request a fencing `token`: storage that compares it can reject a stale holder. false by
+   * Request a fencing `token`: storage that compares tokens can reject a stale holder. false by
    * default.
    */
   readonly fence?: boolean;
@@ -32,17 +32,20 @@ export interface LeaseOptions {
   readonly signal?: AbortSignal;
 }
 
-interface Server {
+/** Dependencies of a lease. */
+interface LeaseContext {
   readonly holder: string;
   readonly ttlMs: number;
-  /** Time when the lease was requested, from which its ttl may count. */
+  /** Time when the lease was requested: its ttl began no earlier. */
   readonly sentAt: number;
   readonly now: () => number;
   readonly renew: () => Promise<Decision>;
   readonly release: () => Promise<number>;
 }
 
-const RENEWALS_IN_A_TTL = 3;
+const RENEWALS_PER_TTL = 3;
+/** Number of attempts in the time between two renewals, after a failed renewal. */
+const ATTEMPTS_PER_RENEWAL = 4;
 
 export class Lease {
   readonly decision: Decision;
@@ -51,68 +54,70 @@ export class Lease {
   readonly token: number | undefined;
   /** Signal that is aborted with a LeaseLostError when the lease is lost: stop the work. */
   readonly signal: AbortSignal;
-  readonly #server: Server;
-  readonly #lost = new AbortController();
+  readonly #context: LeaseContext;
+  readonly #lossController = new AbortController();
   #renewal: NodeJS.Timeout | undefined;
   #expiry: NodeJS.Timeout | undefined;
   #isOver = false;
 
-  constructor(decision: Decision, server: Server) {
+  constructor(decision: Decision, context: LeaseContext) {
     this.decision = decision;
-    this.holder = server.holder;
+    this.holder = context.holder;
     this.token = decision.token;
-    this.signal = this.#lost.signal;
-    this.#server = server;
-    // A lease that the server did not grant, during an outage, is not renewed.
-    if (decision.source === "server") this.#holds(server.sentAt);
+    this.signal = this.#lossController.signal;
+    this.#context = context;
+    // A lease that the fallback granted during an outage is not renewed.
+    if (decision.source === "server") this.#startTimers(context.sentAt);
   }
 
   /** Releases the lease. If the server cannot be reached, it expires after its ttl. */
   async release(): Promise<void> {
     const isHeld = this.#renewal !== undefined && !this.#isOver;
     this.#end();
-    if (isHeld) await this.#server.release().catch(() => {});
+    if (isHeld) await this.#context.release().catch(() => {});
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release();
   }
 
-  #holds(since: number): void {
+  /** Starts the timers of the next renewal and of the expiry of a lease requested at `sentAt`. */
+  #startTimers(sentAt: number): void {
     clearTimeout(this.#renewal);
     clearTimeout(this.#expiry);
-    const { ttlMs, now } = this.#server;
-    const passed = now() - since;
+    const { ttlMs, now } = this.#context;
+    const passed = now() - sentAt;
     this.#expiry = setTimeout(() => this.#lose("was not renewed in time"), ttlMs - passed).unref();
-    const next = Math.max(0, ttlMs / RENEWALS_IN_A_TTL - passed);
-    this.#renewal = setTimeout(() => void this.#renew(), next).unref();
+    const untilRenewal = Math.max(0, ttlMs / RENEWALS_PER_TTL - passed);
+    this.#renewal = setTimeout(() => void this.#renew(), untilRenewal).unref();
   }
 
   async #renew(): Promise<void> {
-    const sentAt = this.#server.now();
+    const sentAt = this.#context.now();
     try {
-      const { allowed, token } = await this.#server.renew();
+      const { allowed, token } = await this.#context.renew();
       if (this.#isOver) return;
       if (!allowed) this.#lose("expired, and others hold all there is");
-      // Another token means a new lease: the first had expired, and others may have had its place.
-      else if (token !== this.token) await this.#giveBack("expired");
-      else this.#holds(sentAt);
+      // Another token means a new lease: the first expired, and others may have had a lease
+      // meanwhile.
+      else if (token !== this.token) await this.#loseAndRelease("expired");
+      else this.#startTimers(sentAt);
     } catch {
       if (this.#isOver) return;
-      // It may still be renewed until it expires.
-      const soon = this.#server.ttlMs / RENEWALS_IN_A_TTL / 4;
-      this.#renewal = setTimeout(() => void this.#renew(), soon).unref();
+      // The lease may still be renewed until it expires.
+      const pause = this.#context.ttlMs / RENEWALS_PER_TTL / ATTEMPTS_PER_RENEWAL;
+      this.#renewal = setTimeout(() => void this.#renew(), pause).unref();
     }
   }
 
-  async #giveBack(how: string): Promise<void> {
-    this.#lose(how);
-    await this.#server.release().catch(() => {});
+  async #loseAndRelease(reason: string): Promise<void> {
+    this.#lose(reason);
+    await this.#context.release().catch(() => {});
   }
 
-  #lose(how: string): void {
+  #lose(reason: string): void {
     this.#end();
-    this.#lost.abort(new LeaseLostError(`the lease of ${this.holder} ${how}`));
+    this.#lossController.abort(new LeaseLostError(`the lease of ${this.holder} ${reason}`));
   }
 
   #end(): void {
@@ -127,23 +132,23 @@ interface AcquireContext {
   readonly now: () => number;
   /** Aborted when the limiter is closed. */
   readonly closing: AbortSignal;
-  readonly acquire: (holder: string, how: AcquireOptions) => Call<Decision>;
+  readonly acquire: (holder: string, options: AcquireOptions) => Call<Decision>;
   readonly answer: (call: Call<Decision>) => Promise<Decision>;
   readonly decide: (call: Call<Decision>, wait?: Wait<Decision>) => Promise<Decision>;
   readonly release: (holder: string) => Promise<number>;
 }
 
-/** Acquires a lease as soon as there is room. Throws a DeniedError after the timeout. */
-export async function acquired(
+/** Acquires a lease as soon as there is room. Throws a DeniedError after `wait`. */
+export async function acquireLease(
   limit: ConcurrencyLimit,
   { holder = randomUUID(), cost, nx = false, wait = 0, fence = false, signal }: LeaseOptions,
   { now, closing, acquire, answer, decide, release }: AcquireContext,
 ): Promise<Lease> {
-  const acquireCall = (again: boolean, block?: Duration) =>
+  const acquireCall = (isRenewal: boolean, block?: Duration) =>
     acquire(holder, {
       ...(cost === undefined ? {} : { cost }),
       ...(block === undefined ? {} : { block }),
-      nx: nx && !again,
+      nx: nx && !isRenewal,
       fence,
     });
   const ttlMs = seconds(limit.ttl) * 1000;
@@ -151,18 +156,18 @@ export async function acquired(
   const until = now() + waitMs;
   const ending = new AbortController();
   const signals = [closing, ...(signal ? [unbounded(signal)] : [])];
-  const ends = signals.map((one) => () => ending.abort(one.reason));
-  signals.forEach((one, index) => {
-    if (one.aborted) ending.abort(one.reason);
-    one.addEventListener("abort", ends[index]!);
+  const listeners = signals.map((signal) => () => ending.abort(signal.reason));
+  signals.forEach((signal, index) => {
+    if (signal.aborted) ending.abort(signal.reason);
+    signal.addEventListener("abort", listeners[index]!);
   });
   try {
-    for (let again = false; ; again = true) {
+    for (let isRenewal = false; ; isRenewal = true) {
       const sentAt = now();
-      const blocking = (block: Duration) => acquireCall(again, block);
+      const blocking = (block: Duration) => acquireCall(isRenewal, block);
       ending.signal.throwIfAborted();
       const decision = await decide(
-        acquireCall(again),
+        acquireCall(isRenewal),
         waitMs > 0 ? { until, blocking, signal: ending.signal } : undefined,
       ).catch(async (error: unknown) => {
         // The lease may have been granted nevertheless.
@@ -170,15 +175,15 @@ export async function acquired(
         throw error;
       });
       if (!decision.allowed) throw new DeniedError(decision);
-      // The time of the grant is unknown, only that of the request: if much of the ttl may be over,
-      // the lease is renewed first.
+      // Only the time of the request is known, not that of the grant. If half of the ttl may be
+      // over, the lease is renewed before it is used.
       if (decision.source !== "server" || now() - sentAt < ttlMs / 2) {
         const renew = () => answer(acquireCall(true));
-        const server = { holder, ttlMs, sentAt, now, renew, release: () => release(holder) };
-        return new Lease(decision, server);
+        const context = { holder, ttlMs, sentAt, now, renew, release: () => release(holder) };
+        return new Lease(decision, context);
       }
     }
   } finally {
-    signals.forEach((one, index) => one.removeEventListener("abort", ends[index]!));
+    signals.forEach((signal, index) => signal.removeEventListener("abort", listeners[index]!));
   }
 }

@@ -4,14 +4,14 @@ import type { Log } from "./breaker.js";
 import { BoundLimit } from "./bound.js";
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Keyed, Once, PeekOptions, TakeOptions } from "./calls.js";
-import { byKey, ofItem, ofKey, ofKeys, type Charge } from "./charges.js";
+import { chargedOfKey, chargeOfItem, chargeOfKeys, groupByKey, type Charge } from "./charges.js";
 import type { Client } from "./clients.js";
-import { governs, type Decision } from "./decision.js";
+import { governingDecision, type Decision } from "./decision.js";
 import { CallError, FullError, RateLimitError } from "./errors.js";
 import { FORCED, ForcedPolicies } from "./forced.js";
 import { Ids } from "./ids.js";
 import { bind, checkName } from "./keys.js";
-import { acquired, type Lease, type LeaseOptions } from "./lease.js";
+import { acquireLease, type Lease, type LeaseOptions } from "./lease.js";
 import { amount, fixed, seconds } from "./limits.js";
 import type { ConcurrencyLimit, Duration } from "./limits.js";
 import type { Charged } from "./local.js";
@@ -23,11 +23,11 @@ import { limitOf, limitsOf, type Limits, type ParsedLimits } from "./rates.js";
 import { Remembering } from "./remembering.js";
 import { mayPassWithoutId, messageOf } from "./replies.js";
 import { Sending, type Wait } from "./sending.js";
-import { MERGED, refuse, sketchOf } from "./sketches.js";
+import { MERGED, refuseSketch, sketchOf } from "./sketches.js";
 import { Units, type UnitsOptions } from "./units.js";
 import { canReserve, endless, reserved, retried, unbounded, type Waiter } from "./waits.js";
 
-/** Time within which clients themselves resend calls after a lost connection. */
+/** Milliseconds within which client libraries resend calls after a lost connection. */
 const RESENT_WITHIN_MS = 1000;
 
 export class Limiter {
@@ -47,9 +47,12 @@ export class Limiter {
   readonly #now: () => number;
   readonly #sleep: Sleep;
 
-  /** Creates a limiter. With "memory", for tests, it decides in this process as the server does. */
-  constructor(given: Client | "memory", options: LimiterOptions = {}) {
-    const { client, now, sleep } = routeOf(given, options);
+  /**
+   * Creates a limiter. With "memory" in place of a client, for tests, it decides in this process as
+   * the server does.
+   */
+  constructor(clientOrMemory: Client | "memory", options: LimiterOptions = {}) {
+    const { client, now, sleep } = routeOf(clientOrMemory, options);
     const { onOutage = "open" } = options;
     const { log = (line, level) => console[level](line) } = options;
     const timeoutMs = seconds(options.timeout ?? 0.25) * 1000;
@@ -66,9 +69,9 @@ export class Limiter {
       now,
     });
     this.#prefix = options.prefix ?? "";
-    const resentMs = Math.ceil(connectTimeoutMs + 2 * timeoutMs + RESENT_WITHIN_MS);
-    this.#ids = new Ids(options.once ?? true, `${resentMs}ms`);
-    const remembers = given !== "memory" && options.rememberDenials !== false;
+    const idTtlMs = Math.ceil(connectTimeoutMs + 2 * timeoutMs + RESENT_WITHIN_MS);
+    this.#ids = new Ids(options.once ?? true, `${idTtlMs}ms`);
+    const remembers = clientOrMemory !== "memory" && options.rememberDenials !== false;
     this.#denials = remembers ? new Remembering(this.#sending.connection, now) : undefined;
     this.#forced = new ForcedPolicies((call) => this.#answer(call), now);
     this.#outage = new Outage(onOutage, options.setupErrors ?? "raise", now);
@@ -78,8 +81,8 @@ export class Limiter {
   }
 
   /**
-   * Binds limits to a name: `limiter.limit("api", fixed(100, "1m"))`. Its keys are `api:` and the
-   * client. The options are the defaults of every call. Throws a TypeError if the name is in use
+   * Binds limits to a name: `limiter.limit("api", fixed(100, "1m"))`. Their keys are `api:` and the
+   * caller. The options are the defaults of every call. Throws a TypeError if the name is in use
    * for limits of another algorithm or window.
    */
   limit(name: string, limits: Limits, options?: TakeOptions): BoundLimit<Limiter> {
@@ -90,31 +93,35 @@ export class Limiter {
   }
 
   /** Charges all the limits of a key, or none of them. */
-  async take(key: string, given: Limits, options?: TakeOptions): Promise<Decision> {
-    const limits = limitsOf(given);
-    const sketch = sketchOf(limits);
-    if (sketch) return this.#waited(ofItem(this.#keyOf, key, sketch), options ?? {});
-    const full = this.#keyOf(key);
-    if (!options) return this.#plain(full, key, limits);
-    return this.#waited({ full, limits: [limits].flat(), charged: ofKey(key, limits) }, options);
+  async take(key: string, limits: Limits, options?: TakeOptions): Promise<Decision> {
+    const parsed = limitsOf(limits);
+    const sketch = sketchOf(parsed);
+    if (sketch) {
+      return this.#takeWithOptions(chargeOfItem(this.#serverKeyOf, key, sketch), options ?? {});
+    }
+    const serverKey = this.#serverKeyOf(key);
+    if (!options) return this.#takeWithoutOptions(serverKey, key, parsed);
+    const charge = { serverKey, limits: [parsed].flat(), charged: chargedOfKey(key, parsed) };
+    return this.#takeWithOptions(charge, options);
   }
 
   /**
    * Returns the decision that `take` would make, and charges nothing. A replica may answer,
    * depending on the client's settings.
    */
-  async peek(key: string, given: Limits, options: PeekOptions = {}): Promise<Decision> {
+  async peek(key: string, limits: Limits, options: PeekOptions = {}): Promise<Decision> {
     amount(options.cost ?? 1, "cost");
-    const limits = limitsOf(given);
-    const sketch = sketchOf(limits);
-    const {
-      full,
-      limits: entries,
-      charged,
-    } = sketch
-      ? ofItem(this.#keyOf, key, sketch)
-      : { full: this.#keyOf(key), limits, charged: ofKey(key, limits) };
-    return this.#decide(calls.peek(full!, entries, options), charged, options, true);
+    const parsed = limitsOf(limits);
+    const sketch = sketchOf(parsed);
+    const charge = sketch
+      ? chargeOfItem(this.#serverKeyOf, key, sketch)
+      : {
+          serverKey: this.#serverKeyOf(key),
+          limits: parsed,
+          charged: chargedOfKey(key, parsed),
+        };
+    const call = calls.peek(charge.serverKey!, charge.limits, options);
+    return this.#decide(call, charge.charged, options, true);
   }
 
   /**
@@ -125,7 +132,7 @@ export class Limiter {
     keyed: Keyed,
     options: Omit<TakeOptions, "upto" | "each" | "ban"> = {},
   ): Promise<Decision> {
-    return this.#waited(ofKeys(this.#keyOf, keyed), options);
+    return this.#takeWithOptions(chargeOfKeys(this.#serverKeyOf, keyed), options);
   }
 
   /** Returns the decision that `takeAll` would make, and charges nothing. */
@@ -134,64 +141,66 @@ export class Limiter {
     options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
   ): Promise<Decision> {
     amount(options.cost ?? 1, "cost");
-    const { keyed: entries, charged } = ofKeys(this.#keyOf, keyed);
-    return this.#decide(calls.peekAll(entries!, options), charged, options, true);
+    const { keyed: limitsByServerKey, charged } = chargeOfKeys(this.#serverKeyOf, keyed);
+    return this.#decide(calls.peekAll(limitsByServerKey!, options), charged, options, true);
   }
 
   /**
-   * Corrects a charge by its id, if the decision with `decision.settle` is not available. Takes the
-   * limits of the first call. Denied if the id is unknown or expired.
+   * Corrects a charge by its id, where `decision.settle` is not available. The limits must be those
+   * of the charged call. Denied if the id is unknown or expired.
    */
-  async settle(key: string, given: Limits, id: string, cost: number): Promise<Decision> {
+  async settle(key: string, limits: Limits, id: string, cost: number): Promise<Decision> {
     amount(cost, "cost");
-    const limits = limitsOf(given);
-    refuse(limits);
-    return this.#correct(calls.settle(this.#keyOf(key), limits, id, cost), ofKey(key, limits));
+    const parsed = limitsOf(limits);
+    refuseSketch(parsed);
+    const call = calls.settle(this.#serverKeyOf(key), parsed, id, cost);
+    return this.#correct(call, chargedOfKey(key, parsed));
   }
 
   /**
-   * Gives back units of any client. The call is not idempotent, so it is not resent if there is no
-   * reply. To give back a charge of your own, settle it with 0.
+   * Gives back units of a key, whoever charged them. The call is not idempotent, so it is not
+   * resent if there is no reply. To give back a charge of your own, settle it with 0.
    */
-  async giveBack(key: string, given: Limits, cost = 1): Promise<Decision> {
+  async giveBack(key: string, limits: Limits, cost = 1): Promise<Decision> {
     amount(cost, "cost", { zero: false });
-    const limits = limitsOf(given);
-    refuse(limits);
-    const call = calls.takeParsed(this.#keyOf(key), limits, { cost: -cost });
-    return this.#correct(call, ofKey(key, limits), -cost);
+    const parsed = limitsOf(limits);
+    refuseSketch(parsed);
+    const call = calls.takeParsed(this.#serverKeyOf(key), parsed, { cost: -cost });
+    return this.#correct(call, chargedOfKey(key, parsed), -cost);
   }
 
   /** Deletes the usage of a key. Returns `true` if there was any. */
   async reset(key: string): Promise<boolean> {
-    return this.#change(calls.reset(this.#keyOf(key)));
+    return this.#change(calls.reset(this.#serverKeyOf(key)));
   }
 
   /**
    * Acquires a lease, renews it three times in each ttl, and releases it at the end: `await using
-   * lease = await limiter.lease(...)`. Throws a DeniedError if there is no room until the timeout.
+   * lease = await limiter.lease(...)`. Throws a DeniedError if there is no room within
+   * `options.wait`.
    */
   async lease(key: string, limit: ConcurrencyLimit, options: LeaseOptions = {}): Promise<Lease> {
-    const full = this.#keyOf(key);
+    const serverKey = this.#serverKeyOf(key);
     const { cost } = options;
-    return acquired(limit, options, {
+    return acquireLease(limit, options, {
       now: this.#now,
       closing: this.#closing.signal,
-      acquire: (holder, how) => calls.acquire(full, limit, holder, how),
+      acquire: (holder, acquireOptions) => calls.acquire(serverKey, limit, holder, acquireOptions),
       answer: (call) => this.#answer(call),
       decide: (call, wait) =>
         this.#decide(call, [[key, limit]], cost === undefined ? {} : { cost }, false, wait),
-      release: (holder) => this.#change(calls.release(full, holder)),
+      release: (holder) => this.#change(calls.release(serverKey, holder)),
     });
   }
 
-  /** Releases leases by their holders. Returns how many were held. */
+  /** Releases leases by their holders. Returns how many of them were held. */
   async release(key: string, ...holders: string[]): Promise<number> {
-    return this.#change(calls.release(this.#keyOf(key), ...holders));
+    return this.#change(calls.release(this.#serverKeyOf(key), ...holders));
   }
 
-  /** Bans a key, or with 0 lifts its ban. Returns the remaining ban in milliseconds. */
+  /** Bans a key, or lifts its ban if `time` is 0. Returns the remaining ban in milliseconds. */
   async ban(key: string, time: Duration): Promise<number> {
-    return this.#change(calls.banKey(this.#keyOf(key), time));
+    return this.#change(calls.banKey(this.#serverKeyOf(key), time));
   }
 
   /**
@@ -205,27 +214,27 @@ export class Limiter {
 
   /**
    * Returns units of a hot key, which are taken in batches and spent in this process. Unspent units
-   * are given back when their time is over, and by `close`.
+   * are given back after `keep`, and by `close`.
    */
-  units(key: string, given: Limits, options: UnitsOptions = {}): Units {
-    const limits = limitsOf(given);
-    const full = this.#keyOf(key);
-    // Unspent units could not be given back.
-    refuse(limits);
+  units(key: string, limits: Limits, options: UnitsOptions = {}): Units {
+    const parsed = limitsOf(limits);
+    const serverKey = this.#serverKeyOf(key);
+    // Unspent units could not be given back to a sketch.
+    refuseSketch(parsed);
     return new Units(options, {
       now: this.#now,
       take: async (cost, once) => {
-        if (await this.#forced.has(full, [limits].flat())) throw new CallError(FORCED);
-        return this.#answer(calls.takeParsed(full, limits, { cost, upto: true, once }));
+        if (await this.#forced.has(serverKey, [parsed].flat())) throw new CallError(FORCED);
+        return this.#answer(calls.takeParsed(serverKey, parsed, { cost, upto: true, once }));
       },
-      settle: (id, cost) => this.#change(calls.settle(full, limits, id, cost)),
-      instead: (cost, error) =>
-        this.#instead(error, calls.reset(full), ofKey(key, limits), { cost }),
+      settle: (id, cost) => this.#change(calls.settle(serverKey, parsed, id, cost)),
+      fallback: (cost, error) =>
+        this.#fallback(error, calls.reset(serverKey), chargedOfKey(key, parsed), { cost }),
     });
   }
 
   /**
-   * Ends all waits for leases, and closes the connections that were opened beside the client. The
+   * Ends all waiting calls, and closes the connections that limiters opened beside the client. The
    * client stays open. Later calls work as before.
    */
   close(): void {
@@ -238,51 +247,57 @@ export class Limiter {
     this.close();
   }
 
-  readonly #keyOf = (key: string): string => {
+  readonly #serverKeyOf = (key: string): string => {
     if (typeof key !== "string") throw new TypeError(`a key must be a string: ${String(key)}`);
     return this.#prefix + key;
   };
 
-  /** Fast path: one key, no options, and nothing to be added to the call. */
-  #plain(full: string, key: string, limits: ParsedLimits): Promise<Decision> {
-    const charge = () => ({ full, limits: [limits].flat(), charged: ofKey(key, limits) });
-    const once = this.#ids.of(limits, NO_OPTIONS);
-    if (once) return this.#take(charge(), {}, once);
-    const call = calls.takeParsed(full, limits, undefined, this.#ids.mayRepeat);
-    const denied = this.#denials?.find(full, call);
+  /** Charges one key without options: the fast path, unless the call needs an idempotency key. */
+  #takeWithoutOptions(serverKey: string, key: string, limits: ParsedLimits): Promise<Decision> {
+    const chargeOf = () => ({
+      serverKey,
+      limits: [limits].flat(),
+      charged: chargedOfKey(key, limits),
+    });
+    const once = this.#ids.forCall(limits, NO_OPTIONS);
+    if (once) return this.#take(chargeOf(), {}, once);
+    const call = calls.takeParsed(serverKey, limits, undefined, this.#ids.mayResendWithoutId);
+    const denied = this.#denials?.find(serverKey, call);
     if (denied) return Promise.resolve(denied);
     const sentAt = this.#now();
     return this.#answer(call).then(
       (decision) => {
         if (decision.allowed) return decision;
-        return this.#remember(full, call, decision, sentAt, charge());
+        return this.#remember(serverKey, call, decision, sentAt, chargeOf());
       },
       (error: unknown) => {
-        if (this.#ids.learns(limits, error)) return this.#plain(full, key, limits);
-        return this.#instead(error, call, ofKey(key, limits), NO_OPTIONS);
+        if (this.#ids.learnFromError(limits, error)) {
+          return this.#takeWithoutOptions(serverKey, key, limits);
+        }
+        return this.#fallback(error, call, chargedOfKey(key, limits), NO_OPTIONS);
       },
     );
   }
 
   /** Charges with options, and waits until the call passes if it may. */
-  async #waited(what: Charge, options: TakeOptions): Promise<Decision> {
-    const { wait = 0, once, ttl, refundable, signal, ...how } = options;
+  async #takeWithOptions(chargeOfCall: Charge, options: TakeOptions): Promise<Decision> {
+    const { wait = 0, once, ttl, refundable, signal, ...callOptions } = options;
     amount(options.cost ?? 1, "cost");
-    const isOfItem = what.itemKey !== undefined;
+    const isOfItem = chargeOfCall.itemKey !== undefined;
     const needsId = once || refundable || ttl !== undefined;
     if (isOfItem && (needsId || options.ban)) throw new TypeError(MERGED);
-    const charge = once === false ? { ...what, isSentOnce: true } : what;
+    const charge = once === false ? { ...chargeOfCall, isNeverResent: true } : chargeOfCall;
     const waitMs = seconds(wait) * 1000;
-    const take = (more: PeekOptions, ids: TakeOptions) =>
+    const take = (waitOptions: PeekOptions, idOptions: TakeOptions) =>
       this.#take(
         charge,
-        { ...how, ...more },
-        isOfItem ? undefined : this.#ids.of(what.limits, ids),
+        { ...callOptions, ...waitOptions },
+        isOfItem ? undefined : this.#ids.forCall(charge.limits, idOptions),
       );
     if (waitMs === 0) return take({}, options);
-    const entries = what.keyed
-      ? Object.entries(what.keyed)
-      : [[what.full!, what.limits[0]!] as const];
+    const entries = charge.keyed
+      ? Object.entries(charge.keyed)
+      : [[charge.serverKey!, charge.limits[0]!] as const];
     for (const [key, limit] of entries) {
       if (await this.#forced.has(key, [limitOf(limit)])) throw new CallError(FORCED);
     }
@@ -292,93 +307,102 @@ export class Limiter {
       undo: (decision) => this.#undo(charge.charged, decision, options.cost),
       sleep: (ms) => this.#sleep(ms, signals),
     };
-    if (isOfItem || !canReserve(what.limits, how)) {
-      return retried({ ...waiter, take: (more) => take(more, options) }, waitMs);
+    if (isOfItem || !canReserve(charge.limits, callOptions)) {
+      return retried({ ...waiter, take: (waitOptions) => take(waitOptions, options) }, waitMs);
     }
     // The reservation can be given back until its wait is over.
-    const ids = this.#ids.ofWait(options, waitMs);
-    return reserved({ ...waiter, take: (more) => take(more, ids) }, waitMs);
+    const idOptions = this.#ids.forWait(options, waitMs);
+    return reserved({ ...waiter, take: (waitOptions) => take(waitOptions, idOptions) }, waitMs);
   }
 
-  async #take(what: Charge, options: CallOptions, once: Once | undefined): Promise<Decision> {
-    const { full, itemKey, charged } = what;
-    const callOf = (how: CallOptions) => this.#callOf(what, how);
-    const plain = callOf(options);
-    const isOurs = once?.isOurs ?? true;
-    // Only the server can record a strike or answer a call with an idempotency key.
-    const remembers = isOurs && !options.ban && !options.upto && !options.force;
-    const key = remembers && full !== undefined ? (itemKey ?? full) : undefined;
-    const denied = key === undefined ? undefined : this.#denials?.find(key, plain);
+  /**
+   * Sends a take, with the idempotency key `once` if it has one, or answers it by a known denial.
+   */
+  async #take(charge: Charge, options: CallOptions, once: Once | undefined): Promise<Decision> {
+    const { serverKey, itemKey, charged } = charge;
+    const callWithoutId = this.#callOf(charge, options);
+    const hasNoCallersId = once?.isOurs ?? true;
+    // Only the server can record a strike, or answer a call with an id that the caller chose.
+    const remembers = hasNoCallersId && !options.ban && !options.upto && !options.force;
+    const key = remembers && serverKey !== undefined ? (itemKey ?? serverKey) : undefined;
+    const denied = key === undefined ? undefined : this.#denials?.find(key, callWithoutId);
     if (denied) return denied;
     const sentAt = this.#now();
-    const call = once ? callOf({ ...options, once }) : plain;
+    const call = once ? this.#callOf(charge, { ...options, once }) : callWithoutId;
     try {
       const decision = await this.#answer(call);
       if (!decision.allowed) {
         return key === undefined
           ? decision
-          : await this.#remember(key, plain, decision, sentAt, what);
+          : await this.#remember(key, callWithoutId, decision, sentAt, charge);
       }
       if (!once) return decision;
-      const settle = (id: string, cost: number) => this.#settled(charged, id, cost);
+      const settle = (id: string, cost: number) => this.#settleAll(charged, id, cost);
       return decision.but({ id: once.id }, settle);
     } catch (error) {
-      if (!once && itemKey === undefined && this.#ids.learns(what.limits, error)) {
-        return this.#take(what, options, this.#ids.of(what.limits, options as PeekOptions));
+      if (!once && itemKey === undefined && this.#ids.learnFromError(charge.limits, error)) {
+        const neededId = this.#ids.forCall(charge.limits, options as PeekOptions);
+        return this.#take(charge, options, neededId);
       }
       const mayPass = error instanceof FullError && mayPassWithoutId(messageOf(error.cause));
-      if (!mayPass || !once || !isOurs || options.upto) {
-        return this.#instead(error, call, charged, options);
+      if (!mayPass || !once || !hasNoCallersId || options.upto) {
+        return this.#fallback(error, call, charged, options);
       }
-      // Rather than deny a valid call, risk a double charge if it is resent.
-      return this.#decide(plain, charged, options, false).catch((without: unknown) => {
+      // The key has no room for the id. Rather than deny the call, risk a double charge if it is
+      // resent.
+      return this.#decide(callWithoutId, charged, options, false).catch((secondError: unknown) => {
         // The call without an id was rejected for lack of one: report the first error.
-        if (!(without instanceof CallError)) throw without;
-        return this.#instead(error, call, charged, options);
+        if (!(secondError instanceof CallError)) throw secondError;
+        return this.#fallback(error, call, charged, options);
       });
     }
   }
 
-  /** Remembers a denial, unless it may have been charged. Returns the decision. */
+  /** Remembers a denial, unless a policy with FORCE may have charged it. Returns the decision. */
   async #remember(
     key: string,
     call: Call<Decision>,
     decision: Decision,
     sentAt: number,
-    { full, limits }: Charge,
+    { serverKey, limits }: Charge,
   ): Promise<Decision> {
-    if (this.#denials && (await this.#forced.has(full!, limits, decision)) === false) {
+    if (this.#denials && (await this.#forced.has(serverKey!, limits, decision)) === false) {
       this.#denials.remember(key, call, decision, sentAt);
     }
     return decision;
   }
 
-  #callOf({ full, limits, keyed, isSentOnce }: Charge, how: CallOptions): Call<Decision> {
-    const again = this.#ids.mayRepeat && how.once === undefined && !isSentOnce;
-    return keyed ? calls.takeAll(keyed, how, again) : calls.takeParsed(full!, limits, how, again);
+  #callOf(charge: Charge, options: CallOptions): Call<Decision> {
+    const { serverKey, limits, keyed, isNeverResent } = charge;
+    const isWithoutId = options.once === undefined;
+    const mayResend = this.#ids.mayResendWithoutId && isWithoutId && !isNeverResent;
+    return keyed
+      ? calls.takeAll(keyed, options, mayResend)
+      : calls.takeParsed(serverKey!, limits, options, mayResend);
   }
 
   /** Gives back the reservation of a call that no longer waits. */
   async #undo(charged: Charged, decision: Decision, cost = 1): Promise<void> {
     if (decision.id !== undefined) await decision.settle(0);
     else if (cost > 0) {
-      await Promise.all(byKey(charged).map(([key, limits]) => this.giveBack(key, limits, cost)));
+      const groups = groupByKey(charged);
+      await Promise.all(groups.map(([key, limits]) => this.giveBack(key, limits, cost)));
     }
   }
 
   /** Settles a charge by the id that all its keys have. */
-  async #settled(charged: Charged, id: string, cost: number): Promise<Decision> {
+  async #settleAll(charged: Charged, id: string, cost: number): Promise<Decision> {
     const settled = await Promise.all(
-      byKey(charged).map(([key, limits]) => this.settle(key, limits, id, cost)),
+      groupByKey(charged).map(([key, limits]) => this.settle(key, limits, id, cost)),
     );
-    return governs(
+    return governingDecision(
       settled,
       settled.every(({ allowed }) => allowed),
       () => cost,
     );
   }
 
-  /** Sends a call that may invalidate denials of its keys. */
+  /** Sends a call that may end denials of its key, and forgets them. */
   async #change<Reply>(call: Call<Reply>): Promise<Reply> {
     const [key] = call.keys;
     try {
@@ -392,13 +416,13 @@ export class Limiter {
     call: Call<Decision>,
     charged: Charged,
     options: PeekOptions,
-    peeks: boolean,
+    isPeek: boolean,
     wait?: Wait<Decision>,
   ): Promise<Decision> {
     try {
       return await this.#answer(call, wait);
     } catch (error) {
-      return this.#instead(error, call, charged, options, peeks);
+      return this.#fallback(error, call, charged, options, isPeek);
     }
   }
 
@@ -410,18 +434,19 @@ export class Limiter {
     }
   }
 
-  #instead(
+  /** Returns the decision of `onOutage`, or throws the error. */
+  #fallback(
     error: unknown,
     call: Call<unknown>,
     charged: Charged,
     options: PeekOptions,
-    peeks = false,
+    isPeek = false,
   ): Decision {
-    return this.#outage.decide(error, this.#sending.pauseMs(call), charged, options, peeks);
+    return this.#outage.decide(error, this.#sending.pauseMs(call), charged, options, isPeek);
   }
 
   async #answer<Reply>(call: Call<Reply>, wait?: Wait<Reply>): Promise<Reply> {
-    calls.wordsAreText(call);
+    calls.requireTextWords(call);
     return this.#sending.answer(call, wait);
   }
 }

@@ -16,7 +16,7 @@ export interface LimitOptions {
    * changes.
    */
   readonly name?: string;
-  /** Pass only if this much remains afterwards: an amount, or `"20%"` of the limit. */
+  /** Pass only if this much remains after the call: an amount, or `"20%"` of the limit. */
   readonly keep?: number | `${number}%`;
   /** Shadow limit of a policy: usage is counted, but nothing is denied. */
   readonly shadow?: boolean;
@@ -24,8 +24,8 @@ export interface LimitOptions {
 
 export interface FixedOptions extends LimitOptions {
   /**
-   * Begin windows at multiples of their length since the Unix epoch; by default the first call
-   * opens one.
+   * Begin windows at multiples of their length since the Unix epoch. By default a window begins
+   * with its first call.
    */
   readonly aligned?: boolean;
   /** With `aligned`: the offset from UTC at which windows begin, such as `"+09:00"`. */
@@ -64,18 +64,21 @@ export interface PolicyOptions {
 export interface Limit {
   /** Words of the limit in the module's syntax. */
   readonly words: readonly string[];
-  /** Units that recover within `window` seconds. Only the server knows those of a policy. */
+  /**
+   * Units that recover within `window`. Undefined for a policy, whose limits only the server knows.
+   */
   readonly quota?: number;
+  /** Seconds until all units have recovered. Undefined for a policy. */
   readonly window?: number;
   readonly cost?: number;
   readonly name?: string;
   /** Name under which the limit is bound, which clients see if the limit has no name. */
   readonly label?: string;
-  /** Key of a sketch. null: it has none, and can only be in a policy. */
+  /** Key of a sketch. null: a sketch without a key, which can only be set as a policy. */
   readonly sketchKey?: string | null;
 }
 
-/** Limit whose numbers are known, as local limits and renewals require. */
+/** Limit whose numbers this process knows, as local limits require. */
 export interface KnownLimit extends Limit {
   readonly quota: number;
   readonly window: number;
@@ -190,8 +193,8 @@ export function concurrency(
  * of a fixed size: `sketch(50, 50, "1m", { key: "addresses" })`. The key of a call is the item.
  *
  * An item never gets more than its limit, and may be denied too early if the sketch is too small.
- * Charges can be neither settled nor given back. In a policy a sketch has no key: the call names
- * it, by `policy(name, { key: "addresses" })`.
+ * Charges can be neither settled nor given back. A sketch that is set as a policy has no key: the
+ * call names the key, by `policy(name, { key: "addresses" })`.
  */
 export function sketch(
   capacity: number,
@@ -201,13 +204,13 @@ export function sketch(
 ): KnownLimit {
   if ("name" in options) throw new TypeError("a sketch has no name: it is alone in its key");
   const { words, ...limit } = bucket("SKETCH", capacity, refill, period, options);
-  const sized = size === undefined ? words : [...words, "SIZE", `${size}`];
-  return { ...limit, words: sized, sketchKey: sketchKeyOf(key) ?? null };
+  const wordsWithSize = size === undefined ? words : [...words, "SIZE", `${size}`];
+  return { ...limit, words: wordsWithSize, sketchKey: sketchKeyOf(key) ?? null };
 }
 
 /**
- * Refers to a policy, named limits stored on the server; of several names, the first that exists
- * applies. Options come last: `policy("per-address", { key: "addresses" })`.
+ * Refers to a policy: named limits stored on the server. Of several names, the first policy that
+ * exists applies. Options come last: `policy("per-address", { key: "addresses" })`.
  */
 export function policy(name: string, ...others: (string | PolicyOptions)[]): PolicyLimit {
   const last = others.at(-1);
@@ -234,28 +237,31 @@ export interface Ban {
 
 /**
  * Creates a ban: after `strikes` denied calls within `window` the key is banned for `block`. With
- * `longest`, each ban that follows soon lasts twice as long, up to `longest`.
+ * `longest`, each ban that soon follows another lasts twice as long, up to `longest`.
  */
 export function ban(strikes: number, window: Duration, block: Duration, longest?: Duration): Ban {
-  const most = longest === undefined ? [] : ["MAX", `${longest}`];
-  return { words: ["BAN", `${strikes}`, `${window}`, `${block}`, ...most] };
+  const maxWords = longest === undefined ? [] : ["MAX", `${longest}`];
+  return { words: ["BAN", `${strikes}`, `${window}`, `${block}`, ...maxWords] };
 }
 
+/** Returns the words of alternative policies: `a OR b`. */
 export function alternatives(names: readonly string[]): string[] {
   return names.flatMap((name, index) => (index === 0 ? [name] : ["OR", name]));
 }
 
-/** Largest amount. */
-export const MOST = 1_000_000_000_000;
+/** Largest amount that the server accepts. */
+export const MAX_AMOUNT = 1_000_000_000_000;
 
 /**
- * Formats an amount. Throws a RangeError unless it is a number from 0 to 10^12; without `zero`,
- * above 0.
+ * Formats an amount. Throws a RangeError unless it is from 0 to 10^12, or with `zero` false above
+ * 0. `description` names the amount in the error.
  */
-export function amount(value: number, what: string, { zero = true } = {}): string {
-  if (typeof value !== "number" || !(zero ? value >= 0 : value > 0) || value > MOST) {
-    const least = zero ? "from 0" : "above 0,";
-    throw new RangeError(`${what} must be a number ${least} to ${MOST}: ${String(value)}`);
+export function amount(value: number, description: string, { zero = true } = {}): string {
+  if (typeof value !== "number" || !(zero ? value >= 0 : value > 0) || value > MAX_AMOUNT) {
+    const lowerBound = zero ? "from 0" : "above 0,";
+    throw new RangeError(
+      `${description} must be a number ${lowerBound} to ${MAX_AMOUNT}: ${String(value)}`,
+    );
   }
   return `${value}`;
 }
@@ -286,7 +292,9 @@ const CALENDAR_DAYS: Readonly<Record<CalendarWindow, number>> = {
   "1y": 366,
 };
 
-/** Returns the length of a window in seconds, the longest for a calendar window. */
+/**
+ * Returns the length of a window in seconds; for a calendar window, the longest possible length.
+ */
 function lengthOf(window: Duration | CalendarWindow): number {
   const days = CALENDAR_DAYS[window as CalendarWindow] as number | undefined;
   return days === undefined ? seconds(window as Duration) : days * SECONDS.d;
@@ -300,7 +308,7 @@ function bucket(
   options: LimitOptions,
 ): KnownLimit {
   const words = [kind, amount(capacity, "capacity"), amount(rate, "rate", { zero: false })];
-  // With a capacity of 0, the time in which a forced unit drains.
+  // For a capacity of 0, the window is the time in which a forced unit drains.
   const window = ((capacity || 1) / rate) * seconds(period);
   return knownLimit([...words, `${period}`], capacity, window, options);
 }

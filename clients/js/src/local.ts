@@ -1,10 +1,10 @@
 /**
- * Local limits, a fallback during an outage: this process's share of every limit, as buckets in
- * memory.
+ * Limits of this process, as a fallback during an outage: a bucket in memory for each limit of each
+ * key, with this process's share of the limit.
  */
 
 import type { PeekOptions } from "./calls.js";
-import { Decision, governs } from "./decision.js";
+import { Decision, governingDecision } from "./decision.js";
 import type { KnownLimit, Limit } from "./limits.js";
 import { Bucket } from "./memory/pools.js";
 import { ceilDiv, max, min, UNIT } from "./memory/rule.js";
@@ -15,9 +15,9 @@ export interface LocalOptions {
   /** Share of this process in each limit: 0.25 for four processes. */
   readonly share: number;
   /**
-   * Limit that replaces a policy, whose limits only the server knows; the share applies to it, too.
-   * Without it, calls by a policy are allowed. Leases are always allowed, as they could not be
-   * released here.
+   * Limit that applies in place of a policy, whose limits only the server knows. The share applies
+   * to this limit, too. Without it, calls by a policy are allowed. Leases are always allowed, as
+   * they could not be released here.
    */
   readonly otherwise?: KnownLimit;
 }
@@ -26,13 +26,13 @@ export interface LocalOptions {
 export type Charged = readonly (readonly [key: string, limit: Limit])[];
 
 /** Maximum number of buckets. The least recently used ones are evicted. */
-const REMEMBERED = 10_000;
+const MAX_USAGES = 10_000;
 
 export class LocalLimits {
   readonly #share: number;
   readonly #otherwise: KnownLimit | undefined;
   readonly #now: () => number;
-  // In the order of their last use.
+  /** Usage by key and limit, least recently used first. */
   readonly #usages = new Map<string, Usage>();
   readonly #buckets = new WeakMap<Limit, Bucket>();
 
@@ -46,53 +46,55 @@ export class LocalLimits {
   }
 
   /**
-   * Charges all limits or none, as on the server; a negative cost gives back. Returns undefined if
-   * none of them is known.
+   * Charges all limits that this process knows, or none; a negative cost gives back. Returns
+   * undefined if this process knows none of the limits.
    */
   take(
     charged: Charged,
     { cost = 1, upto = false, force = false }: Pick<PeekOptions, "cost" | "upto" | "force">,
-    peeks = false,
+    isPeek = false,
   ): Decision | undefined {
     const now = BigInt(Math.round(this.#now() * 1000));
-    const found = charged.flatMap(([key, limit]) => {
-      const known = this.#known(limit);
-      if (!known) return [];
-      const bucket = this.#bucketOf(limit, known);
-      const name = `${key} ${known.words.join(" ")}`;
-      const own = limit.cost === undefined ? undefined : millionths(limit.cost, ceilDiv);
-      const usage = this.#usageOf(name, bucket);
-      const room = bucket.remaining(usage, now);
-      return [{ name, limit, bucket, usage, room, window: known.window, own }];
+    const entries = charged.flatMap(([key, limit]) => {
+      const knownLimit = this.#knownLimit(limit);
+      if (!knownLimit) return [];
+      const bucket = this.#bucketOf(limit, knownLimit);
+      const usageKey = `${key} ${knownLimit.words.join(" ")}`;
+      const limitCost = limit.cost === undefined ? undefined : millionths(limit.cost, ceilDiv);
+      const usage = this.#usageOf(usageKey, bucket);
+      const remaining = bucket.remaining(usage, now);
+      const { window } = knownLimit;
+      return [{ usageKey, limit, bucket, usage, remaining, window, limitCost }];
     });
-    if (found.length === 0) return undefined;
-    const charge = cost < 0 ? -millionths(-cost, floorDiv) : millionths(cost, ceilDiv);
-    const units = upto ? unitsThatFit(found, charge) : charge;
-    const looked = found.map((one) => {
-      const { bucket, usage, own = units } = one;
-      const givesBack = one.own === undefined && cost < 0;
-      const fits = givesBack || bucket.verdict(usage, now, own).kind === "allowed";
-      return { ...one, cost: own, givesBack, fits };
+    if (entries.length === 0) return undefined;
+    const fullCost = cost < 0 ? -millionths(-cost, floorDiv) : millionths(cost, ceilDiv);
+    const callCost = upto ? unitsThatFit(entries, fullCost) : fullCost;
+    const evaluations = entries.map((entry) => {
+      const { bucket, usage, limitCost } = entry;
+      const units = limitCost ?? callCost;
+      const givesBack = limitCost === undefined && cost < 0;
+      const fits = givesBack || bucket.verdict(usage, now, units).kind === "allowed";
+      return { ...entry, units, givesBack, fits };
     });
-    const isAllowed = looked.every(({ fits }) => fits);
-    const charges = !peeks && (isAllowed || force);
-    const granted = upto ? { granted: isAllowed ? Number(units / UNIT) : 0 } : {};
-    const each = looked.map((one) => {
-      const { name, limit, bucket, usage, window, cost, givesBack, fits } = one;
-      if (charges) {
+    const isAllowed = evaluations.every(({ fits }) => fits);
+    const isCharged = !isPeek && (isAllowed || force);
+    const granted = upto ? { granted: isAllowed ? Number(callCost / UNIT) : 0 } : {};
+    const each = evaluations.map((evaluation) => {
+      const { usageKey, limit, bucket, usage, window, units, givesBack, fits } = evaluation;
+      if (isCharged) {
         usage.moveBack(now);
-        if (givesBack) bucket.giveBack(usage, now, -cost);
-        else bucket.charge(usage, now, cost);
-        this.#remember(name, usage);
+        if (givesBack) bucket.giveBack(usage, now, -units);
+        else bucket.charge(usage, now, units);
+        this.#remember(usageKey, usage);
       }
-      const isNever = cost > bucket.limit && !force;
+      const neverFits = units > bucket.limit && !force;
       // The wait of a forced charge lasts until usage is within the limit again.
-      const wait = () => msOf(bucket.debtAfter(usage, now, charges ? 0n : cost));
+      const waitMs = () => msOf(bucket.debtAfter(usage, now, isCharged ? 0n : units));
       return new Decision({
         allowed: fits,
         limit: Number(bucket.limit / UNIT),
         remaining: Number(bucket.remaining(usage, now) / UNIT),
-        waitMs: fits ? 0 : isNever ? null : wait(),
+        waitMs: fits ? 0 : neverFits ? null : waitMs(),
         resetMs: msOf(bucket.reset(usage, now)),
         source: "local",
         window,
@@ -101,11 +103,12 @@ export class LocalLimits {
         ...(limit.label === undefined ? {} : { label: limit.label }),
       });
     });
-    const governing = governs(each, isAllowed, (index) => Number(looked[index]!.cost) / 1e6);
-    return governing.but({ allowed: isAllowed, each });
+    const costOf = (index: number) => Number(evaluations[index]!.units) / 1e6;
+    return governingDecision(each, isAllowed, costOf).but({ allowed: isAllowed, each });
   }
 
-  #known(limit: Limit): KnownLimit | undefined {
+  /** Returns the limit that this process applies; undefined if it cannot decide. */
+  #knownLimit(limit: Limit): KnownLimit | undefined {
     if ("policies" in limit) return this.#otherwise;
     const { quota, window } = limit;
     const isKnown = quota !== undefined && window !== undefined && !("ttl" in limit);
@@ -113,31 +116,35 @@ export class LocalLimits {
   }
 
   #bucketOf(limit: Limit, { quota, window }: KnownLimit): Bucket {
-    const found = this.#buckets.get(limit);
-    if (found) return found;
-    const whole = millionths(quota, floorDiv);
-    const share = this.#share === 1 ? whole : BigInt(Math.round(Number(whole) * this.#share));
+    const existing = this.#buckets.get(limit);
+    if (existing) return existing;
+    const total = millionths(quota, floorDiv);
+    const share = this.#share === 1 ? total : BigInt(Math.round(Number(total) * this.#share));
     // The share of a small limit is at least one unit; a limit of 0 stays 0.
-    const capacity = min(whole, max(share, UNIT));
+    const capacity = min(total, max(share, UNIT));
+    // The window in microseconds is `digits` times a power of ten. If the power is a fraction, the
+    // refill is scaled up instead.
     const [digits, exponent] = decimal(window);
-    const micros = exponent + 6;
-    const [by, times] = [10n ** BigInt(Math.max(micros, 0)), 10n ** BigInt(Math.max(-micros, 0))];
-    const made = new Bucket(capacity, (capacity || UNIT) * times, digits * by, false);
-    this.#buckets.set(limit, made);
-    return made;
+    const power = exponent + 6;
+    const periodScale = 10n ** BigInt(Math.max(power, 0));
+    const refillScale = 10n ** BigInt(Math.max(-power, 0));
+    const refill = (capacity || UNIT) * refillScale;
+    const bucket = new Bucket(capacity, refill, digits * periodScale, false);
+    this.#buckets.set(limit, bucket);
+    return bucket;
   }
 
-  #usageOf(name: string, bucket: Bucket): Usage {
-    const usage = this.#usages.get(name);
-    // Mark as most recently used.
-    if (usage) this.#remember(name, usage);
+  #usageOf(usageKey: string, bucket: Bucket): Usage {
+    const usage = this.#usages.get(usageKey);
+    // Marks the usage as most recently used.
+    if (usage) this.#remember(usageKey, usage);
     return usage ?? bucket.unused();
   }
 
-  #remember(name: string, usage: Usage): void {
-    this.#usages.delete(name);
-    this.#usages.set(name, usage);
-    if (this.#usages.size <= REMEMBERED) return;
+  #remember(usageKey: string, usage: Usage): void {
+    this.#usages.delete(usageKey);
+    this.#usages.set(usageKey, usage);
+    if (this.#usages.size <= MAX_USAGES) return;
     for (const oldest of this.#usages.keys()) {
       this.#usages.delete(oldest);
       break;
@@ -146,15 +153,17 @@ export class LocalLimits {
 }
 
 /**
- * Returns the units that fit, at least 1: without a free unit, the decision is that for one unit.
+ * Returns the whole units, up to `cost`, that all limits have left. Returns one unit if there is
+ * less: then the decision is the denial of one unit.
  */
 function unitsThatFit(
-  found: readonly { readonly room: bigint; readonly own: bigint | undefined }[],
-  most: bigint,
+  entries: readonly { readonly remaining: bigint; readonly limitCost: bigint | undefined }[],
+  cost: bigint,
 ): bigint {
-  const own = found.filter(({ own }) => own === undefined);
-  const free = (own.length > 0 ? own : found).map(({ room }) => room);
-  return max(UNIT, (free.reduce(min, most) / UNIT) * UNIT);
+  // Limits with a cost of their own do not lower the units, unless there are no others.
+  const adjustable = entries.filter(({ limitCost }) => limitCost === undefined);
+  const free = (adjustable.length > 0 ? adjustable : entries).map(({ remaining }) => remaining);
+  return max(UNIT, (free.reduce(min, cost) / UNIT) * UNIT);
 }
 
 function msOf(micros: bigint): number {
@@ -162,20 +171,20 @@ function msOf(micros: bigint): number {
 }
 
 /** Splits the shortest decimal form of a number into its digits and a power of ten. */
-function decimal(shown: number): [digits: bigint, exponent: number] {
+function decimal(number: number): [digits: bigint, exponent: number] {
   const [, whole = "0", fraction = "", power = "0"] =
-    /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(`${shown}`) ?? [];
+    /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(`${number}`) ?? [];
   return [BigInt(whole + fraction), Number(power) - fraction.length];
 }
 
-/** Converts units to millionths, in which the server counts. */
-function millionths(units: number, divided: (number: bigint, by: bigint) => bigint): bigint {
+/** Converts units to millionths, in which the server counts. `divide` determines the rounding. */
+function millionths(units: number, divide: (number: bigint, divisor: bigint) => bigint): bigint {
   const [digits, exponent] = decimal(units);
-  const places = exponent + 6;
-  if (places >= 0) return digits * 10n ** BigInt(places);
-  return divided(digits, 10n ** BigInt(-places));
+  const power = exponent + 6;
+  if (power >= 0) return digits * 10n ** BigInt(power);
+  return divide(digits, 10n ** BigInt(-power));
 }
 
-function floorDiv(number: bigint, by: bigint): bigint {
-  return number / by;
+function floorDiv(number: bigint, divisor: bigint): bigint {
+  return number / divisor;
 }

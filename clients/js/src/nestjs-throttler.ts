@@ -13,10 +13,9 @@ import type { LimiterOptions } from "./options.js";
 type Hits = Awaited<ReturnType<Storage["increment"]>>;
 
 /**
- * Storage for throttlers. A denied request is not charged, and is blocked until its window is over.
- * A `blockDuration` longer than the `ttl` blocks it for that long. A shorter one has no effect:
- * @nestjs/throttler's own storage would then forget the hits of the window, and admit more than
- * `limit` in a `ttl`.
+ * Storage for throttlers. A denied request is not charged. Its key is denied until the window is
+ * over, or for `blockDuration` if that is longer than `ttl`. A shorter `blockDuration` has no
+ * effect. In @nestjs/throttler's own storage, it would admit more than `limit` in a `ttl`.
  */
 export class ThrottlerStorage implements Storage {
   readonly #limiter: Limiter;

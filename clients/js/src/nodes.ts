@@ -1,5 +1,6 @@
 /**
- * Node of a cluster that a call goes to, as the client knows it. Each node has outages of its own.
+ * Addresses of servers: of the cluster's node that a call goes to, as the client knows it, and of
+ * the client's server for the log. Each node of a cluster has its own circuit breaker.
  */
 
 import type { Call } from "./calls.js";
@@ -25,7 +26,7 @@ export function slotOf(key: string): number {
 }
 
 /**
- * Part of the clients of clusters that is used here. ioredis lists the nodes of a slot, primary
+ * Part of a client of a cluster that is used here. ioredis lists the nodes of a slot, primary
  * first.
  */
 interface Slots {
@@ -35,7 +36,8 @@ interface Slots {
 }
 
 /**
- * Returns `host:port` of the call's primary; "" if it is unknown, or the client is not a cluster's.
+ * Returns `host:port` of the primary that a call goes to; "" if it is unknown, or the client is not
+ * one of a cluster.
  */
 export function nodeOf(client: Client, { keys: [key], route = key }: Call<unknown>): string {
   const { slots } = client as Slots;
@@ -48,7 +50,7 @@ export function nodeOf(client: Client, { keys: [key], route = key }: Call<unknow
   );
 }
 
-/** Returns the address that a client connects to, for the log. */
+/** Returns the configured address of a client, for the log. */
 export function addressOf(client: Client): string {
   const cluster = client as {
     options?: Options;
@@ -59,7 +61,7 @@ export function addressOf(client: Client): string {
   const [root] = (cluster.startupNodes ?? options.rootNodes ?? []) as readonly (
     Options | string | number
   )[];
-  return place(root === undefined ? options : root);
+  return addressIn(root === undefined ? options : root);
 }
 
 interface Options {
@@ -73,14 +75,14 @@ interface Options {
   readonly rootNodes?: readonly Options[];
 }
 
-function place(options: Options | string | number): string {
+function addressIn(options: Options | string | number): string {
   if (typeof options === "number") return `localhost:${options}`;
-  // A URL may contain a password.
-  const plain = (url: string) => url.replace(/^.*:\/\/(.*@)?/, "").replace(/[/?].*$/, "");
-  if (typeof options === "string") return plain(options);
+  // The log must not contain the password of a URL.
+  const hostOf = (url: string) => url.replace(/^.*:\/\/(.*@)?/, "").replace(/[/?].*$/, "");
+  if (typeof options === "string") return hostOf(options);
   if (options.sentinels?.length) return `${options.name ?? "the primary"} of the sentinels`;
   const { host = "localhost", port = 6379, path } = { ...options, ...options.socket };
   if (path) return path;
-  if (options.url && !options.socket?.host) return plain(options.url);
+  if (options.url && !options.socket?.host) return hostOf(options.url);
   return `${host}:${port}`;
 }

@@ -10,8 +10,8 @@ export interface LimiterOptions {
   readonly prefix?: string;
   /**
    * Give calls an idempotency key where charging them twice would matter: for more than one unit,
-   * or more than a hundredth of the limit. true by default. false: calls have none, and a call
-   * whose reply was lost is not resent.
+   * or more than a hundredth of the limit. true by default. false: calls have no idempotency key,
+   * and a call whose reply was lost is not resent.
    */
   readonly once?: boolean;
   /** Timeout of a call, including resends. 250 ms by default. */
@@ -25,7 +25,7 @@ export interface LimiterOptions {
    * that fail together count once.
    */
   readonly failures?: number;
-  /** Time until one call tries again. 1 second by default. */
+  /** Time after these failures until one call is sent as a probe. 1 second by default. */
   readonly pause?: Duration;
   /** Answer denied calls in this process until their `wait` is over. true by default. */
   readonly rememberDenials?: boolean;
@@ -34,9 +34,9 @@ export interface LimiterOptions {
    * - "open", the default, allows every call;
    * - "closed" denies every call;
    * - "raise" throws an UnavailableError;
-   * - a share decides by this process's part of each limit, in its own memory.
+   * - `{ share }` decides in this process, by this share of each limit.
    *
-   * A misconfiguration is not an outage. Nor is a full key, which always denies.
+   * A misconfiguration is not an outage. A full key is not an outage either, and always denies.
    */
   readonly onOutage?: OnOutage;
   /**
@@ -45,12 +45,12 @@ export interface LimiterOptions {
    */
   readonly setupErrors?: SetupErrors;
   /**
-   * Called at the begin and the end of an outage ("warn"), and for errors that need an operator
+   * Called at the beginning and the end of an outage ("warn"), and for errors that need an operator
    * ("error"). console.warn and console.error by default.
    */
   readonly log?: Log;
   /** Monotonic clock in milliseconds. performance.now by default. */
   readonly now?: () => number;
-  /** Clock that a test moves, with "memory" in place of a client. */
+  /** Clock that a test moves, for a limiter with "memory" in place of a client. */
   readonly clock?: ManualClock;
 }

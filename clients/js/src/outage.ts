@@ -11,9 +11,8 @@ export type OnOutage = "open" | "closed" | "raise" | LocalOptions;
 export type SetupErrors = "raise" | "outage";
 
 export class Outage {
-  readonly #holds: "open" | "closed" | "raise" | LocalLimits;
-
-  readonly #takesSetup: boolean;
+  readonly #fallback: "open" | "closed" | "raise" | LocalLimits;
+  readonly #coversSetupErrors: boolean;
 
   constructor(onOutage: OnOutage, setupErrors: SetupErrors, now: () => number) {
     const isKnown = typeof onOutage === "object" || ["open", "closed", "raise"].includes(onOutage);
@@ -23,57 +22,64 @@ export class Outage {
     if (!["raise", "outage"].includes(setupErrors)) {
       throw new RangeError(`setupErrors must be raise or outage: ${String(setupErrors)}`);
     }
-    this.#holds = typeof onOutage === "string" ? onOutage : new LocalLimits(onOutage, now);
-    this.#takesSetup = setupErrors === "outage";
+    this.#fallback = typeof onOutage === "string" ? onOutage : new LocalLimits(onOutage, now);
+    this.#coversSetupErrors = setupErrors === "outage";
   }
 
   /**
-   * Decides in place of the server, or throws the error of a rejected call. `waitMs` is the time
-   * until the server is tried again.
+   * Decides in place of the server, or throws the error if no fallback covers it. `waitMs` is the
+   * time until the server is tried again.
    */
   decide(
     error: unknown,
     waitMs: number,
     charged: Charged,
     { cost = 1, upto = false, force = false }: PeekOptions,
-    peeks = false,
+    isPeek = false,
   ): Decision {
-    const holds = this.#holds;
+    const fallback = this.#fallback;
     const isFull = error instanceof FullError;
-    if (!isFull && (!this.#isOutage(error) || holds === "raise")) throw error;
+    if (!isFull && (!this.#isOutage(error) || fallback === "raise")) throw error;
     const local =
-      isFull || typeof holds === "string"
+      isFull || typeof fallback === "string"
         ? undefined
-        : holds.take(charged, { cost, upto, force }, peeks);
-    // The wait until the server, with its larger limit, is tried again, not until a local unit is
-    // free.
+        : fallback.take(charged, { cost, upto, force }, isPeek);
+    // A denied caller waits until the server, with its larger limit, is tried again, not until a
+    // local unit is free.
     if (local) return local.but({ error, ...(local.allowed ? {} : { waitMs }) });
-    // Local limits do not know a policy's limits, unless `otherwise` replaces them.
-    const allowed = !isFull && holds !== "closed";
+    // Without `otherwise`, local limits know no limit of a policy, and allow the call.
+    const allowed = !isFull && fallback !== "closed";
     const granted = upto ? { granted: allowed ? Math.floor(cost) : 0 } : {};
     return undecided(allowed, allowed ? 0 : waitMs, error, granted);
   }
 
-  /** Settles in place of the server. Only a charge by local limits can be corrected. */
+  /**
+   * Corrects a charge in place of the server, or throws the error if no fallback covers it. Only
+   * local limits can be corrected, and only by giving back `cost` units, a negative number.
+   */
   correct(error: unknown, charged: Charged, cost: number | undefined): Decision {
     if (error instanceof FullError) return undecided(false, null, error);
-    if (!this.#isOutage(error) || this.#holds === "raise") throw error;
-    const isLocal = this.#holds instanceof LocalLimits && cost !== undefined;
-    const local = isLocal ? (this.#holds as LocalLimits).take(charged, { cost }) : undefined;
+    const fallback = this.#fallback;
+    if (!this.#isOutage(error) || fallback === "raise") throw error;
+    const isLocal = fallback instanceof LocalLimits && cost !== undefined;
+    const local = isLocal ? fallback.take(charged, { cost }) : undefined;
     return local?.but({ error }) ?? undecided(false, null, error);
   }
 
   #isOutage(error: unknown): boolean {
-    return error instanceof UnavailableError || (this.#takesSetup && error instanceof SetupError);
+    return (
+      error instanceof UnavailableError || (this.#coversSetupErrors && error instanceof SetupError)
+    );
   }
 }
 
+/** Returns a decision that neither the server nor local limits made. */
 function undecided(
   allowed: boolean,
   waitMs: number | null,
   error: unknown,
-  more: Partial<DecisionData> = {},
+  extraData: Partial<DecisionData> = {},
 ): Decision {
   const unknown = { limit: null, remaining: null, resetMs: null };
-  return new Decision({ allowed, waitMs, ...unknown, source: "none", error, ...more });
+  return new Decision({ allowed, waitMs, ...unknown, source: "none", error, ...extraData });
 }

@@ -5,9 +5,9 @@ import type { Ban, Duration } from "./limits.js";
 import { limitsOf, type Limits } from "./rates.js";
 
 export interface PolicySetOptions {
-  /** Leave a policy that exists as it is. */
+  /** Leave an existing policy unchanged. */
   readonly nx?: boolean;
-  /** Set it only over this version. Otherwise throws an error that names the current version. */
+  /** Replace only this version. Otherwise throws an error that names the current version. */
   readonly version?: number;
   /** Ban a key that keeps calling while it is denied. */
   readonly ban?: Ban;
@@ -17,20 +17,20 @@ export interface PolicyCounts {
   readonly calls: number;
   readonly admitted: number;
   readonly denied: number;
-  /** Calls allowed with at most a fifth of the limit left. */
+  /** Number of calls allowed with at most a fifth of the limit left. */
   readonly near: number;
   readonly shadow_denied: number;
   readonly banned: number;
-  /** Calls whose id had been charged before. */
+  /** Number of calls whose id had been charged before. */
   readonly repeated: number;
 }
 
 export interface PolicyInfo {
-  /** Microsecond at which this version was set. It increases with each set. */
+  /** Time at which this version was set, in microseconds. Increases with each set. */
   readonly version: number;
   readonly setAt: Date;
   readonly scale: number;
-  /** Milliseconds until the scale is 1 again; null: until it is changed. */
+  /** Milliseconds until the scale is 1 again; null: no end. */
   readonly scaleMs: number | null;
   /** Limits in the syntax of RL.POLICYSET. */
   readonly specs: string;
@@ -41,7 +41,7 @@ export interface PolicyInfo {
 export interface PolicyScale {
   readonly version: number;
   readonly factor: number;
-  /** Milliseconds until it is 1 again; null: until it is changed. */
+  /** Milliseconds until the factor is 1 again; null: no end. */
   readonly ms: number | null;
 }
 
@@ -50,7 +50,7 @@ export interface PolicyEntry {
   readonly version: number;
   readonly specs: string;
   readonly scale: number;
-  /** Milliseconds until the scale is 1 again; null: until it is changed. */
+  /** Milliseconds until the scale is 1 again; null: no end. */
   readonly scaleMs: number | null;
 }
 
@@ -66,7 +66,7 @@ export function policySet(
     throw new TypeError("the key of a sketch comes with a call: policy(name, { key })");
   });
   if (ban) specs.push(...ban.words);
-  // Not idempotent with a version: it is replaced by the first delivery, so the second would fail.
+  // Not idempotent with a version: the first delivery replaces it, so a second one would fail.
   return call("RL.POLICYSET", name, [name, ...condition, ...specs], version === undefined, Number);
 }
 
@@ -128,7 +128,10 @@ export interface PolicyStepOptions {
   readonly duration?: Duration;
 }
 
-/** Multiplies the scale of a policy. With `every`, many workers together act as one brake. */
+/**
+ * Multiplies the scale of a policy. With `every`, the scale changes at most once in that time,
+ * however many workers call.
+ */
 export function policyMultiply(
   name: string,
   factor: number,
@@ -165,9 +168,9 @@ function scaleOf(reply: unknown): PolicyScale {
 }
 
 /**
- * Builds a policy command. In a cluster any primary accepts it, and all know the change within a
- * second. The commands for one name always go to one primary, so that a change can be read at once,
- * and NX and VERSION hold.
+ * Builds a call of a policy command. In a cluster any primary accepts the call, and all primaries
+ * know the change within a second. All calls with one `route` go to the same primary, so that a
+ * change can be read at once, and NX and VERSION apply to the latest version.
  */
 function call<Reply>(
   name: string,
@@ -217,7 +220,7 @@ function millisOrNever(ms: unknown): number | null {
   return Number(ms) < 0 ? null : Number(ms);
 }
 
-/** Policies of a limiter, `limiter.policies`. docs/commands.md describes them. */
+/** Policies of a limiter: `limiter.policies`. docs/commands.md describes policies. */
 export class Policies {
   readonly #answer: <Reply>(call: Call<Reply>) => Promise<Reply>;
 
@@ -262,7 +265,7 @@ export class Policies {
     return this.#answer(policyScale(name, factor, duration));
   }
 
-  /** Multiplies the current scale by 0 to 1, once in `every`, down to `least`. */
+  /** Multiplies the current scale by 0 to 1, at most once in `every`, down to `least`. */
   async multiply(
     name: string,
     factor: number,
@@ -271,7 +274,7 @@ export class Policies {
     return this.#answer(policyMultiply(name, factor, options));
   }
 
-  /** Adds to the current scale, once in `every`, up to `most`. */
+  /** Adds to the current scale, at most once in `every`, up to `most`. */
   async add(
     name: string,
     amount: number,

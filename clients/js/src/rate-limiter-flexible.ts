@@ -7,7 +7,7 @@ import type { Client } from "./clients.js";
 import type { Decision } from "./decision.js";
 import { UnavailableError } from "./errors.js";
 import { Limiter } from "./limiter.js";
-import { MOST, ban, fixed, type Duration, type KnownLimit } from "./limits.js";
+import { MAX_AMOUNT, ban, fixed, type Duration, type KnownLimit } from "./limits.js";
 import type { LimiterOptions } from "./options.js";
 
 export interface RateLimiterOptions extends Omit<LimiterOptions, "prefix"> {
@@ -17,10 +17,12 @@ export interface RateLimiterOptions extends Omit<LimiterOptions, "prefix"> {
   /** Length of the window in seconds. */
   readonly duration?: number;
   /**
-   * Seconds for which a key that consumed too much is blocked. 0 by default: until its window ends.
+   * Seconds for which a denied key is blocked. 0 by default: a key is denied until its window ends.
    */
   readonly blockDuration?: number;
-  /** Consumed points from which a key is blocked in this process, without calls: `points` or more. */
+  /**
+   * Consumed points from which a key is blocked in this process, without calls: `points` or more.
+   */
   readonly inMemoryBlockOnConsumed?: number;
   /** Seconds of blocking in this process. 0 by default: until its window ends. */
   readonly inMemoryBlockDuration?: number;
@@ -39,7 +41,7 @@ export interface RateLimiterCallOptions {
 export class RateLimiterRes {
   /** Number of points left. */
   readonly remainingPoints: number;
-  /** Milliseconds until there are points again, or all of them. */
+  /** Milliseconds until a denied call may pass; for an allowed call, until all points are back. */
   readonly msBeforeNext: number;
   /** Number of points consumed in this window. */
   readonly consumedPoints: number;
@@ -54,18 +56,18 @@ export class RateLimiterRes {
 }
 
 /** Options of rate-limiter-flexible that have no effect here. */
-const UNKNOWN = [
+const UNSUPPORTED = [
   ...["insuranceLimiter", "execEvenly", "execEvenlyMinDelayMs", "customIncrTtlLuaScript"],
 ];
 
-/** Longest window, for limiters without a duration, whose points never recover. */
+/** Longest duration that the server accepts, for windows and blocks without end. */
 const FOREVER: Duration = "3650d";
 
-/** Milliseconds above which a time is reported as -1: for ever. */
-const FOREVER_MS = 3000 * 86_400_000;
+/** Milliseconds above which a time is reported as -1: without end. */
+const REPORTED_FOREVER_MS = 3000 * 86_400_000;
 
 /** Maximum number of keys that are blocked in this process. */
-const BLOCKED = 10_000;
+const MAX_BLOCKED = 10_000;
 
 /**
  * Limiter with the interface of rate-limiter-flexible. Denied points are not consumed. An outage
@@ -77,9 +79,12 @@ export class RateLimiter {
   readonly duration: number;
   readonly keyPrefix: string;
   readonly #limiter: Limiter;
-  readonly #block: number;
-  readonly #blocksFrom: number;
-  readonly #blockedFor: number;
+  /** Seconds of `blockDuration`. */
+  readonly #blockSeconds: number;
+  /** Consumed points from which a key is blocked in this process. */
+  readonly #localBlockPoints: number;
+  /** Milliseconds of blocking in this process; 0: until the window ends. */
+  readonly #localBlockMs: number;
   readonly #now: () => number;
   /** Keys that are blocked in this process, with the end of the block. */
   readonly #blocked = new Map<string, number>();
@@ -94,8 +99,10 @@ export class RateLimiter {
     keyPrefix = "rlflx",
     ...options
   }: RateLimiterOptions) {
-    const unknown = UNKNOWN.filter((name) => name in options);
-    if (unknown.length > 0) throw new TypeError(`not an option here: ${unknown.join(", ")}`);
+    const unsupported = UNSUPPORTED.filter((name) => name in options);
+    if (unsupported.length > 0) {
+      throw new TypeError(`not an option here: ${unsupported.join(", ")}`);
+    }
     if (inMemoryBlockOnConsumed > 0 && inMemoryBlockOnConsumed < points) {
       throw new RangeError(
         'inMemoryBlockOnConsumed option must be greater or equal "points" option',
@@ -104,13 +111,13 @@ export class RateLimiter {
     if (inMemoryBlockDuration > 0 && !(inMemoryBlockOnConsumed > 0)) {
       throw new RangeError("inMemoryBlockOnConsumed option must be set up");
     }
-    this.#blocksFrom = inMemoryBlockOnConsumed || Infinity;
-    this.#blockedFor = inMemoryBlockDuration * 1000;
+    this.#localBlockPoints = inMemoryBlockOnConsumed || Infinity;
+    this.#localBlockMs = inMemoryBlockDuration * 1000;
     this.#now = options.now ?? (() => performance.now());
     this.points = points;
     this.duration = duration;
     this.keyPrefix = keyPrefix;
-    this.#block = blockDuration;
+    this.#blockSeconds = blockDuration;
     const prefix = keyPrefix && `${keyPrefix}:`;
     this.#limiter = new Limiter(storeClient, { onOutage: "raise", ...options, prefix });
   }
@@ -131,23 +138,24 @@ export class RateLimiter {
     const blockedMs = (this.#blocked.get(name) ?? -Infinity) - this.#now();
     if (blockedMs > 0) throw new RateLimiterRes(0, Math.ceil(blockedMs), this.points + 1, false);
     const limit = this.#limitFor(options);
-    const bans = this.#block
-      ? { ban: ban(1, `${this.duration || 1}s`, `${this.#block}s`) }
+    const banOptions = this.#blockSeconds
+      ? { ban: ban(1, `${this.duration || 1}s`, `${this.#blockSeconds}s`) }
       : undefined;
     const decision =
-      cost === 1 && !bans
+      cost === 1 && !banOptions
         ? await this.#limiter.take(name, limit)
-        : await this.#limiter.take(name, limit, { cost, ...bans });
+        : await this.#limiter.take(name, limit, { cost, ...banOptions });
     if (decision.allowed) {
       const result = this.#resultOf(decision, cost);
-      this.#blockFrom(name, result);
+      this.#blockLocally(name, result);
       return result;
     }
     if (decision.error !== undefined) throw decision.error;
-    // A cost above the limit is not a strike for the server.
-    if (decision.waitMs === null && this.#block) await this.#limiter.ban(name, this.#block);
-    const waitMs = decision.waitMs ?? (this.#block || this.duration) * 1000;
-    throw this.#blockFrom(name, new RateLimiterRes(0, waitMs, this.points + cost, false));
+    // The server counts no strike for a cost above the limit.
+    if (decision.waitMs === null && this.#blockSeconds)
+      await this.#limiter.ban(name, this.#blockSeconds);
+    const waitMs = decision.waitMs ?? (this.#blockSeconds || this.duration) * 1000;
+    throw this.#blockLocally(name, new RateLimiterRes(0, waitMs, this.points + cost, false));
   }
 
   /** Consumes points even if there are none. */
@@ -157,8 +165,10 @@ export class RateLimiter {
     options: RateLimiterCallOptions = {},
   ): Promise<RateLimiterRes> {
     const cost = wholePoints(points);
-    const decision = await this.#limiter.take(`${key}`, this.#limitFor(options, MOST), { cost });
-    return this.#resultOf(decision, cost, MOST);
+    const decision = await this.#limiter.take(`${key}`, this.#limitFor(options, MAX_AMOUNT), {
+      cost,
+    });
+    return this.#resultOf(decision, cost, MAX_AMOUNT);
   }
 
   /** Gives points back. */
@@ -168,20 +178,24 @@ export class RateLimiter {
     options: RateLimiterCallOptions = {},
   ): Promise<RateLimiterRes> {
     const cost = wholePoints(points);
-    const decision = await this.#limiter.giveBack(`${key}`, this.#limitFor(options, MOST), cost);
-    return this.#resultOf(decision, cost, MOST);
+    const decision = await this.#limiter.giveBack(
+      `${key}`,
+      this.#limitFor(options, MAX_AMOUNT),
+      cost,
+    );
+    return this.#resultOf(decision, cost, MAX_AMOUNT);
   }
 
   /**
-   * Returns the state of a key, or null if there is none. A key whose next point would be denied
-   * has consumed at least `points` + 1, as denials consume nothing here: so `consumedPoints >
-   * points` means that it is denied.
+   * Returns the state of a key, or null if there is none. For a key whose next point would be
+   * denied, `consumedPoints` is at least `points` + 1, although denials consume nothing here:
+   * callers check `consumedPoints > points`.
    */
   async get(key: string | number): Promise<RateLimiterRes | null> {
-    const all = this.#limitFor({}, MOST);
-    const decision = await this.#limiter.peek(`${key}`, all, { cost: 0 });
+    const unbounded = this.#limitFor({}, MAX_AMOUNT);
+    const decision = await this.#limiter.peek(`${key}`, unbounded, { cost: 0 });
     if (decision.allowed && decision.resetMs === 0) return null;
-    const result = this.#resultOf(decision, 0, MOST);
+    const result = this.#resultOf(decision, 0, MAX_AMOUNT);
     if (result.remainingPoints > 0) return result;
     return new RateLimiterRes(
       0,
@@ -193,8 +207,8 @@ export class RateLimiter {
 
   /**
    * Sets the consumed points of a key for `secDuration` seconds; 0: for as long as the server
-   * accepts. A window that is not `duration` applies if the key is denied by it, and otherwise ends
-   * after `duration`.
+   * accepts. If `secDuration` is not `duration`, it applies only to a key without points left;
+   * other keys recover after `duration`.
    */
   async set(
     key: string | number,
@@ -204,9 +218,9 @@ export class RateLimiter {
     const name = `${key}`;
     const cost = Number(points);
     await this.delete(name);
-    const limit = this.#limitFor({ customDuration: secDuration }, MOST);
+    const limit = this.#limitFor({ customDuration: secDuration }, MAX_AMOUNT);
     if (cost > 0) await this.#limiter.take(name, limit, { cost });
-    // Later calls would not keep a window of another length.
+    // Later calls have a window of `duration`, so a ban denies them for `secDuration`.
     if (cost >= this.points && secDuration !== this.duration) {
       await this.#limiter.ban(name, secDuration || FOREVER);
     }
@@ -227,46 +241,48 @@ export class RateLimiter {
   /** Blocks the key for `seconds`; 0: for as long as the server accepts. */
   async block(key: string | number, seconds: number): Promise<RateLimiterRes> {
     const blockedMs = await this.#limiter.ban(`${key}`, seconds || FOREVER);
-    return new RateLimiterRes(0, timeOf(blockedMs), this.points + 1, false);
+    return new RateLimiterRes(0, reportedMs(blockedMs), this.points + 1, false);
   }
 
   #limitFor({ customDuration }: RateLimiterCallOptions, points = this.points): KnownLimit {
     return fixed(points, (customDuration ?? this.duration) || FOREVER);
   }
 
-  /** Blocks a key in this process after it has consumed enough. */
-  #blockFrom(name: string, result: RateLimiterRes): RateLimiterRes {
-    if (result.consumedPoints < this.#blocksFrom) return result;
+  /**
+   * Blocks a key in this process if it has consumed enough points. Returns the result to report.
+   */
+  #blockLocally(name: string, result: RateLimiterRes): RateLimiterRes {
+    if (result.consumedPoints < this.#localBlockPoints) return result;
     const isDenied = result.consumedPoints > this.points;
-    const blockedMs = (isDenied && this.#blockedFor) || result.msBeforeNext;
+    const blockedMs = (isDenied && this.#localBlockMs) || result.msBeforeNext;
     // `inMemoryBlockDuration` is only for denied keys.
-    if (!isDenied && this.#blockedFor) return result;
+    if (!isDenied && this.#localBlockMs) return result;
     this.#blocked.delete(name);
     this.#blocked.set(name, blockedMs < 0 ? Infinity : this.#now() + blockedMs);
-    if (this.#blocked.size > BLOCKED) this.#blocked.delete(this.#blocked.keys().next().value!);
+    if (this.#blocked.size > MAX_BLOCKED) this.#blocked.delete(this.#blocked.keys().next().value!);
     const { remainingPoints, consumedPoints, isFirstInDuration } = result;
     return new RateLimiterRes(remainingPoints, blockedMs, consumedPoints, isFirstInDuration);
   }
 
-  /** Converts a decision. `points` are those of the limit of the call, which may be unbounded. */
+  /** Converts a decision. `points` is the limit of the call, which may be unbounded. */
   #resultOf(decision: Decision, cost: number, points = this.points): RateLimiterRes {
     if (decision.degraded && decision.error instanceof UnavailableError && !decision.allowed) {
       throw decision.error;
     }
-    // A blocked key does not report its consumption.
+    // The reply for a banned key does not contain the consumption.
     if (!decision.allowed) {
-      return new RateLimiterRes(0, timeOf(decision.waitMs), this.points + 1, false);
+      return new RateLimiterRes(0, reportedMs(decision.waitMs), this.points + 1, false);
     }
     const consumed = decision.remaining === null ? 0 : points - decision.remaining;
     const remaining = Math.max(0, this.points - consumed);
     const isFirst = consumed === cost;
-    return new RateLimiterRes(remaining, timeOf(decision.resetMs), consumed, isFirst);
+    return new RateLimiterRes(remaining, reportedMs(decision.resetMs), consumed, isFirst);
   }
 }
 
-/** Converts a time to rate-limiter-flexible's form: -1 for ever. */
-function timeOf(ms: number | null): number {
-  return ms !== null && ms > FOREVER_MS ? -1 : (ms ?? 0);
+/** Returns a time as rate-limiter-flexible reports it: -1 for a time without end. */
+function reportedMs(ms: number | null): number {
+  return ms !== null && ms > REPORTED_FOREVER_MS ? -1 : (ms ?? 0);
 }
 
 /** Parses points, which may be text. */

@@ -6,8 +6,8 @@ const AMOUNT = /\d+(?:\.\d+)?/;
 const UNIT = /s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|weeks?/;
 const RATE = new RegExp(`^(${AMOUNT.source})(?:/|per)(\\d*)(${UNIT.source})$`);
 
-/** Unit of a duration by the first letter of a unit of rates. */
-const LETTER: Readonly<Record<string, "s" | "m" | "h" | "d">> = {
+/** Unit of a duration, by the first letter of a unit of rates. Weeks are converted to days. */
+const DURATION_UNITS: Readonly<Record<string, "s" | "m" | "h" | "d">> = {
   s: "s",
   m: "m",
   h: "h",
@@ -15,7 +15,9 @@ const LETTER: Readonly<Record<string, "s" | "m" | "h" | "d">> = {
   w: "d",
 };
 
-const LONGEST_DAYS = 3650;
+/** Longest window of a rate. */
+const MAX_DAYS = 3650;
+/** Days in a unit, by its first letter. */
 const DAYS: Readonly<Record<string, number>> = {
   s: 1 / 86_400,
   m: 1 / 1440,
@@ -30,25 +32,25 @@ export function rate(text: string): KnownLimit {
   const [, amount, digits, unit = ""] = match ?? [];
   const count = digits ? Number(digits) : 1;
   const initial = unit.charAt(0);
-  const isKnown = count > 0 && count * (DAYS[initial] ?? Infinity) <= LONGEST_DAYS;
-  if (!match || !isKnown) {
+  const isInRange = count > 0 && count * (DAYS[initial] ?? Infinity) <= MAX_DAYS;
+  if (!match || !isInRange) {
     throw new RangeError(`not a rate, such as "100/minute" or "5 per 15 minutes": "${text}"`);
   }
   const units = initial === "w" ? count * 7 : count;
-  return fixed(Number(amount), `${units}${LETTER[initial]!}` satisfies Duration);
+  return fixed(Number(amount), `${units}${DURATION_UNITS[initial]!}` satisfies Duration);
 }
 
 /** Limit of a key: an algorithm, a policy, or a rate such as `"100/minute"`. */
 export type LimitOrRate = Limit | string;
 
-/** Limits of a key, of which all are charged or none. */
+/** Limits of a key. A call charges all of them or none. */
 export type Limits = LimitOrRate | readonly LimitOrRate[];
 
 /** Limits of a key, with rates parsed. */
 export type ParsedLimits = Limit | readonly Limit[];
 
 /**
- * Parses the rates among limits. Throws a TypeError that shows the right form if they are invalid.
+ * Parses the rates among limits. Throws an error that shows the right form if a limit is invalid.
  */
 export function limitsOf(limits: Limits): ParsedLimits {
   // Fast path for most calls.

@@ -1,9 +1,9 @@
-/** Denials of a limiter: lookup, storing, and tracking of their keys. */
+/** Remembered denials of a limiter: lookup, storing, and tracking of their keys. */
 
 import type { Call } from "./calls.js";
 import type { Connection } from "./connection.js";
 import type { Decision } from "./decision.js";
-import { isSoon, nameOf, remembered, type Denial } from "./denials.js";
+import { isWorthTracking, nameOf, remembered, type Denial } from "./denials.js";
 
 export class Remembering {
   readonly #connection: Connection;
@@ -25,13 +25,15 @@ export class Remembering {
     return remembered(denial, now);
   }
 
-  /** Remembers the denial of a call that was sent at `at`. */
-  remember(key: string, call: Call<Decision>, said: Decision, at: number): void {
-    const denial = this.#connection.denials.remember(key, nameOf(call), said, at, this.#now());
+  /** Remembers the denial of a call that was sent at `sentAt`. */
+  remember(key: string, call: Call<Decision>, decision: Decision, sentAt: number): void {
+    const { denials } = this.#connection;
+    const denial = denials.remember(key, nameOf(call), decision, sentAt, this.#now());
     if (!denial) return;
-    // A policy's limits can change without a change of the key, and the key of an item changes with
-    // each call for any item. Both are remembered for a second.
-    if (call.name !== "RL.TAKE" || call.keys[0] !== key || isSoon(said)) denial.isWatched = true;
+    // Tracking cannot report a change of a policy's limits, and the key of a sketch changes with
+    // each call for any item. Their denials are remembered for a second.
+    const isTrackable = call.name === "RL.TAKE" && call.keys[0] === key;
+    if (!isTrackable || !isWorthTracking(decision)) denial.isWatched = true;
     else if (denial.isRepeated) this.#watch(call, denial);
   }
 

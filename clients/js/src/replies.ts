@@ -1,7 +1,7 @@
 /**
  * Classification of the server's error replies: their cause, and a remedy.
  *
- * The packages for other languages have the same table; `clients/replies.json` tests all of them.
+ * The packages for other languages have the same table; `clients/replies.json` tests every package.
  */
 
 import {
@@ -23,7 +23,7 @@ import {
 export type Cause = "outage" | "caller" | "operator" | "full";
 
 /** Prefix of the reply, its cause, and a remedy. */
-type Row = readonly [begins: string, kind: Cause, remedy?: string];
+type Row = readonly [prefix: string, cause: Cause, remedy?: string];
 
 const PASSWORD = "give the connection its user and password, as in redis://user:password@host";
 const NO_PASSWORD = "the server has no password for this user: leave it out of the URL";
@@ -83,22 +83,22 @@ const TABLE: readonly Row[] = [
 ];
 
 function rowOf(reply: string): Row {
-  const found = TABLE.find(([begins]) => reply.startsWith(begins));
+  const row = TABLE.find(([prefix]) => reply.startsWith(prefix));
   // The module's errors about malformed calls begin with ERR. Other codes are unknown.
-  return found ?? ["", reply.startsWith("ERR ") ? "caller" : "operator"];
+  return row ?? ["", reply.startsWith("ERR ") ? "caller" : "operator"];
 }
 
-export function kindOf(reply: string): Cause {
+export function causeOf(reply: string): Cause {
   return rowOf(reply)[1];
 }
 
-/** Returns an error reply as an error of this package, with its remedy. */
-export function explained(reply: string, cause: unknown): RateLimitError {
-  const [, kind, remedy] = rowOf(reply);
-  // This error repeats the entire command, which does not help.
+/** Converts an error reply to an error of this package, with a remedy in its message. */
+export function explainedError(reply: string, cause: unknown): RateLimitError {
+  const [, replyCause, remedy] = rowOf(reply);
+  // The reply for an unknown command repeats the entire command, which does not help.
   const text = remedy === MODULE ? [] : [reply.replace(/^ERR /, "").replace(/\.$/, "")];
   const message = [...text, ...(remedy === undefined ? [] : [remedy])].join(": ");
-  switch (kind) {
+  switch (replyCause) {
     case "outage":
       return new UnavailableError(message, { cause });
     case "caller":
@@ -112,42 +112,47 @@ export function explained(reply: string, cause: unknown): RateLimitError {
   }
 }
 
-/** Prefix of an error reply, which is a code. Errors of clients begin like a sentence. */
-const REPLY = /^[A-Z][A-Z0-9_]+ /;
+/** Code at the beginning of an error reply. Errors of client libraries begin like a sentence. */
+const REPLY_CODE = /^[A-Z][A-Z0-9_]+ /;
 
-/** Rejection of a connection, not of a call. Some clients put words of their own before it. */
+/**
+ * Rejection of a connection, not of a call. Some client libraries prefix it with their own text.
+ */
 const REFUSAL =
   /(?:NOAUTH|WRONGPASS|DENIED|ERR AUTH|ERR Client sent AUTH|ERR invalid password) .*/s;
 
 /**
- * Reply to blocked clients of a server that is no longer the primary: they must call the new one.
+ * Reply to blocked clients of a server that becomes a replica: they must call the new primary.
  */
-const SENT_AWAY = /^UNBLOCKED force /;
+const UNBLOCKED_BY_FAILOVER = /^UNBLOCKED force /;
 
-/** Reply of a node at the end of the redirections that a cluster's client follows. */
+/** Redirection by a node, which a client of a cluster returns if it followed too many of them. */
 const REDIRECTED = /^(MOVED|ASK) /;
 
 /**
- * Returns the server's error reply to a call. Undefined if there was none, so that the outcome of
- * the call is unknown, or if the call has to go to another node.
+ * Returns the server's error reply to a call. Undefined if there was no reply, so that the outcome
+ * of the call is unknown, or if the call has to go to another node.
  */
 export function replyOf(error: unknown, isCluster: boolean): string | undefined {
   const message = messageOf(error);
-  if (SENT_AWAY.test(message) || (isCluster && REDIRECTED.test(message))) return undefined;
-  return REPLY.test(message) ? message : refusalOf(error);
+  if (UNBLOCKED_BY_FAILOVER.test(message) || (isCluster && REDIRECTED.test(message)))
+    return undefined;
+  return REPLY_CODE.test(message) ? message : refusalOf(error);
 }
 
 /** Returns the error with which the server rejected a connection. */
 export function refusalOf(error: unknown): string | undefined {
   const refusal = REFUSAL.exec(messageOf(error))?.[0];
   if (refusal !== undefined || !(error instanceof Error)) return refusal;
-  // A client that reaches no node of its cluster chains the cause.
+  // The error of a client that reaches no node of its cluster contains the error of a node.
   const { cause, lastNodeError } = error as Error & { lastNodeError?: unknown };
-  const behind = cause ?? lastNodeError;
-  return behind === undefined || behind === null ? undefined : refusalOf(behind);
+  const innerError = cause ?? lastNodeError;
+  return innerError === undefined || innerError === null ? undefined : refusalOf(innerError);
 }
 
-/** Returns `true` if the key had no room for the idempotency key of the call. */
+/**
+ * Returns `true` if a call was rejected for lack of room, and may pass without an idempotency key.
+ */
 export function mayPassWithoutId(reply: string): boolean {
   return /^(OOM |ERR the key has \d+ entries, as many as ratelimit\.max-ids )/.test(reply);
 }

@@ -3,7 +3,7 @@
 import { network, type NetworkOptions } from "./address.js";
 import type { Log } from "./breaker.js";
 import type { Keyed } from "./calls.js";
-import { OF_ADDRESS, UNKNOWN, checkName, checkPrefix, labelled } from "./keys.js";
+import { ADDRESS_PREFIX, UNKNOWN, checkName, checkPrefix, labelled } from "./keys.js";
 import type { ParsedLimits } from "./rates.js";
 
 /** Result of a key function for a request that is not limited. */
@@ -11,9 +11,10 @@ export const UNLIMITED: unique symbol = Symbol.for("redis-ratelimit.unlimited");
 
 export interface KeyOptions<Request> extends NetworkOptions {
   /**
-   * Returns the client of a request, such as its user. By default, and if it returns undefined,
-   * null or an empty string, the client is its address, in separate keys that no value of this
-   * function can reach. UNLIMITED: the request is not limited.
+   * Returns the caller of a request, such as its user. Without this function, and if it returns
+   * undefined, null or an empty string, the caller is the client's address. Keys by address begin
+   * with "ip:", so that no result of this function can equal them. UNLIMITED: the request is not
+   * limited.
    */
   readonly key?: (request: Request) => string | null | undefined | typeof UNLIMITED;
   /** Returns the address of the client, if the framework does not know it. */
@@ -26,27 +27,29 @@ export interface KeyOptions<Request> extends NetworkOptions {
  */
 export type AddressOf<Request> = (request: Request) => string | null | undefined;
 
+/** Parts of the keys of a middleware, apart from the caller. */
 export interface Naming {
-  /** Prefix of every key, including keys by address. */
-  readonly before: string;
-  /** Prefix of the middleware's own limiter. */
-  readonly shown: string;
+  /** Prefix of every key that the middleware passes to its limiter. */
+  readonly keyPrefix: string;
+  /** Prefix that the limiter adds, if the middleware created the limiter. */
+  readonly limiterPrefix: string;
   readonly name: string | undefined;
-  /** Prefix in place of a name. */
+  /** Option `prefix`, which stands in place of a name if there is none. */
   readonly prefix: string;
-  /** Canonical words of the limits, in place of name and prefix. */
+  /** Canonical words of the limits, in place of name and prefix; undefined if unknown. */
   readonly spec: string | undefined;
 }
 
-/** Minimum time between two log messages, in milliseconds. */
-const REPEATED_MS = 60_000;
+/** Minimum milliseconds between two log messages. */
+const LOG_INTERVAL_MS = 60_000;
 
 export class RequestKeys<Request> {
   readonly #addressOf: AddressOf<Request>;
   readonly #options: KeyOptions<Request>;
   readonly #naming: Naming;
   readonly #log: Log;
-  readonly #head: string | undefined;
+  /** Name, prefix or spec that keys begin with, after `keyPrefix` and "ip:". */
+  readonly #optionalStem: string | undefined;
   #loggedAt = -Infinity;
 
   constructor(
@@ -63,39 +66,40 @@ export class RequestKeys<Request> {
     this.#options = options;
     this.#naming = naming;
     this.#log = log;
-    const instead = prefix || (spec === undefined ? undefined : `${spec}:`);
-    this.#head = name === undefined ? instead : `${name}:`;
+    const unnamedStem = prefix || (spec === undefined ? undefined : `${spec}:`);
+    this.#optionalStem = name === undefined ? unnamedStem : `${name}:`;
   }
 
   /** Returns the key of a request, or undefined if it is not limited. */
   of(request: Request): string | undefined {
     const { key } = this.#options;
-    if (!key) return this.#ofAddress(this.#addressIn(request), "");
+    if (!key) return this.#keyOfAddress(this.#requiredAddressOf(request), "");
     const caller = key(request);
     if (caller === UNLIMITED) return undefined;
-    if (typeof caller === "string" && caller !== "")
-      return this.#naming.before + this.#begin + caller;
+    if (typeof caller === "string" && caller !== "") {
+      return this.#naming.keyPrefix + this.#stem + caller;
+    }
     if (caller !== undefined && caller !== null && caller !== "") {
       throw new TypeError(`a key must be a string: ${String(caller)}`);
     }
-    return this.#ofAddress(this.#addressOf(request), OF_ADDRESS);
+    return this.#keyOfAddress(this.#addressOf(request), ADDRESS_PREFIX);
   }
 
-  /** Returns the key of a client by the value of `key`, or by an address. */
+  /** Returns the key on the server by the result of the option `key`, or by an address. */
   keyOf(caller?: string | null, address?: string | null): string {
-    const { before, shown } = this.#naming;
-    if (caller) return shown + before + this.#begin + caller;
+    const { keyPrefix, limiterPrefix } = this.#naming;
+    if (caller) return limiterPrefix + keyPrefix + this.#stem + caller;
     const client = network(address, this.#options);
-    const kind = this.#options.key || client === undefined ? OF_ADDRESS : "";
-    return shown + before + kind + this.#begin + (client ?? UNKNOWN);
+    const mark = this.#options.key || client === undefined ? ADDRESS_PREFIX : "";
+    return limiterPrefix + keyPrefix + mark + this.#stem + (client ?? UNKNOWN);
   }
 
-  /** Returns limits of several keys with the prefixes that they have on the server. */
+  /** Returns limits of several keys with prefixed keys. */
   prefixed(keyed: Keyed): Keyed {
-    const { before, name, prefix } = this.#naming;
-    const first = name === undefined ? prefix : before;
-    if (first === "") return keyed;
-    return Object.fromEntries(Object.entries(keyed).map(([key, limit]) => [first + key, limit]));
+    const { keyPrefix, name, prefix } = this.#naming;
+    const added = name === undefined ? prefix : keyPrefix;
+    if (added === "") return keyed;
+    return Object.fromEntries(Object.entries(keyed).map(([key, limit]) => [added + key, limit]));
   }
 
   /** Labels the limits that a function returned with the name of the middleware. */
@@ -104,25 +108,28 @@ export class RequestKeys<Request> {
     return name === undefined ? limits : labelled(limits, name);
   }
 
-  get #begin(): string {
-    if (this.#head !== undefined) return this.#head;
+  get #stem(): string {
+    if (this.#optionalStem !== undefined) return this.#optionalStem;
     throw new TypeError(
       'limits from a function need a name: rateLimit(client, limits, { name: "api" })',
     );
   }
 
-  #addressIn(request: Request): string | undefined {
+  /** Returns the address of a request. Throws a TypeError if the platform does not know it. */
+  #requiredAddressOf(request: Request): string | undefined {
     const address = this.#addressOf(request);
     if (address !== null) return address;
     throw new TypeError("the address is not known here: say by key or address whose limit it is");
   }
 
-  #ofAddress(address: string | null | undefined, kind: string): string {
+  /** Returns the key of an address. `mark` distinguishes the key from those of a `key` function. */
+  #keyOfAddress(address: string | null | undefined, mark: string): string {
     const client = network(address, this.#options);
-    if (client !== undefined) return this.#naming.before + kind + this.#begin + client;
-    const key = this.#naming.before + OF_ADDRESS + this.#begin + UNKNOWN;
+    const { keyPrefix } = this.#naming;
+    if (client !== undefined) return keyPrefix + mark + this.#stem + client;
+    const key = keyPrefix + ADDRESS_PREFIX + this.#stem + UNKNOWN;
     const now = performance.now();
-    if (now - this.#loggedAt >= REPEATED_MS) {
+    if (now - this.#loggedAt >= LOG_INTERVAL_MS) {
       this.#loggedAt = now;
       const description = address ? `the address ${JSON.stringify(address)}` : "no address";
       this.#log(

@@ -8,7 +8,7 @@ import { FullError, SetupError, UnavailableError } from "./errors.js";
 import type { Duration } from "./limits.js";
 import { addressOf, nodeOf } from "./nodes.js";
 import { Timeouts, type Awaited } from "./timeouts.js";
-import { explained, messageOf, refusalOf, replyOf } from "./replies.js";
+import { explainedError, messageOf, refusalOf, replyOf } from "./replies.js";
 
 export interface SendingOptions {
   readonly timeoutMs: number;
@@ -20,11 +20,11 @@ export interface SendingOptions {
   readonly now: () => number;
 }
 
-/** Blocking call, which the server may answer late. */
+/** Wait of a call in the server, which replies when the call passes or the time is over. */
 export interface Wait<Reply> {
   /** Deadline by the limiter's clock. */
   readonly until: number;
-  /** Returns the call that may block for this time. */
+  /** Returns the call with an option that lets it block for up to `block`. */
   readonly blocking: (block: Duration) => Call<Reply>;
   readonly signal: AbortSignal;
 }
@@ -33,21 +33,21 @@ export interface Wait<Reply> {
 const RESEND_PAUSE_MS = 10;
 
 /**
- * Minimum number of resends of a blocking call, whose connection of its own is established first.
+ * Minimum number of resends of a blocking call: its separate connection may fail to be established.
  */
-const LEAST_OF_WAITS = 3;
+const MIN_BLOCKING_RESENDS = 3;
 
 /**
- * Milliseconds of waiting after which a lost connection does not count as a consecutive failure.
+ * Milliseconds of blocking after which a lost connection does not count towards the resends.
  */
-const LONG_MS = 1000;
+const LONG_BLOCK_MS = 1000;
 
 /** Longest duration that the server accepts, in milliseconds. */
-const LONGEST_MS = 3650 * 86_400_000;
+const MAX_DURATION_MS = 3650 * 86_400_000;
 
-/** Returns the duration of BLOCK in whole microseconds, where 0 waits without a timeout. */
+/** Converts a wait to the argument of BLOCK. 0 waits without a timeout. */
 function blockOf(ms: number): Duration {
-  return ms < LONGEST_MS ? `${Math.ceil(ms * 1000)}us` : 0;
+  return ms < MAX_DURATION_MS ? `${Math.ceil(ms * 1000)}us` : 0;
 }
 
 const UNCONNECTED = "the client was never connected: await client.connect() before its first use";
@@ -63,8 +63,9 @@ export class Sending {
   readonly #send: Send;
   readonly #options: SendingOptions;
   readonly #timeouts: Timeouts;
-  readonly #ticks: number;
-  /** Number of ticks for which a call waits for a connection. */
+  /** Timeout of a call in ticks. */
+  readonly #timeoutTicks: number;
+  /** Timeout of connecting in ticks. */
   readonly connectTicks: number;
   readonly #complaint: Complaint;
   /** Circuit breakers by node of a cluster; a single server has one. */
@@ -78,12 +79,12 @@ export class Sending {
     this.#send = senderOf(client);
     this.#options = options;
     this.#timeouts = new Timeouts(options.timeoutMs);
-    this.#ticks = this.#timeouts.ticksOf(options.timeoutMs);
+    this.#timeoutTicks = this.#timeouts.ticksOf(options.timeoutMs);
     this.connectTicks = this.#timeouts.ticksOf(options.connectTimeoutMs);
     this.#complaint = new Complaint(options.now, options.log);
   }
 
-  /** Returns the milliseconds until the call's server is tried again. */
+  /** Returns the milliseconds until a call is sent again to the server of this call. */
   pauseMs(call: Call<unknown>): number {
     return Math.ceil(this.#breakerOf(call).pauseMs);
   }
@@ -95,8 +96,8 @@ export class Sending {
   answer<Reply>(call: Call<Reply>, wait?: Wait<Reply>): Promise<Reply> {
     const breaker = this.#breakerOf(call);
     if (!breaker.allows()) {
-      const why = `the server did not answer lately: ${breaker.reason}`;
-      return Promise.reject(new UnavailableError(why));
+      const message = `the server did not answer lately: ${breaker.reason}`;
+      return Promise.reject(new UnavailableError(message));
     }
     return new Promise((resolve, reject) => {
       const attempt = new Attempt(this, call, breaker, this.#ticksOf(wait), resolve, reject, wait);
@@ -105,17 +106,17 @@ export class Sending {
     });
   }
 
-  /** Sends a call, or resends it, for an attempt. */
+  /** Sends or resends the call of an attempt. */
   send<Reply>(attempt: Attempt<Reply>): void {
     const { call, wait } = attempt;
-    const { isReady, times } = this.connection;
-    attempt.sentIn = isReady ? undefined : times;
+    const { isReady, readyCount } = this.connection;
+    attempt.readyCountWhenQueued = isReady ? undefined : readyCount;
     attempt.sentAt = wait ? this.#options.now() : 0;
     const remaining = wait ? wait.until - attempt.sentAt : 0;
     const sent =
       wait && remaining > 0
         ? this.connection.waiting.send(wait.blocking(blockOf(remaining)), attempt.signal())
-        : // Only a call that is not sent at once may have to be cancelled.
+        : // Only a call that the client queues may have to be cancelled before it is sent.
           this.#send(call, isReady ? undefined : attempt.signal());
     sent.then(
       (reply) => attempt.answered(reply),
@@ -123,12 +124,13 @@ export class Sending {
     );
   }
 
+  /** Ends an attempt whose call the server decided. */
   decided(attempt: Attempt<any>): void {
     this.#timeouts.end(attempt);
     this.connection.refusal = undefined;
     this.connection.hasAnswered = true;
     attempt.breaker.answered();
-    attempt.breaker.decided();
+    attempt.breaker.logRecovery();
   }
 
   /** Ends an attempt that its caller cancelled, which is not a failure of the server. */
@@ -141,19 +143,19 @@ export class Sending {
   }
 
   /**
-   * Returns the pause before a resend of a call without a reply, or undefined if it is not resent.
+   * Returns the milliseconds before a call without a reply is resent, or undefined if it is not.
    */
   pauseBeforeResend(attempt: Attempt<any>, error: unknown): number | undefined {
     const { call, wait } = attempt;
     if (replyOf(error, this.#isCluster) !== undefined) return undefined;
-    // After a long wait, a failure does not count as consecutive.
-    if (wait && this.#options.now() - attempt.sentAt >= LONG_MS) attempt.resent = 0;
+    if (wait && this.#options.now() - attempt.sentAt >= LONG_BLOCK_MS) attempt.resent = 0;
     if (!call.repeatable) return undefined;
-    // A call that was never sent, as its connection is still being established, was not charged.
-    const isUnsent = attempt.sentIn === this.connection.times;
+    // A call that waits for its first connection was never sent: trying again is no resend.
+    const isUnsent = attempt.readyCountWhenQueued === this.connection.readyCount;
     if (isUnsent && this.isConnecting) return RESEND_PAUSE_MS;
-    const most = wait ? Math.max(this.#options.resends, LEAST_OF_WAITS) : this.#options.resends;
-    return attempt.resent++ < most ? RESEND_PAUSE_MS * attempt.resent : undefined;
+    const { resends } = this.#options;
+    const maxResends = wait ? Math.max(resends, MIN_BLOCKING_RESENDS) : resends;
+    return attempt.resent++ < maxResends ? RESEND_PAUSE_MS * attempt.resent : undefined;
   }
 
   /** Returns the failure of a call as an error of this package. */
@@ -166,33 +168,34 @@ export class Sending {
     const reply = replyOf(error, this.#isCluster) ?? this.connection.refusal;
     if (reply === undefined && this.connection.isUnconnected) {
       breaker.answered();
-      const why = new SetupError(UNCONNECTED, { cause: error });
-      this.#complaint.of(breaker.where, UNCONNECTED, call.keys[0] ?? call.route, why);
-      return why;
+      const setupError = new SetupError(UNCONNECTED, { cause: error });
+      this.#complaint.log(breaker.address, UNCONNECTED, call.keys[0] ?? call.route, setupError);
+      return setupError;
     }
     if (reply === undefined) {
       // The error of the connection is the cause; the error of the call is its consequence.
-      const reason = this.connection.trouble ?? messageOf(error);
-      const why = this.connection.lacksTls ? `${reason}: ${NO_TLS}` : reason;
-      breaker.silent(attempt.epoch);
-      breaker.outage(why, false);
-      return new UnavailableError(why, { cause: error });
+      const reason = this.connection.lastError ?? messageOf(error);
+      const message = this.connection.lacksTls ? `${reason}: ${NO_TLS}` : reason;
+      breaker.failed(attempt.epoch);
+      breaker.logOutage(message, false);
+      return new UnavailableError(message, { cause: error });
     }
     breaker.answered();
-    const why = explained(reply, error);
-    if (why instanceof UnavailableError) breaker.outage(why.message, true);
-    if (why instanceof SetupError || why instanceof FullError) {
-      this.#complaint.of(breaker.where, reply, call.keys[0] ?? call.route, why);
+    const explained = explainedError(reply, error);
+    if (explained instanceof UnavailableError) breaker.logOutage(explained.message, true);
+    if (explained instanceof SetupError || explained instanceof FullError) {
+      this.#complaint.log(breaker.address, reply, call.keys[0] ?? call.route, explained);
     }
-    return why;
+    return explained;
   }
 
-  get lateness(): string {
+  /** Message of the error for a call that timed out. */
+  get timeoutMessage(): string {
     return `no answer within ${Math.round(this.#options.timeoutMs)} ms`;
   }
 
   #ticksOf<Reply>(wait: Wait<Reply> | undefined): number {
-    if (!wait) return this.#ticks;
+    if (!wait) return this.#timeoutTicks;
     const waitMs = Math.max(0, wait.until - this.#options.now());
     return this.#timeouts.ticksOf(this.#options.timeoutMs + waitMs);
   }
@@ -202,21 +205,21 @@ export class Sending {
     const existing = this.#breakers.get(node);
     if (existing) return existing;
     const { log, now } = this.#options;
-    const made = new Breaker(node || this.#address, this.#options, now, log);
-    this.#breakers.set(node, made);
-    return made;
+    const breaker = new Breaker(node || this.#address, this.#options, now, log);
+    this.#breakers.set(node, breaker);
+    return breaker;
   }
 }
 
-/** Call in flight. */
+/** Call in flight, and its resends. */
 export class Attempt<Reply> implements Awaited {
   ticks = 0;
-  connecting = 0;
-  readonly connectTicks: number;
+  connectingTicks = 0;
+  readonly allowedConnectingTicks: number;
   /** Number of resends. */
   resent = 0;
-  /** Number of connections so far, for a call that was sent before there was a connection. */
-  sentIn: number | undefined;
+  /** `readyCount` of the connection, if it was not ready, so that the client queued the call. */
+  readyCountWhenQueued: number | undefined;
   /** Time of sending by the limiter's clock, for a blocking call. */
   sentAt = 0;
   readonly call: Call<Reply>;
@@ -225,12 +228,13 @@ export class Attempt<Reply> implements Awaited {
   readonly wait: Wait<Reply> | undefined;
   readonly epoch: number;
   #isOver = false;
-  #lost: unknown;
-  #calledOff: AbortController | undefined;
-  readonly #aborts: (() => void) | undefined;
+  /** Error of the last sending that is followed by a resend. */
+  #lastError: unknown;
+  #cancellation: AbortController | undefined;
+  readonly #onAbort: (() => void) | undefined;
   readonly #sending: Sending;
   readonly #resolve: (reply: Reply) => void;
-  readonly #reject: (why: unknown) => void;
+  readonly #reject: (reason: unknown) => void;
 
   constructor(
     sending: Sending,
@@ -238,7 +242,7 @@ export class Attempt<Reply> implements Awaited {
     breaker: Breaker,
     allowedTicks: number,
     resolve: (reply: Reply) => void,
-    reject: (why: unknown) => void,
+    reject: (reason: unknown) => void,
     wait: Wait<Reply> | undefined,
   ) {
     this.call = call;
@@ -246,19 +250,19 @@ export class Attempt<Reply> implements Awaited {
     this.allowedTicks = allowedTicks;
     this.wait = wait;
     this.epoch = breaker.epoch;
-    this.connectTicks = sending.connectTicks;
+    this.allowedConnectingTicks = sending.connectTicks;
     this.#sending = sending;
     this.#resolve = resolve;
     this.#reject = reject;
     if (!wait) return;
-    this.#aborts = () => this.#abort(wait.signal.reason);
-    wait.signal.addEventListener("abort", this.#aborts);
+    this.#onAbort = () => this.#abort(wait.signal.reason);
+    wait.signal.addEventListener("abort", this.#onAbort);
   }
 
   /** Returns a signal that is aborted when the caller no longer waits. */
   signal(): AbortSignal {
-    this.#calledOff ??= new AbortController();
-    return this.#calledOff.signal;
+    this.#cancellation ??= new AbortController();
+    return this.#cancellation.signal;
   }
 
   isConnecting(): boolean {
@@ -274,7 +278,7 @@ export class Attempt<Reply> implements Awaited {
       this.failed(error);
       return;
     }
-    this.#over();
+    this.#end();
     this.#sending.decided(this);
     this.#resolve(decoded);
   }
@@ -283,34 +287,34 @@ export class Attempt<Reply> implements Awaited {
     if (this.#isOver) return;
     const pause = this.#sending.pauseBeforeResend(this, error);
     if (pause === undefined) {
-      this.#over();
+      this.#end();
       this.#reject(this.#sending.failed(this, error));
       return;
     }
-    this.#lost = error;
+    this.#lastError = error;
     setTimeout(() => {
       if (!this.#isOver) this.#sending.send(this);
     }, pause);
   }
 
   giveUp(): void {
-    this.#over();
-    const timeout = new UnavailableError(this.#sending.lateness, { cause: this.#lost });
-    this.#reject(this.#sending.failed(this, this.#lost ?? timeout));
-    this.#calledOff?.abort();
+    this.#end();
+    const timeout = new UnavailableError(this.#sending.timeoutMessage, { cause: this.#lastError });
+    this.#reject(this.#sending.failed(this, this.#lastError ?? timeout));
+    this.#cancellation?.abort();
   }
 
   /** Ends the attempt for its caller, which is not a failure of the server. */
   #abort(reason: unknown): void {
     if (this.#isOver) return;
-    this.#over();
+    this.#end();
     this.#sending.abandoned(this);
     this.#reject(reason);
-    this.#calledOff?.abort();
+    this.#cancellation?.abort();
   }
 
-  #over(): void {
+  #end(): void {
     this.#isOver = true;
-    if (this.#aborts) this.wait?.signal.removeEventListener("abort", this.#aborts);
+    if (this.#onAbort) this.wait?.signal.removeEventListener("abort", this.#onAbort);
   }
 }

@@ -1,16 +1,17 @@
 /**
  * Timeouts of calls, counted by time in which this process could have received the reply.
  *
- * A process that was busy for a second has not waited: replies may be in its sockets. So time
- * passes in ticks, and a turn of the event loop counts as one tick at most, however long it took.
- * Before a call times out, the sockets are read once more, and again while they have replies.
+ * A process that was busy for a second may have unread replies in its sockets, so this second must
+ * not count as waiting. Time therefore passes in ticks, and one turn of the event loop counts as at
+ * most one tick. Before a call times out, the sockets are read once more, and again while they have
+ * replies.
  */
 
 /** Number of ticks in the timeout of most calls. */
 const TICKS = 10;
 
 /** Shortest tick in milliseconds, given the precision of timers. */
-const LEAST_TICK_MS = 2;
+const MIN_TICK_MS = 2;
 
 /** Call with a timeout. */
 export interface Awaited {
@@ -19,10 +20,11 @@ export interface Awaited {
   /** Number of ticks until the timeout. */
   readonly allowedTicks: number;
   /**
-   * Number of ticks in which a connection was being established, which have a timeout of their own.
+   * Ticks passed so far while a connection was being established. They do not count in `ticks`.
    */
-  connecting: number;
-  readonly connectTicks: number;
+  connectingTicks: number;
+  /** Number of ticks until the timeout of connecting. */
+  readonly allowedConnectingTicks: number;
   isConnecting(): boolean;
   /** Ends the call after its timeout. */
   giveUp(): void;
@@ -32,14 +34,14 @@ export class Timeouts {
   readonly #tickMs: number;
   readonly #awaited = new Set<Awaited>();
   #timer: NodeJS.Timeout | undefined;
-  /** Number of replies so far, to find out if a read brought any. */
-  #answers = 0;
+  /** Number of calls ended so far, to find out if a read of the sockets brought replies. */
+  #endedCalls = 0;
 
   constructor(timeoutMs: number) {
-    this.#tickMs = Math.max(LEAST_TICK_MS, timeoutMs / TICKS);
+    this.#tickMs = Math.max(MIN_TICK_MS, timeoutMs / TICKS);
   }
 
-  /** Returns the number of ticks of a time, not counting the current one. */
+  /** Returns the number of ticks of a time, plus one for the tick that has begun. */
   ticksOf(ms: number): number {
     return Math.ceil(ms / this.#tickMs) + 1;
   }
@@ -51,7 +53,7 @@ export class Timeouts {
 
   end(awaited: Awaited): void {
     this.#awaited.delete(awaited);
-    this.#answers++;
+    this.#endedCalls++;
   }
 
   #tick(): void {
@@ -61,25 +63,25 @@ export class Timeouts {
       return;
     }
     const timedOut: Awaited[] = [];
-    for (const one of this.#awaited) {
-      const isLate = one.isConnecting()
-        ? ++one.connecting >= one.connectTicks
-        : ++one.ticks >= one.allowedTicks;
-      if (isLate) timedOut.push(one);
+    for (const call of this.#awaited) {
+      const isLate = call.isConnecting()
+        ? ++call.connectingTicks >= call.allowedConnectingTicks
+        : ++call.ticks >= call.allowedTicks;
+      if (isLate) timedOut.push(call);
     }
-    if (timedOut.length > 0) this.#look(timedOut);
+    if (timedOut.length > 0) this.#giveUpAfterRead(timedOut);
   }
 
   /**
    * Times out calls after the next read of the sockets, so that received replies are handled first.
    */
-  #look(timedOut: readonly Awaited[]): void {
-    const before = this.#answers;
+  #giveUpAfterRead(timedOut: readonly Awaited[]): void {
+    const endedBefore = this.#endedCalls;
     setImmediate(() => {
-      const still = timedOut.filter((one) => this.#awaited.has(one));
-      if (still.length === 0) return;
-      if (this.#answers > before) this.#look(still);
-      else for (const one of still) one.giveUp();
+      const remaining = timedOut.filter((call) => this.#awaited.has(call));
+      if (remaining.length === 0) return;
+      if (this.#endedCalls > endedBefore) this.#giveUpAfterRead(remaining);
+      else for (const call of remaining) call.giveUp();
     });
   }
 }

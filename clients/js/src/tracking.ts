@@ -2,10 +2,10 @@
  * Client tracking: the server reports when a denied key changes by a give-back, a reset or a lifted
  * ban.
  *
- * A tracker peeks at the key on a connection of its own that has client tracking, and the server
- * then reports the key's next change: to node-redis in RESP3, to ioredis and node-redis 4 on a
- * second connection. Until then the denial is remembered for its entire `wait`. In a cluster each
- * node with a denied key has a tracker.
+ * A tracker peeks at the key on a separate connection that has client tracking. Then the server
+ * reports the next change of the key: to node-redis on the same connection in RESP3, to ioredis and
+ * node-redis 4 on a second connection. Without a change the denial is remembered for its entire
+ * `wait`. In a cluster there is a tracker for each node with a denied key.
  */
 
 import type { Call } from "./calls.js";
@@ -21,12 +21,12 @@ interface Tracker {
   readonly close: () => void;
 }
 
-/**
- * Milliseconds until the next attempt after a connection failed, and after the server rejected
- * tracking, as it does for an account without the permission.
- */
+/** Milliseconds between attempts to open a tracker, after its connection failed. */
 const PAUSE_MS = 1000;
-const REFUSED_MS = 60_000;
+/**
+ * Milliseconds between attempts after the server rejected tracking, as for lack of a permission.
+ */
+const REFUSED_PAUSE_MS = 60_000;
 
 export class Tracking {
   readonly #client: Client;
@@ -34,7 +34,8 @@ export class Tracking {
   readonly #denials: Denials;
   /** Trackers by the address of a cluster's node; a single server has one. */
   readonly #trackers = new Map<string, Promise<Tracker>>();
-  readonly #notBefore = new Map<string, number>();
+  /** Time by performance.now before which no tracker of a node is opened, by its address. */
+  readonly #pausedUntil = new Map<string, number>();
 
   constructor(client: Client, denials: Denials) {
     this.#client = client;
@@ -48,14 +49,14 @@ export class Tracking {
     if (!tracker) return;
     try {
       const { send } = await tracker;
-      const at = now();
-      // The server tracks only keys that were read: a take writes.
+      const sentAt = now();
+      // The server tracks only keys that a connection reads: a take would write.
       const reply = await send({ ...call, name: "RL.PEEK", readOnly: true });
       const decision = call.decode(reply);
       if (decision.allowed) this.#denials.forget(call.keys[0]);
-      else this.#denials.extend(denial, decision, at, now());
+      else this.#denials.extend(denial, decision, sentAt, now());
     } catch {
-      // The denial stays remembered for the time without tracking.
+      // The denial stays remembered as without tracking.
     }
   }
 
@@ -67,7 +68,7 @@ export class Tracking {
     const tracker = this.#trackers.get(node);
     if (!tracker) return;
     this.#trackers.delete(node);
-    // Changes from now on are not reported.
+    // Without the tracker, changes are not reported.
     this.#denials.forget();
     tracker.then(({ close }) => close()).catch(() => {});
   }
@@ -75,31 +76,35 @@ export class Tracking {
   #trackerOf(node: string): Promise<Tracker> | undefined {
     const existing = this.#trackers.get(node);
     if (existing) return existing;
-    if (performance.now() < (this.#notBefore.get(node) ?? -Infinity)) return undefined;
+    if (performance.now() < (this.#pausedUntil.get(node) ?? -Infinity)) return undefined;
     const onInvalidation = (key: string | undefined) => this.#denials.forget(key);
-    const lost = (pause = PAUSE_MS) => {
-      if (this.#trackers.get(node) !== opened) return;
-      this.#notBefore.set(node, performance.now() + pause);
+    const onLoss = (pause = PAUSE_MS) => {
+      if (this.#trackers.get(node) !== tracker) return;
+      this.#pausedUntil.set(node, performance.now() + pause);
       this.#close(node);
     };
-    // Errors before it is open are those of the attempt to open it.
+    // Until the tracker is open, its errors reject the promise.
     let isOpen = false;
-    const opened = open(this.#client, node, onInvalidation, () => {
-      if (isOpen) lost();
+    const tracker = openTracker(this.#client, node, onInvalidation, () => {
+      if (isOpen) onLoss();
     });
-    opened.then(
+    tracker.then(
       () => (isOpen = true),
-      (error: unknown) => lost(replyOf(error, false) === undefined ? PAUSE_MS : REFUSED_MS),
+      (error: unknown) => onLoss(replyOf(error, false) === undefined ? PAUSE_MS : REFUSED_PAUSE_MS),
     );
-    this.#trackers.set(node, opened);
-    return opened;
+    this.#trackers.set(node, tracker);
+    return tracker;
   }
 }
 
+/**
+ * Function that is called when the server reports a changed key; undefined: any key may have
+ * changed.
+ */
 type OnInvalidation = (key: string | undefined) => void;
 
-/** Part of the clients' own clients that is used here. */
-interface Duplicate extends NodeJS.EventEmitter {
+/** Part of a client library's client of a single server that is used here. */
+interface SingleClient extends NodeJS.EventEmitter {
   readonly options?: {
     readonly socket?: object;
     readonly host?: string;
@@ -108,7 +113,7 @@ interface Duplicate extends NodeJS.EventEmitter {
   };
   readonly stream?: { unref(): unknown };
   readonly isOpen?: boolean;
-  duplicate(overrides?: object): Duplicate;
+  duplicate(overrides?: object): SingleClient;
   connect(): Promise<unknown>;
   call(...words: (string | number)[]): Promise<unknown>;
   subscribe(channel: string, listener?: (keys: readonly string[] | null) => void): Promise<unknown>;
@@ -118,112 +123,120 @@ interface Duplicate extends NodeJS.EventEmitter {
   unref(): unknown;
 }
 
-/** Part of a cluster's client, or a pool, that leads to a client of a single server. */
-interface Several {
+/** Part of a client of a cluster, or of a pool, that returns a client of a single server. */
+interface ClientOfServers {
   readonly options?: { readonly keyPrefix?: string };
   readonly masters?: readonly { readonly address?: string }[];
-  nodes?(role: "master"): Duplicate[];
-  nodeClient?(node: object): Promise<Duplicate> | Duplicate;
-  execute?(run: (client: Duplicate) => Duplicate): Promise<Duplicate>;
+  nodes?(role: "master"): SingleClient[];
+  nodeClient?(node: object): Promise<SingleClient> | SingleClient;
+  execute?(run: (client: SingleClient) => SingleClient): Promise<SingleClient>;
 }
 
-async function open(
+/** Opens a tracker for a node of a cluster, or for the only server. */
+async function openTracker(
   client: Client,
   node: string,
   onInvalidation: OnInvalidation,
-  lost: () => void,
+  onLoss: () => void,
 ): Promise<Tracker> {
-  const several = client as unknown as Several;
-  let known: Duplicate | undefined = client as unknown as Duplicate;
-  // ioredis's cluster prefixes keys itself, and its nodes may not know the prefix.
-  const { keyPrefix = "" } = several.options ?? {};
+  const servers = client as unknown as ClientOfServers;
+  let single: SingleClient | undefined = client as unknown as SingleClient;
+  // The cluster client of ioredis prefixes keys itself; its clients of nodes may have no prefix.
+  const { keyPrefix = "" } = servers.options ?? {};
   if (isCluster(client)) {
-    known = several.nodes
-      ? several.nodes("master").find(({ options = {} }) => place(options) === node)
-      : await nodeOfNodeRedis(several, node);
-  } else if (typeof known.duplicate !== "function") {
+    single = servers.nodes
+      ? servers.nodes("master").find(({ options = {} }) => hostAndPort(options) === node)
+      : await nodeRedisClientOf(servers, node);
+  } else if (typeof single.duplicate !== "function") {
     // Any client of a pool will do.
-    known = await several.execute?.((one) => one);
+    single = await servers.execute?.((pooled) => pooled);
   }
-  if (!known) throw new Error(`there is no client for ${node || "the server"}`);
-  if ("call" in client) return ofIoredis(known, keyPrefix, onInvalidation, lost);
-  const hearsItself = "withAbortSignal" in known;
-  return hearsItself
-    ? ofNodeRedis(known, onInvalidation, lost)
-    : ofNodeRedis4(known, onInvalidation, lost);
+  if (!single) throw new Error(`there is no client for ${node || "the server"}`);
+  if ("call" in client) return openWithIoredis(single, keyPrefix, onInvalidation, onLoss);
+  const hasResp3 = "withAbortSignal" in single;
+  return hasResp3
+    ? openWithNodeRedis(single, onInvalidation, onLoss)
+    : openWithNodeRedis4(single, onInvalidation, onLoss);
 }
 
-function place({ host, port }: NonNullable<Duplicate["options"]>): string {
+function hostAndPort({ host, port }: NonNullable<SingleClient["options"]>): string {
   return `${host}:${port}`;
 }
 
-async function nodeOfNodeRedis(cluster: Several, address: string): Promise<Duplicate | undefined> {
-  const node = cluster.masters?.find((one) => one.address === address);
+async function nodeRedisClientOf(
+  cluster: ClientOfServers,
+  address: string,
+): Promise<SingleClient | undefined> {
+  const node = cluster.masters?.find((master) => master.address === address);
   return node && (await cluster.nodeClient?.(node));
 }
 
-async function ofNodeRedis(
-  client: Duplicate,
+/** Opens a tracker with node-redis, from version 5 on. */
+async function openWithNodeRedis(
+  client: SingleClient,
   onInvalidation: OnInvalidation,
-  lost: () => void,
+  onLoss: () => void,
 ): Promise<Tracker> {
-  const own = client.duplicate({
+  const tracking = client.duplicate({
     RESP: 3,
     emitInvalidate: true,
     clientSideCache: undefined,
     commandOptions: undefined,
     socket: { ...client.options?.socket, reconnectStrategy: false },
   });
-  own.on("error", lost).on("end", lost);
-  own.on("invalidate", (key: unknown) => onInvalidation(key === null ? undefined : `${key}`));
-  const close = () => own.destroy();
+  tracking.on("error", onLoss).on("end", onLoss);
+  tracking.on("invalidate", (key: unknown) => onInvalidation(key === null ? undefined : `${key}`));
+  const close = () => tracking.destroy();
   try {
-    await own.connect();
-    own.unref();
-    await own.sendCommand(["CLIENT", "TRACKING", "ON"]);
+    await tracking.connect();
+    tracking.unref();
+    await tracking.sendCommand(["CLIENT", "TRACKING", "ON"]);
   } catch (error) {
-    if (own.isOpen) close();
+    if (tracking.isOpen) close();
     throw error;
   }
-  return { send: senderOf(own as unknown as Client), close };
+  return { send: senderOf(tracking as unknown as Client), close };
 }
 
 const CHANNEL = "__redis__:invalidate";
 
 /** Opens a tracker with node-redis 4, which has no RESP3. */
-async function ofNodeRedis4(
-  client: Duplicate,
+async function openWithNodeRedis4(
+  client: SingleClient,
   onInvalidation: OnInvalidation,
-  lost: () => void,
+  onLoss: () => void,
 ): Promise<Tracker> {
   const socket = { ...client.options?.socket, reconnectStrategy: false };
-  const duplicate = () => client.duplicate({ socket }).on("error", lost).on("end", lost);
-  const [subscriber, own] = [duplicate(), duplicate()];
+  const duplicate = () => client.duplicate({ socket }).on("error", onLoss).on("end", onLoss);
+  const [subscriber, tracking] = [duplicate(), duplicate()];
   const close = () => {
-    for (const one of [subscriber, own]) void Promise.resolve(one.disconnect()).catch(() => {});
+    for (const connection of [subscriber, tracking]) {
+      void Promise.resolve(connection.disconnect()).catch(() => {});
+    }
   };
   try {
-    await Promise.all([subscriber.connect(), own.connect()]);
+    await Promise.all([subscriber.connect(), tracking.connect()]);
     subscriber.unref();
-    own.unref();
+    tracking.unref();
     const id = await subscriber.sendCommand(["CLIENT", "ID"]);
     await subscriber.subscribe(CHANNEL, (keys) => {
       if (!keys) return onInvalidation(undefined);
       for (const key of keys) onInvalidation(key);
     });
-    await own.sendCommand(["CLIENT", "TRACKING", "ON", "REDIRECT", `${String(id)}`]);
+    await tracking.sendCommand(["CLIENT", "TRACKING", "ON", "REDIRECT", `${String(id)}`]);
   } catch (error) {
     close();
     throw error;
   }
-  return { send: senderOf(own as unknown as Client), close };
+  return { send: senderOf(tracking as unknown as Client), close };
 }
 
-async function ofIoredis(
-  client: Duplicate,
+/** Opens a tracker with ioredis or iovalkey. */
+async function openWithIoredis(
+  client: SingleClient,
   prefix: string,
   onInvalidation: OnInvalidation,
-  lost: () => void,
+  onLoss: () => void,
 ): Promise<Tracker> {
   const duplicate = () =>
     client
@@ -237,27 +250,27 @@ async function ofIoredis(
         retryStrategy: () => null,
       })
       .on("error", () => {})
-      .on("end", lost);
-  const [subscriber, own] = [duplicate(), duplicate()];
+      .on("end", onLoss);
+  const [subscriber, tracking] = [duplicate(), duplicate()];
   const close = () => {
     subscriber.disconnect();
-    own.disconnect();
+    tracking.disconnect();
   };
   try {
-    await Promise.all([subscriber.connect(), own.connect()]);
+    await Promise.all([subscriber.connect(), tracking.connect()]);
     subscriber.stream?.unref();
-    own.stream?.unref();
-    // Several keys at once, or null for all keys.
+    tracking.stream?.unref();
+    // The message has several keys, or null for all keys.
     subscriber.on("messageBuffer", (_channel: unknown, keys: readonly Buffer[] | null) => {
       if (!keys) return onInvalidation(undefined);
       for (const key of keys) onInvalidation(`${key}`.slice(prefix.length));
     });
     const id = await subscriber.call("CLIENT", "ID");
     await subscriber.subscribe(CHANNEL);
-    await own.call("CLIENT", "TRACKING", "ON", "REDIRECT", Number(id));
+    await tracking.call("CLIENT", "TRACKING", "ON", "REDIRECT", Number(id));
   } catch (error) {
     close();
     throw error;
   }
-  return { send: senderOf(own as unknown as Client), close };
+  return { send: senderOf(tracking as unknown as Client), close };
 }

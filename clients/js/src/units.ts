@@ -12,16 +12,19 @@ import { Batching, type Grant } from "./batching.js";
 import type { Once } from "./calls.js";
 import { Decision } from "./decision.js";
 import { FullError, UnavailableError } from "./errors.js";
-import { MOST, seconds, type Duration } from "./limits.js";
+import { MAX_AMOUNT, seconds, type Duration } from "./limits.js";
 
 export interface UnitsOptions {
-  /** Upper bound of a batch: whole, from 1. By default a hundredth of the limit. */
+  /**
+   * Largest batch, unless waiting takes need more: a whole number from 1. By default a hundredth of
+   * the limit.
+   */
   readonly batch?: number;
-  /** Time within which they are spent; then the rest is given back. 1 second by default. */
+  /** Time after which unspent units are given back. 1 second by default. */
   readonly keep?: Duration;
   /**
-   * Number of processes that share the limit. In place of a hundredth, a batch is at most the limit
-   * divided by four times that number.
+   * Number of processes that share the limit. The largest batch is then the limit divided by four
+   * times this number.
    */
   readonly peers?: number;
 }
@@ -31,7 +34,7 @@ interface Server {
   readonly take: (cost: number, once: Once) => Promise<Decision>;
   readonly settle: (id: string, amount: number) => Promise<Decision>;
   /** Returns the fallback decision during an outage. */
-  readonly instead: (cost: number, error: unknown) => Decision;
+  readonly fallback: (cost: number, error: unknown) => Decision;
 }
 
 /** Take that waits for units. */
@@ -46,18 +49,18 @@ export class Units {
   readonly #server: Server;
   readonly #batching: Batching;
   readonly #waiting: Waiter[] = [];
-  #last: Decision | undefined;
-  /** Requests in flight, until every waiting take is answered. */
+  #lastReply: Decision | undefined;
+  /** Loop of requests, which ends when every waiting take is answered. */
   #requests: Promise<void> | undefined;
-  /** Timer that gives the oldest units back even if no take follows. */
+  /** Timer that gives expired units back even if no take follows. */
   #timer: NodeJS.Timeout | undefined;
   /** Settlements in flight. */
   readonly #settling = new Set<Promise<unknown>>();
 
   constructor({ batch, keep = 1, peers }: UnitsOptions, server: Server) {
-    for (const [name, number] of Object.entries({ batch, peers })) {
-      if (number !== undefined && (!Number.isInteger(number) || number < 1)) {
-        throw new RangeError(`${name} must be a whole number from 1: ${number}`);
+    for (const [name, value] of Object.entries({ batch, peers })) {
+      if (value !== undefined && (!Number.isInteger(value) || value < 1)) {
+        throw new RangeError(`${name} must be a whole number from 1: ${value}`);
       }
     }
     this.#keep = seconds(keep);
@@ -65,15 +68,15 @@ export class Units {
     this.#batching = new Batching({ keep: this.#keep, batch, peers });
   }
 
-  /** Spends whole units, mostly without a call. */
+  /** Spends a whole number of units, mostly without a call to the server. */
   async take(cost = 1): Promise<Decision> {
-    if (!Number.isInteger(cost) || cost < 1 || cost > MOST) {
+    if (!Number.isInteger(cost) || cost < 1 || cost > MAX_AMOUNT) {
       throw new RangeError(`cost must be a whole number from 1: ${cost}`);
     }
     const now = this.#now();
-    this.#batching.demand(cost, now);
-    const decision = this.#decided(cost, now);
-    this.#giveBack(this.#batching.expired());
+    this.#batching.recordDemand(cost, now);
+    const decision = this.#decideLocally(cost, now);
+    this.#giveBack(this.#batching.takeExpired());
     if (decision) {
       if (this.#batching.isDue(now)) this.#requests ??= this.#request();
       return decision;
@@ -89,7 +92,7 @@ export class Units {
     await this.#requests;
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    this.#giveBack(this.#batching.rest());
+    this.#giveBack(this.#batching.takeAll());
     await Promise.all(this.#settling);
   }
 
@@ -102,9 +105,13 @@ export class Units {
   }
 
   /** Decides a take without a call, if possible. */
-  #decided(cost: number, now: number): Decision | undefined {
+  #decideLocally(cost: number, now: number): Decision | undefined {
     if (this.#batching.spend(cost, now)) {
-      return this.#decision(true, (this.#last?.remaining ?? 0) + this.#batching.inHand(now), 0);
+      return this.#decision(
+        true,
+        (this.#lastReply?.remaining ?? 0) + this.#batching.inHand(now),
+        0,
+      );
     }
     if (!this.#batching.denies(cost, now)) return undefined;
     const wait = this.#batching.wait(cost, now);
@@ -116,13 +123,13 @@ export class Units {
   async #request(): Promise<void> {
     do {
       const sentAt = this.#now();
-      const waiting = this.#waiting.reduce((sum, { cost }) => sum + cost, 0);
-      const wanted = this.#batching.wanted(waiting, sentAt);
+      const waitingCost = this.#waiting.reduce((sum, { cost }) => sum + cost, 0);
+      const requested = this.#batching.planRequest(waitingCost, sentAt);
       const id = randomUUID();
-      // The id is settled when that time is over, perhaps only after some attempts.
+      // The id must outlive `keep`, after which the charge is settled, perhaps by several attempts.
       const ttl: Duration = `${Math.ceil(this.#keep * 1000) + SETTLE_WITHIN_MS}ms`;
       try {
-        this.#received(await this.#server.take(wanted, { id, ttl }), id, wanted, sentAt);
+        this.#received(await this.#server.take(requested, { id, ttl }), id, requested, sentAt);
       } catch (error) {
         this.#failed(error);
       }
@@ -131,14 +138,15 @@ export class Units {
   }
 
   /**
-   * Records the reply to a request, and answers the waiting takes, first come, first served. Those
-   * that came after a full grant was requested may have to wait for the next.
+   * Records the reply to a request, and answers the waiting takes in the order of arrival. Takes
+   * that came after the request was sent may have to wait for the next one.
    */
-  #received(decision: Decision, id: string, wanted: number, sentAt: number): void {
-    this.#last = decision;
-    const { allowed, limit, remaining, waitMs, resetMs } = decision;
-    // A policy that has got FORCE meanwhile charges what it denies.
-    const granted = allowed ? (decision.granted ?? 0) : 0;
+  #received(serverDecision: Decision, id: string, requested: number, sentAt: number): void {
+    this.#lastReply = serverDecision;
+    const { allowed, limit, remaining, waitMs, resetMs } = serverDecision;
+    // If the policy has FORCE since the last check, a denied call may have been charged: spend
+    // nothing.
+    const granted = allowed ? (serverDecision.granted ?? 0) : 0;
     const reply = {
       id,
       granted,
@@ -148,45 +156,48 @@ export class Units {
       reset: (resetMs ?? 0) / 1000,
     };
     const now = this.#now();
-    this.#batching.received(reply, wanted, sentAt, now, Math.random());
+    this.#batching.recordReply(reply, requested, sentAt, now, Math.random());
     this.#startTimer();
     for (let first; (first = this.#waiting[0]);) {
-      const answer = this.#decided(first.cost, now);
-      if (!answer) break;
+      const decision = this.#decideLocally(first.cost, now);
+      if (!decision) break;
       this.#waiting.shift();
-      first.resolve(answer);
+      first.resolve(decision);
     }
   }
 
   /** Answers all waiting takes after a request that failed. */
   #failed(error: unknown): void {
-    this.#batching.failed(this.#now());
+    this.#batching.recordFailure(this.#now());
     const isOutage = error instanceof UnavailableError || error instanceof FullError;
     for (const { cost, resolve, reject } of this.#waiting.splice(0)) {
       try {
         if (!isOutage) throw error;
-        resolve(this.#server.instead(cost, error));
-      } catch (raised) {
-        reject(raised);
+        resolve(this.#server.fallback(cost, error));
+      } catch (reason) {
+        reject(reason);
       }
     }
   }
 
   #startTimer(): void {
-    const until = this.#batching.expiresAt;
-    if (until === undefined || this.#timer) return;
-    const waitMs = Math.min(Math.max(Math.ceil((until - this.#now()) * 1000), 1), LONGEST_TIMER);
+    const expiresAt = this.#batching.expiresAt;
+    if (expiresAt === undefined || this.#timer) return;
+    const waitMs = Math.min(
+      Math.max(Math.ceil((expiresAt - this.#now()) * 1000), 1),
+      LONGEST_TIMER_MS,
+    );
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       this.#batching.inHand(this.#now());
-      this.#giveBack(this.#batching.expired());
+      this.#giveBack(this.#batching.takeExpired());
       this.#startTimer();
     }, waitMs).unref();
   }
 
   #giveBack(grants: Grant[]): void {
-    for (const { id, spent, left } of grants) {
-      if (left === 0) continue;
+    for (const { id, spent, unspent } of grants) {
+      if (unspent === 0) continue;
       // Units that cannot be given back recover by themselves.
       const settled = this.#server
         .settle(id, spent)
@@ -197,12 +208,13 @@ export class Units {
   }
 
   #decision(allowed: boolean, remaining: number, waitMs: number | null): Decision {
-    const { limit = null, resetMs = null, window } = this.#last ?? {};
+    const { limit = null, resetMs = null, window } = this.#lastReply ?? {};
     const data = { allowed, limit, remaining, waitMs, resetMs };
     return new Decision(window === undefined ? data : { ...data, window });
   }
 }
 
+/** Milliseconds after `keep` within which the attempts to settle a charge must succeed. */
 const SETTLE_WITHIN_MS = 30_000;
 /** Longest time in milliseconds that Node.js accepts for a timer. */
-const LONGEST_TIMER = 2 ** 31 - 1;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;

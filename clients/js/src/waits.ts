@@ -1,4 +1,4 @@
-/** Waits of denied calls in this process. */
+/** Waiting of denied calls in this process. */
 
 import { setMaxListeners } from "node:events";
 
@@ -6,23 +6,23 @@ import type { PeekOptions } from "./calls.js";
 import type { Decision } from "./decision.js";
 import type { Limit } from "./limits.js";
 
-/** Call that may be repeated until it passes. */
+/** Call that waits until it passes. */
 export interface Waiter {
   readonly now: () => number;
-  /** Sends the call, with options of the wait. */
-  readonly take: (how: PeekOptions) => Promise<Decision>;
-  /** Gives back what the call was charged. */
+  /** Sends the call, with additional options. */
+  readonly take: (waitOptions: PeekOptions) => Promise<Decision>;
+  /** Gives back the charge of the call. */
   readonly undo: (decision: Decision) => Promise<unknown>;
   /** Sleeps for some milliseconds, or rejects if the wait was cancelled. */
   readonly sleep: (ms: number) => Promise<void>;
 }
 
-/** Longest pause with a random part of up to twice its length for each attempt so far. */
+/** Upper bound, in milliseconds, of the part of a pause from which its random part is computed. */
 const JITTER_MS = 1000;
 
 /**
  * Returns `true` if the server can reserve units for waiting callers: for token buckets that charge
- * the cost of the call. Then each caller sends one call, however many wait.
+ * the cost of the call. Then each waiting caller sends a single call.
  */
 export function canReserve(limits: readonly Limit[], options: PeekOptions): boolean {
   const { upto, force, maxWait } = options;
@@ -30,12 +30,12 @@ export function canReserve(limits: readonly Limit[], options: PeekOptions): bool
   return limits.every(({ words, cost }) => words[0] === "TOKENBUCKET" && cost === undefined);
 }
 
-/** Reserves units and sleeps until they are due. A cancelled wait gives the reservation back. */
+/** Reserves units and sleeps until the call may pass. A cancelled wait gives the units back. */
 export async function reserved(waiter: Waiter, waitMs: number): Promise<Decision> {
   const decision = await waiter.take({ maxWait: `${waitMs}ms` });
   if (decision.degraded) return decision;
   const { allowed, waitMs: remaining } = decision;
-  // The server reports the wait beyond the offered one.
+  // The server reports the wait beyond `maxWait`.
   if (!allowed) return remaining === null ? decision : decision.but({ waitMs: remaining + waitMs });
   try {
     await waiter.sleep(remaining ?? 0);
@@ -47,8 +47,8 @@ export async function reserved(waiter: Waiter, waitMs: number): Promise<Decision
 }
 
 /**
- * Repeats the call when it can pass. Pauses have a random part, so that callers do not retry
- * together.
+ * Repeats the call after each reported wait, until it passes or `waitMs` is over. Pauses have a
+ * random part, so that callers do not retry together.
  */
 export async function retried(waiter: Waiter, waitMs: number): Promise<Decision> {
   const until = waiter.now() + waitMs;
@@ -62,14 +62,16 @@ export async function retried(waiter: Waiter, waitMs: number): Promise<Decision>
   }
 }
 
-/** Creates a controller whose signal any number of calls may listen to. */
+/** Creates a controller whose signal has any number of listeners. */
 export function endless(): AbortController {
   const controller = new AbortController();
   unbounded(controller.signal);
   return controller;
 }
 
-/** Lifts the bound above which Node.js warns about a leak, as any number of calls may wait. */
+/**
+ * Stops Node.js from warning about a leak if many calls listen to the signal. Returns the signal.
+ */
 export function unbounded(signal: AbortSignal): AbortSignal {
   setMaxListeners(0, signal);
   return signal;

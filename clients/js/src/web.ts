@@ -28,9 +28,9 @@ export type Handler<Rest extends unknown[]> = (
  * `address` is needed.
  */
 export function rateLimit(
-  ...words: GateWords<Request, Response>
+  ...args: GateWords<Request, Response>
 ): (<Rest extends unknown[]>(handler: Handler<Rest>) => Handler<Rest>) & Keys {
-  const { decide, keyOf } = gateFor((_: Request) => null, words);
+  const { decide, keyOf } = gateFor((_: Request) => null, args);
   const limited =
     <Rest extends unknown[]>(handler: Handler<Rest>): Handler<Rest> =>
     async (request, ...rest) => {

@@ -1,26 +1,27 @@
 /** Offsets of named time zones, for aligned windows. */
 
-const DAY = 86_400_000;
+const DAY_MS = 86_400_000;
 
 /**
- * Returns the `offset` for windows of `fixed` that follow the days of a time zone:
- * `fixed(1000, "1d", { aligned: true, offset: zoneOffset("Europe/Berlin") })`.
+ * Returns the `offset` for windows of `fixed` that follow the days of a time zone: `fixed(1000,
+ * "1d", { aligned: true, offset: zoneOffset("Europe/Berlin") })`.
  *
- * The result is the zone's smallest offset in the year of `at` (now), and does not change when clocks
- * do. Days begin at midnight in winter and at 1:00 in summer, and none is granted twice, as it would
- * be with the offset of the moment when clocks go back. Throws a RangeError if there is no such zone.
+ * The result is the smallest offset of the zone in the year of `date`, by default now. It does not
+ * change with daylight saving time: days begin at midnight in winter and at 1:00 in summer. With
+ * the offset of the moment, a limit would be granted twice on the day when clocks go back. Throws a
+ * RangeError if there is no such zone.
  */
-export function zoneOffset(zone: string, at: Date = new Date()): string {
-  const first = Date.UTC(at.getUTCFullYear(), 0, 1);
+export function zoneOffset(zone: string, date: Date = new Date()): string {
+  const newYear = Date.UTC(date.getUTCFullYear(), 0, 1);
   const format = formatOf(zone);
-  // Samples once a week, as every offset lasts for weeks.
+  // One sample a week is enough, as every offset lasts for weeks.
   const minutes = Array.from({ length: 53 }, (_, week) =>
-    minutesOf(format, first + week * 7 * DAY),
+    minutesOf(format, newYear + week * 7 * DAY_MS),
   );
   const smallest = Math.min(...minutes);
-  const two = (number: number) => `${Math.floor(number)}`.padStart(2, "0");
+  const twoDigits = (number: number) => `${Math.floor(number)}`.padStart(2, "0");
   const distance = Math.abs(smallest);
-  return `${smallest < 0 ? "-" : "+"}${two(distance / 60)}:${two(distance % 60)}`;
+  return `${smallest < 0 ? "-" : "+"}${twoDigits(distance / 60)}:${twoDigits(distance % 60)}`;
 }
 
 function formatOf(timeZone: string): Intl.DateTimeFormat {
@@ -32,9 +33,11 @@ function formatOf(timeZone: string): Intl.DateTimeFormat {
   }
 }
 
-/** Parses "GMT-03:30", and "GMT" for an offset of zero. */
-function minutesOf(format: Intl.DateTimeFormat, at: number): number {
-  const part = format.formatToParts(at).find(({ type }) => type === "timeZoneName");
+/**
+ * Returns the offset at an instant in minutes. Parses "GMT-03:30", and "GMT" for an offset of zero.
+ */
+function minutesOf(format: Intl.DateTimeFormat, instant: number): number {
+  const part = format.formatToParts(instant).find(({ type }) => type === "timeZoneName");
   const match = /GMT([+-])(\d\d):(\d\d)/.exec(part?.value ?? "");
   if (!match) return 0;
   const distance = Number(match[2]) * 60 + Number(match[3]);

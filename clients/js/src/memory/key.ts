@@ -2,21 +2,22 @@
 
 import { identityOf, type KeyCall, type Spec } from "./grammar.js";
 import { Leases } from "./leases.js";
-import { refused } from "./options.js";
-import { copyOf, LATEST, max, min, MOST, UNIT, type Rule, type Usage } from "./rule.js";
+import { refusal } from "./options.js";
+import { copyOf, LATEST, max, min, MAX_USAGE, UNIT, type Rule, type Usage } from "./rule.js";
 
 /** Charge that may be settled. */
 export interface Charge {
   readonly cost: bigint;
-  /** Place of the charge, where usage keeps charges apart. */
+  /** Identity of the charge in usage that keeps charges apart. */
   place: bigint | undefined;
+  /** Units that had been given back to the component before the charge. */
   readonly givenBack: bigint;
-  /** Lowest usage since the charge. */
-  low: bigint | undefined;
+  /** Lowest usage since the charge, where usage does not keep charges apart. */
+  lowestUsage: bigint | undefined;
 }
 
-/** Usage of one limit of a key. Without an identity it is found by its type alone. */
-export class Part {
+/** Usage of one limit of a key. Without an identity it is found by its kind alone. */
+export class Component {
   readonly kind: string;
   usage: Usage;
   readonly unused: () => Usage;
@@ -24,7 +25,7 @@ export class Part {
   recoversAt = 0n;
   /** Charges that may be settled, oldest first. */
   charges: Charge[] = [];
-  /** Amount given back explicitly since the first of the charges. */
+  /** Units given back by calls since the first of the charges. */
   givenBack = 0n;
 
   constructor(kind: string, unused: () => Usage) {
@@ -34,8 +35,8 @@ export class Part {
   }
 
   /** Returns a copy for a peek. */
-  copy(): Part {
-    const copy = new Part(this.kind, this.unused);
+  copy(): Component {
+    const copy = new Component(this.kind, this.unused);
     copy.identity = this.identity;
     copy.usage = copyOf(this.usage);
     copy.recoversAt = this.recoversAt;
@@ -45,7 +46,7 @@ export class Part {
 
   /** Charges `change` units, or gives them back if it is negative. */
   change(rule: Rule, change: bigint, now: bigint): void {
-    if (this.charges.length > 0) this.#lower(rule, max(-change, 0n), now);
+    if (this.charges.length > 0) this.#recordLowestUsage(rule, max(-change, 0n), now);
     if (change > 0n) rule.charge(this.usage, now, change);
     else rule.giveBack(this.usage, now, -change);
     this.#changed(rule, now);
@@ -53,14 +54,14 @@ export class Part {
 
   /** Corrects usage as if `cost` had been charged from the beginning. */
   settle(rule: Rule, charge: Charge, cost: bigint, now: bigint): void {
-    let most = charge.low ?? MOST;
+    let maxTaken = charge.lowestUsage ?? MAX_USAGE;
     if (charge.place !== undefined) {
-      const isLost = this.givenBack === MOST;
-      const since = isLost ? charge.cost : this.givenBack - charge.givenBack;
-      most = min(most, max(charge.cost - since, 0n));
+      const isSaturated = this.givenBack === MAX_USAGE;
+      const givenBackSince = isSaturated ? charge.cost : this.givenBack - charge.givenBack;
+      maxTaken = min(maxTaken, max(charge.cost - givenBackSince, 0n));
     }
-    const taken = this.usage.takeBack(charge.place, min(max(charge.cost - cost, 0n), most));
-    this.#lowerOthers(charge, taken);
+    const taken = this.usage.takeBack(charge.place, min(max(charge.cost - cost, 0n), maxTaken));
+    this.#lowerOtherCharges(charge, taken);
     this.forget(charge);
     if (cost > charge.cost) this.change(rule, cost - charge.cost, now);
     this.#changed(rule, now);
@@ -80,19 +81,25 @@ export class Part {
     this.recoversAt = this.usage.movedRecovery(this.recoversAt, ahead, now);
   }
 
-  stays(now: bigint): boolean {
+  /** Returns `true` if the component must be stored. */
+  isKept(now: bigint): boolean {
     return this.charges.length > 0 || (now < this.recoversAt && !this.usage.isUnused);
   }
 
-  /** Records the usage from which earlier charges can still be settled. */
-  #lower(rule: Rule, back: bigint, now: bigint): void {
-    const found = this.usage.isUnused ? 0n : rule.low(this.usage, now);
-    if (found === undefined) {
-      this.givenBack = min(this.givenBack + back, MOST);
+  /**
+   * Records the usage up to which earlier charges can still be settled, before a change that gives
+   * back `givenBack` units.
+   */
+  #recordLowestUsage(rule: Rule, givenBack: bigint, now: bigint): void {
+    const before = this.usage.isUnused ? 0n : rule.settleableUsage(this.usage, now);
+    if (before === undefined) {
+      this.givenBack = min(this.givenBack + givenBack, MAX_USAGE);
       return;
     }
-    const low = max(found - back, 0n);
-    for (const charge of this.charges) charge.low = min(charge.low ?? low, low);
+    const usage = max(before - givenBack, 0n);
+    for (const charge of this.charges) {
+      charge.lowestUsage = min(charge.lowestUsage ?? usage, usage);
+    }
   }
 
   #changed(rule: Rule, now: bigint): void {
@@ -100,89 +107,94 @@ export class Part {
     if (this.usage.isUnused) this.usage = this.unused();
   }
 
-  /** Lowers the recorded lows of the other charges after one was settled to a lower cost. */
-  #lowerOthers(settled: Charge, taken: bigint): void {
-    if (settled.low === undefined) return;
-    const low = max(settled.low - taken, 0n);
-    const place = this.charges.indexOf(settled);
+  /** Lowers the `lowestUsage` of the other charges after one was settled to a lower cost. */
+  #lowerOtherCharges(settled: Charge, taken: bigint): void {
+    if (settled.lowestUsage === undefined) return;
+    const usage = max(settled.lowestUsage - taken, 0n);
+    const settledIndex = this.charges.indexOf(settled);
     for (const [index, charge] of this.charges.entries()) {
-      if (index < place) charge.low = min(charge.low ?? low, low);
-      else if (charge.low !== undefined) charge.low = max(charge.low - taken, 0n);
+      const { lowestUsage } = charge;
+      if (index < settledIndex) charge.lowestUsage = min(lowestUsage ?? usage, usage);
+      else if (lowestUsage !== undefined) charge.lowestUsage = max(lowestUsage - taken, 0n);
     }
   }
 }
 
 /** Call recorded by its idempotency key. */
-export interface Remembered {
+export interface CallRecord {
   readonly expiresAt: bigint;
   readonly holdUntil: bigint;
-  readonly forced: boolean;
+  /** `true` if a limit had FORCE. */
+  readonly isForced: boolean;
   readonly granted: bigint | undefined;
-  readonly charges: readonly (readonly [part: Part, charge: Charge])[];
-  readonly settled: boolean;
+  readonly charges: readonly (readonly [component: Component, charge: Charge])[];
+  readonly isSettled: boolean;
 }
 
 /** Value of a key. */
 export class Key {
   /** `true` if the key stores the usage of one limit alone. */
   isPlain = false;
-  parts: Part[] = [];
-  remembered = new Map<string, Remembered>();
+  components: Component[] = [];
+  /** Records of calls by their idempotency keys. */
+  records = new Map<string, CallRecord>();
+  /** Time of the last change. */
   written = 0n;
-  /** Expiry in milliseconds. */
+  /** Expiry in milliseconds since 1970; 0 for a key that is not stored. */
   expiresAt = 0n;
 
   get isUnused(): boolean {
-    return this.remembered.size === 0 && this.parts.every(({ usage }) => usage.isUnused);
+    return this.records.size === 0 && this.components.every(({ usage }) => usage.isUnused);
   }
 
   get leases(): Leases | undefined {
-    return this.parts.map(({ usage }) => usage).find((usage) => usage instanceof Leases);
+    return this.components.map(({ usage }) => usage).find((usage) => usage instanceof Leases);
   }
 
-  /** Returns the stored usage for each limit of a call. */
-  find(specs: readonly Spec[]): (Part | undefined)[] {
-    const found: (Part | undefined)[] = [];
+  /** Returns the component of each limit of a call; undefined for a limit without stored usage. */
+  findAll(specs: readonly Spec[]): (Component | undefined)[] {
+    const found: (Component | undefined)[] = [];
     for (const spec of specs) {
-      const ofKind = this.parts.filter(({ kind }) => kind === spec.rule.kind);
-      const isKnown = ({ identity }: Part) =>
+      const ofKind = this.components.filter(({ kind }) => kind === spec.rule.kind);
+      const hasIdentity = ({ identity }: Component) =>
         identity === identityOf(spec) || (spec.rule.key === undefined && identity !== undefined);
-      const unknown = (one: Part) => one.identity === undefined && !found.includes(one);
-      found.push(ofKind.find(isKnown) ?? ofKind.find(unknown));
+      const lacksIdentity = (component: Component) =>
+        component.identity === undefined && !found.includes(component);
+      found.push(ofKind.find(hasIdentity) ?? ofKind.find(lacksIdentity));
     }
     return found;
   }
 
   /** Returns the record of the call's id, if it has not expired. */
-  recall({ once, settle }: KeyCall, now: bigint): Remembered | undefined {
-    const repeated = this.remembered.get((once ?? settle)?.id ?? "");
-    return repeated && now < repeated.expiresAt ? repeated : undefined;
+  findRecord({ once, settle }: KeyCall, now: bigint): CallRecord | undefined {
+    const record = this.records.get((once ?? settle)?.id ?? "");
+    return record && now < record.expiresAt ? record : undefined;
   }
 
   /** Returns how far the clock was set back since the last change, or 0. */
   ahead(now: bigint): bigint {
     if (this.isUnused) return 0n;
-    return this.isPlain ? this.parts[0]!.usage.ahead(now) : max(this.written - now, 0n);
+    return this.isPlain ? this.components[0]!.usage.ahead(now) : max(this.written - now, 0n);
   }
 
   /** Shifts all timestamps after the clock was set back to `now`. */
   moveBack(now: bigint): void {
     const back = this.ahead(now);
-    for (const part of this.parts) part.moveBack(now);
-    for (const [id, call] of this.remembered) {
-      const [expiresAt, holdUntil] = [call.expiresAt - back, call.holdUntil - back];
-      this.remembered.set(id, { ...call, expiresAt, holdUntil });
+    for (const component of this.components) component.moveBack(now);
+    for (const [id, record] of this.records) {
+      const [expiresAt, holdUntil] = [record.expiresAt - back, record.holdUntil - back];
+      this.records.set(id, { ...record, expiresAt, holdUntil });
     }
     this.written = min(this.written, now);
     this.expiresAt -= back / 1000n;
   }
 
   /** Returns a copy for a peek, shifted after the clock was set back to `now`. */
-  lookedAt(now: bigint): Key {
+  copyForPeek(now: bigint): Key {
     const copy = new Key();
     copy.isPlain = this.isPlain;
     copy.written = this.written;
-    copy.parts = this.parts.map((part) => part.copy());
+    copy.components = this.components.map((component) => component.copy());
     copy.moveBack(now);
     return copy;
   }
@@ -194,27 +206,28 @@ export class Key {
       this.isPlain = false;
       this.written = now;
       const remaining = max(this.expiresAt - now / 1000n, 0n) * 1000n;
-      this.parts[0]!.recoversAt = min(now + remaining, LATEST);
+      this.components[0]!.recoversAt = min(now + remaining, LATEST);
     }
-    for (const [id, call] of this.remembered) {
-      if (call.expiresAt > now) continue;
-      for (const [part, charge] of call.charges) part.forget(charge);
-      this.remembered.delete(id);
+    for (const [id, record] of this.records) {
+      if (record.expiresAt > now) continue;
+      for (const [component, charge] of record.charges) component.forget(charge);
+      this.records.delete(id);
     }
   }
 
+  /** Ends a change: removes components that need not be stored. */
   end(now: bigint): void {
     this.written = now;
-    this.parts = this.parts.filter((part) => part.stays(now));
+    this.components = this.components.filter((component) => component.isKept(now));
   }
 
   recoversIn(now: bigint): bigint {
-    const ends = this.parts.map(({ recoversAt }) => recoversAt);
-    for (const { expiresAt } of this.remembered.values()) ends.push(expiresAt);
-    return max(ends.reduce(max, 0n) - now, 0n);
+    const recoveryTimes = this.components.map(({ recoversAt }) => recoversAt);
+    for (const { expiresAt } of this.records.values()) recoveryTimes.push(expiresAt);
+    return max(recoveryTimes.reduce(max, 0n) - now, 0n);
   }
 
-  /** Sets the expiry of a key that recovers in `reset`, unless the current one is close enough. */
+  /** Sets the expiry of a key that recovers in `reset`, unless the current expiry is close. */
   expire(reset: bigint, now: bigint): void {
     const recovered = now + reset;
     const latest = (recovered + reset / 8n + UNIT) / 1000n - 1n;
@@ -222,17 +235,17 @@ export class Key {
     if (this.expiresAt < earliest || this.expiresAt > latest) this.expiresAt = latest;
   }
 
-  /** Releases leases. Returns how many were held. */
+  /** Releases leases. Returns how many of them were held. */
   release(holders: readonly string[], now: bigint): number {
-    const part = this.parts.find(({ usage }) => usage instanceof Leases);
-    if (!part) {
-      if (this.isPlain) throw wrongType(this.parts[0]!.kind, "rl-leases");
+    const component = this.components.find(({ usage }) => usage instanceof Leases);
+    if (!component) {
+      if (this.isPlain) throw wrongType(this.components[0]!.kind, "rl-leases");
       return 0;
     }
-    const leases = part.usage as Leases;
+    const leases = component.usage as Leases;
     const released = leases.release(holders, now);
     if (released > 0) {
-      part.recoversAt = now + leases.recoversIn(now);
+      component.recoversAt = now + leases.recoversIn(now);
       if (!this.isPlain) {
         this.begin(now);
         this.end(now);
@@ -244,5 +257,5 @@ export class Key {
 }
 
 export function wrongType(holds: string, needs: string): Error {
-  return refused(`Operation against a key holding ${holds}, where ${needs} is needed`, "WRONGTYPE");
+  return refusal(`Operation against a key holding ${holds}, where ${needs} is needed`, "WRONGTYPE");
 }

@@ -1,10 +1,10 @@
 /** Leases of a concurrency limit. */
 
-import { after, AT_ONCE, LATEST, max, min, NEVER, Rule } from "./rule.js";
+import { after, ALLOWED_NOW, LATEST, max, min, NEVER_ALLOWED, Rule } from "./rule.js";
 import type { Usage, Verdict } from "./rule.js";
 
-interface Held {
-  readonly ends: bigint;
+interface Lease {
+  readonly endsAt: bigint;
   readonly units: bigint;
   readonly token: bigint | undefined;
 }
@@ -12,37 +12,38 @@ interface Held {
 /** Leases by holder. */
 export class Leases implements Usage {
   written = 0n;
-  leases = new Map<string, Held>();
+  leases = new Map<string, Lease>();
   readonly place = undefined;
 
   /** Returns the leases that have not expired, in the order of their expiry. */
-  live(now: bigint): Map<string, Held> {
-    const at = min(max(now, this.written), LATEST);
-    const live = [...this.leases].filter(([, { ends }]) => at < ends);
+  live(now: bigint): Map<string, Lease> {
+    const instant = min(max(now, this.written), LATEST);
+    const live = [...this.leases].filter(([, { endsAt }]) => instant < endsAt);
     return new Map(
-      live.sort(([one, { ends }], [other, { ends: otherEnds }]) =>
-        ends < otherEnds || (ends === otherEnds && one < other) ? -1 : 1,
+      live.sort(([one, { endsAt }], [other, { endsAt: otherEndsAt }]) =>
+        endsAt < otherEndsAt || (endsAt === otherEndsAt && one < other) ? -1 : 1,
       ),
     );
   }
 
-  tidy(now: bigint): void {
+  /** Removes expired leases. */
+  removeExpired(now: bigint): void {
     this.leases = this.live(now);
     this.written = now;
   }
 
-  /** Releases leases. Returns how many were held. */
+  /** Releases leases. Returns how many of them were held. */
   release(holders: readonly string[], now: bigint): number {
     const live = this.live(now);
     const present = [...new Set(holders)].filter((holder) => live.has(holder));
     for (const holder of present) this.leases.delete(holder);
-    if (present.length > 0) this.tidy(now);
+    if (present.length > 0) this.removeExpired(now);
     return present.length;
   }
 
   recoversIn(now: bigint): bigint {
-    const last = [...this.leases.values()].reduce((last, { ends }) => max(last, ends), 0n);
-    return max(last - max(now, this.written), 0n);
+    const latestEnd = [...this.leases.values()].reduce((end, { endsAt }) => max(end, endsAt), 0n);
+    return max(latestEnd - max(now, this.written), 0n);
   }
 
   get isUnused(): boolean {
@@ -57,7 +58,7 @@ export class Leases implements Usage {
     const back = this.ahead(now);
     const live = [...this.live(this.written)];
     this.leases = new Map(
-      live.map(([holder, lease]) => [holder, { ...lease, ends: lease.ends - back }]),
+      live.map(([holder, lease]) => [holder, { ...lease, endsAt: lease.endsAt - back }]),
     );
     this.written = min(this.written, now);
   }
@@ -77,10 +78,10 @@ export class Leases implements Usage {
 export class Concurrency extends Rule<Leases> {
   readonly kind = "rl-leases";
   readonly holder: string;
-  /** `true` if only a holder without a lease passes (NX). */
-  isFirst = false;
+  /** `true` with NX: a call passes only if its holder has no lease. */
+  hasNx = false;
   /** `true` if earlier waiters come first. */
-  isBehind = false;
+  isBehindWaiters = false;
   /** Fencing token for a lease that has none. */
   token: bigint | undefined;
   readonly #ttl: bigint;
@@ -102,20 +103,20 @@ export class Concurrency extends Rule<Leases> {
   verdict(usage: Leases, now: bigint, cost: bigint): Verdict {
     const own = usage.live(now).get(this.holder);
     let others = this.present(usage, now) - (own?.units ?? 0n);
-    let isInOwnWay = this.isFirst && own !== undefined;
+    let mustWaitForOwn = this.hasNx && own !== undefined;
     const renews = own !== undefined && cost <= own.units;
-    if ((renews || others + cost <= this.limit) && !isInOwnWay) {
-      return this.isBehind && !renews && cost > 0n ? after(1000n) : AT_ONCE;
+    if ((renews || others + cost <= this.limit) && !mustWaitForOwn) {
+      return this.isBehindWaiters && !renews && cost > 0n ? after(1000n) : ALLOWED_NOW;
     }
-    if (cost > this.limit) return NEVER;
-    for (const [holder, { ends, units }] of usage.live(now)) {
-      if (holder === this.holder) isInOwnWay = false;
+    if (cost > this.limit) return NEVER_ALLOWED;
+    for (const [holder, { endsAt, units }] of usage.live(now)) {
+      if (holder === this.holder) mustWaitForOwn = false;
       else others -= units;
-      if (!isInOwnWay && others + cost <= this.limit) {
-        return after(ends - max(now, usage.written));
+      if (!mustWaitForOwn && others + cost <= this.limit) {
+        return after(endsAt - max(now, usage.written));
       }
     }
-    return NEVER;
+    return NEVER_ALLOWED;
   }
 
   reset(usage: Leases, now: bigint): bigint {
@@ -123,15 +124,15 @@ export class Concurrency extends Rule<Leases> {
   }
 
   charge(usage: Leases, now: bigint, cost: bigint): void {
-    usage.tidy(now);
+    usage.removeExpired(now);
     const token = usage.leases.get(this.holder)?.token ?? this.token;
-    usage.leases.set(this.holder, { ends: min(now + this.#ttl, LATEST), units: cost, token });
+    usage.leases.set(this.holder, { endsAt: min(now + this.#ttl, LATEST), units: cost, token });
   }
 
   /** Does nothing, as only a holder can release its lease, and only as a whole. */
   giveBack(): void {}
 
-  low(): bigint {
+  settleableUsage(): bigint {
     return 0n;
   }
 }

@@ -2,8 +2,8 @@
 
 import { DAY, UNIT } from "./rule.js";
 
-const MOST_UNITS = 10n ** 12n;
-const LONGEST_NAME = 256;
+const MAX_UNITS = 10n ** 12n;
+const MAX_NAME_BYTES = 256;
 
 const NUMBER = String.raw`(\d+)(?:\.(\d+))?(?:e([+-]?\d{1,9}))?`;
 const AMOUNT = new RegExp(`^${NUMBER}$`);
@@ -22,117 +22,125 @@ const MICROSECONDS: Readonly<Record<string, bigint>> = {
 const MODES = ["UPTO", "FORCE", "MAXWAIT"];
 
 /** Returns an error like an error reply of a server. */
-export function refused(text: string, code = "ERR"): Error {
+export function refusal(text: string, code = "ERR"): Error {
   return new Error(`${code} ${text}`);
 }
 
-/** Decimal in whole units: rounded down, and `true` if it is above that. */
+/** Exact decimal, split into its whole part and the existence of a fraction. */
 interface Scaled {
   readonly floor: bigint;
-  readonly more: boolean;
+  readonly hasFraction: boolean;
 }
 
-/** Returns a number times a factor, exactly. Undefined if it is far out of range. */
+/**
+ * Returns a number times `factor` times 10 to the power of `shift`; undefined if it is far too
+ * large.
+ */
 function scaled(match: RegExpExecArray, factor: bigint, shift = 0): Scaled | undefined {
   const [, whole = "", fraction = "", power = "0"] = match;
   const digits = BigInt(whole + fraction) * factor;
   const exponent = Number(power) - fraction.length + shift;
-  if (digits === 0n) return { floor: 0n, more: false };
+  if (digits === 0n) return { floor: 0n, hasFraction: false };
   if (exponent >= 0) {
-    return exponent > 40 ? undefined : { floor: digits * 10n ** BigInt(exponent), more: false };
+    return exponent > 40
+      ? undefined
+      : { floor: digits * 10n ** BigInt(exponent), hasFraction: false };
   }
-  if (-exponent > `${digits}`.length) return { floor: 0n, more: true };
-  const by = 10n ** BigInt(-exponent);
-  return { floor: digits / by, more: digits % by !== 0n };
+  if (-exponent > `${digits}`.length) return { floor: 0n, hasFraction: true };
+  const divisor = 10n ** BigInt(-exponent);
+  return { floor: digits / divisor, hasFraction: digits % divisor !== 0n };
 }
 
-function ceil({ floor, more }: Scaled): bigint {
-  return more ? floor + 1n : floor;
+function ceil({ floor, hasFraction }: Scaled): bigint {
+  return hasFraction ? floor + 1n : floor;
 }
 
-function exceeds({ floor, more }: Scaled, bound: bigint): boolean {
-  return floor > bound || (floor === bound && more);
+function exceeds({ floor, hasFraction }: Scaled, bound: bigint): boolean {
+  return floor > bound || (floor === bound && hasFraction);
 }
 
-function amountOf(text: string, what: string): Scaled {
+function amountOf(text: string, description: string): Scaled {
   const match = AMOUNT.exec(text);
-  const found = match ? scaled(match, UNIT) : undefined;
-  if (!found || exceeds(found, MOST_UNITS * UNIT)) {
-    throw refused(`${what} must be a number from 0 to ${MOST_UNITS}, not '${text}'`);
+  const amount = match ? scaled(match, UNIT) : undefined;
+  if (!amount || exceeds(amount, MAX_UNITS * UNIT)) {
+    throw refusal(`${description} must be a number from 0 to ${MAX_UNITS}, not '${text}'`);
   }
-  return found;
+  return amount;
 }
 
 /**
- * Returns a duration in microseconds, rounded up. Undefined unless it is 0 or from 1us to 3650d.
+ * Returns a duration in microseconds, rounded up; undefined unless it is 0 or from 1us to 3650d.
  */
 export function durationOf(text: string): bigint | undefined {
   const match = DURATION.exec(text);
-  const found = match ? scaled(match, MICROSECONDS[match[4]!]!) : undefined;
-  if (!found || (found.floor === 0n && found.more) || exceeds(found, 3650n * DAY)) return undefined;
-  return ceil(found);
+  const duration = match ? scaled(match, MICROSECONDS[match[4]!]!) : undefined;
+  if (!duration || exceeds(duration, 3650n * DAY)) return undefined;
+  const isBelowMicrosecond = duration.floor === 0n && duration.hasFraction;
+  return isBelowMicrosecond ? undefined : ceil(duration);
 }
 
 /** Reader of words, from left to right. */
 export class Words {
   readonly #words: readonly string[];
-  #at = 0;
+  #nextIndex = 0;
 
   constructor(words: readonly string[]) {
     this.#words = words;
   }
 
+  /** `true` if all words have been read. */
   get isOver(): boolean {
-    return this.#at >= this.#words.length;
+    return this.#nextIndex >= this.#words.length;
   }
 
   /** Returns the next word in upper case, or "" at the end. */
   peek(): string {
-    return this.#words[this.#at]?.toUpperCase() ?? "";
+    return this.#words[this.#nextIndex]?.toUpperCase() ?? "";
   }
 
-  next(what: string): string {
-    const word = this.#words[this.#at++];
-    if (word === undefined) throw refused(`${what} is missing`);
+  next(description: string): string {
+    const word = this.#words[this.#nextIndex++];
+    if (word === undefined) throw refusal(`${description} is missing`);
     return word;
   }
 
-  name(what: string): string {
-    const name = this.next(what);
+  name(description: string): string {
+    const name = this.next(description);
     const bytes = Buffer.byteLength(name);
-    if (bytes < 1 || bytes > LONGEST_NAME) {
-      throw refused(`${what} must be 1 to ${LONGEST_NAME} bytes`);
+    if (bytes < 1 || bytes > MAX_NAME_BYTES) {
+      throw refusal(`${description} must be 1 to ${MAX_NAME_BYTES} bytes`);
     }
     return name;
   }
 
   /** Reads an amount in millionths, rounded down. */
-  amount(what: string): bigint {
-    return amountOf(this.next(what), what).floor;
+  amount(description: string): bigint {
+    return amountOf(this.next(description), description).floor;
   }
 
   /** Reads an amount in millionths, rounded up. */
-  cost(what: string): bigint {
-    return ceil(amountOf(this.next(what), what));
+  cost(description: string): bigint {
+    return ceil(amountOf(this.next(description), description));
   }
 
-  duration(what: string, { zero = false } = {}): bigint {
-    const found = durationOf(this.next(what));
-    if (found === undefined || (found === 0n && !zero)) {
-      throw refused(`${what} must be a duration from 1us to 3650d, such as 60s`);
+  duration(description: string, { zero = false } = {}): bigint {
+    const duration = durationOf(this.next(description));
+    if (duration === undefined || (duration === 0n && !zero)) {
+      throw refusal(`${description} must be a duration from 1us to 3650d, such as 60s`);
     }
-    return found;
+    return duration;
   }
 }
 
-/** Request to one limit. "PAST" is a peek with a KEEP above the limit. */
+/** Request to one limit. "PAST" is a peek that is always denied, as KEEP is above the limit. */
 export interface Request {
   readonly mode: "TAKE" | "UPTO" | "FORCE" | "MAXWAIT" | "BACK" | "PAST";
   readonly cost: bigint;
   readonly maxWait: bigint;
 }
 
-export const NOTHING: Request = { mode: "TAKE", cost: 0n, maxWait: 0n };
+/** Request that changes nothing. */
+export const NO_CHARGE: Request = { mode: "TAKE", cost: 0n, maxWait: 0n };
 
 export function isPeekRequest({ mode, cost }: Request): boolean {
   return mode === "PAST" || (cost === 0n && mode !== "UPTO" && mode !== "BACK");
@@ -147,8 +155,9 @@ export class Options {
   isWhole = true;
   mode = "";
   maxWait = 0n;
-  /** Returns the amount of a limit that must remain. */
+  /** Function that returns the amount of a limit that KEEP keeps. */
   keep: ((limit: bigint) => bigint) | undefined;
+  /** `true` if KEEP is a share of the limit. */
   keepsShare = false;
   name: string | undefined;
   readonly flags = new Set<string>();
@@ -157,17 +166,17 @@ export class Options {
   once: { readonly id: string; readonly ttl: bigint } | undefined;
   settle: { readonly id: string; readonly cost: bigint } | undefined;
 
-  /** Parses options in any order, up to a word that is not in `among`. */
-  static read(words: Words, among: ReadonlySet<string>): Options {
+  /** Parses options in any order, up to a word that is not in `allowed`. */
+  static read(words: Words, allowed: ReadonlySet<string>): Options {
     const options = new Options();
     const seen = new Set<string>();
-    for (let word = words.peek(); among.has(word); word = words.peek()) {
+    for (let word = words.peek(); allowed.has(word); word = words.peek()) {
       words.next(word);
-      // Some options exclude each other.
-      const place = MODES.includes(word) ? "MODE" : /^(ONCE|SETTLE)$/.test(word) ? "ID" : word;
-      if (seen.has(place)) throw refused(`syntax error, unexpected ${word}`);
-      seen.add(place);
-      options.#take(word, words);
+      // Options of the same group exclude each other.
+      const group = MODES.includes(word) ? "MODE" : /^(ONCE|SETTLE)$/.test(word) ? "ID" : word;
+      if (seen.has(group)) throw refusal(`syntax error, unexpected ${word}`);
+      seen.add(group);
+      options.#parse(word, words);
     }
     return options;
   }
@@ -176,40 +185,40 @@ export class Options {
   request(mode: string, maxWait: bigint): Request {
     const cost = this.cost ?? UNIT;
     if (this.isBack) {
-      if (mode) throw refused(`cost must be 0 or more with ${mode}`);
+      if (mode) throw refusal(`cost must be 0 or hasFraction with ${mode}`);
       return { mode: "BACK", cost, maxWait: 0n };
     }
     if (mode === "UPTO" && !(this.isWhole && cost > 0n)) {
-      throw refused("cost must be a whole number from 1 with UPTO");
+      throw refusal("cost must be a whole number from 1 with UPTO");
     }
     return { mode: (mode || "TAKE") as Request["mode"], cost, maxWait };
   }
 
-  #take(word: string, words: Words): void {
+  #parse(word: string, words: Words): void {
     if (MODES.includes(word)) this.mode = word;
     switch (word) {
       case "COST":
-        this.#takeCost(words.next("cost"));
+        this.#parseCost(words.next("cost"));
         break;
       case "MAXWAIT":
         this.maxWait = words.duration("maxwait", { zero: true });
         break;
       case "KEEP":
-        this.#takeKeep(words.next("keep"));
+        this.#parseKeep(words.next("keep"));
         break;
       case "AS":
         this.name = words.next("name");
         if (!/^[A-Za-z0-9_-]{1,32}$/.test(this.name)) {
-          throw refused(`name must be 1 to 32 of A-Z, a-z, 0-9, _ and -, not '${this.name}'`);
+          throw refusal(`name must be 1 to 32 of A-Z, a-z, 0-9, _ and -, not '${this.name}'`);
         }
         break;
       case "OFFSET":
-        this.#takeOffset(words.next("offset"));
+        this.#parseOffset(words.next("offset"));
         break;
       case "ANCHOR": {
         const day = words.next("anchor");
         if (!/^\d{1,2}$/.test(day) || Number(day) < 1 || Number(day) > 31) {
-          throw refused("anchor must be a day from 1 to 31");
+          throw refusal("anchor must be a day from 1 to 31");
         }
         this.anchor = BigInt(day);
         break;
@@ -225,14 +234,14 @@ export class Options {
     }
   }
 
-  #takeCost(text: string): void {
-    const found = amountOf(text.replace(/^-/, ""), "cost");
-    this.isBack = text.startsWith("-") && ceil(found) > 0n;
-    this.cost = this.isBack ? found.floor : ceil(found);
-    this.isWhole = !found.more && found.floor % UNIT === 0n;
+  #parseCost(text: string): void {
+    const cost = amountOf(text.replace(/^-/, ""), "cost");
+    this.isBack = text.startsWith("-") && ceil(cost) > 0n;
+    this.cost = this.isBack ? cost.floor : ceil(cost);
+    this.isWhole = !cost.hasFraction && cost.floor % UNIT === 0n;
   }
 
-  #takeKeep(text: string): void {
+  #parseKeep(text: string): void {
     const match = SHARE.exec(text);
     if (!match) {
       const kept = ceil(amountOf(text, "keep"));
@@ -240,15 +249,15 @@ export class Options {
       return;
     }
     const share = scaled(match, 1n);
-    if (!share || exceeds(share, 100n)) throw refused("keep must be a share from 0% to 100%");
+    if (!share || exceeds(share, 100n)) throw refusal("keep must be a share from 0% to 100%");
     this.keep = (limit) => ceil(scaled(match, limit, -2)!);
     this.keepsShare = true;
   }
 
-  #takeOffset(text: string): void {
+  #parseOffset(text: string): void {
     const match = /^([+-])(\d\d):([0-5]\d)$/.exec(text);
     const minutes = match ? Number(match[2]) * 60 + Number(match[3]) : Infinity;
-    if (minutes > 14 * 60) throw refused("offset must be from -14:00 to +14:00, such as +09:00");
+    if (minutes > 14 * 60) throw refusal("offset must be from -14:00 to +14:00, such as +09:00");
     this.offset = BigInt(match![1] === "-" ? -minutes : minutes) * 60n * UNIT;
   }
 }

@@ -1,10 +1,21 @@
 /** Buckets and fixed windows, which store their usage as one number. */
 
-import type { Clocks } from "./calendar.js";
-import { after, AT_ONCE, ceilDiv, LATEST, max, min, MOST, NEVER, plus, Rule } from "./rule.js";
+import type { AlignedWindows } from "./calendar.js";
+import {
+  after,
+  ALLOWED_NOW,
+  ceilDiv,
+  LATEST,
+  max,
+  min,
+  MAX_USAGE,
+  NEVER_ALLOWED,
+  saturatingAdd,
+  Rule,
+} from "./rule.js";
 import type { Usage, Verdict } from "./rule.js";
 
-/** Usage as one number at one instant. */
+/** Usage as one number at an instant. */
 class Pool implements Usage {
   used = 0n;
   at = 0n;
@@ -25,7 +36,7 @@ class Pool implements Usage {
   movedPlace(): undefined {}
 
   takeBack(_place: bigint | undefined, units: bigint): bigint {
-    const taken = this.used === MOST ? 0n : min(units, this.used);
+    const taken = this.used === MAX_USAGE ? 0n : min(units, this.used);
     this.used -= taken;
     return taken;
   }
@@ -38,7 +49,7 @@ class Pool implements Usage {
 /** Token bucket, or with `queues` a leaky bucket, which delays allowed calls. */
 export class Bucket extends Rule<Pool> {
   readonly kind = "rl-bucket";
-  override readonly waits: boolean;
+  override readonly canReserve: boolean;
   readonly #refill: bigint;
   readonly #period: bigint;
 
@@ -46,7 +57,7 @@ export class Bucket extends Rule<Pool> {
     super(capacity, `${period}`);
     this.#refill = refill;
     this.#period = period;
-    this.waits = !queues;
+    this.canReserve = !queues;
   }
 
   unused(): Pool {
@@ -63,9 +74,9 @@ export class Bucket extends Rule<Pool> {
 
   verdict(usage: Pool, now: bigint, cost: bigint): Verdict {
     if (this.present(usage, now) + cost <= this.limit) {
-      return { kind: "allowed", time: this.waits ? 0n : this.reset(usage, now) };
+      return { kind: "allowed", time: this.canReserve ? 0n : this.reset(usage, now) };
     }
-    if (cost > this.limit) return NEVER;
+    if (cost > this.limit) return NEVER_ALLOWED;
     return after(this.drainsIn(usage.used + cost - this.limit) - max(now - usage.at, 0n));
   }
 
@@ -75,7 +86,7 @@ export class Bucket extends Rule<Pool> {
 
   charge(usage: Pool, now: bigint, cost: bigint): void {
     this.#advance(usage, now);
-    usage.used = plus(usage.used, cost);
+    usage.used = saturatingAdd(usage.used, cost);
   }
 
   giveBack(usage: Pool, now: bigint, units: bigint): void {
@@ -87,8 +98,8 @@ export class Bucket extends Rule<Pool> {
     usage.used -= units;
   }
 
-  low({ used, at }: Pool, now: bigint): bigint {
-    if (used === MOST) return 0n;
+  settleableUsage({ used, at }: Pool, now: bigint): bigint {
+    if (used === MAX_USAGE) return 0n;
     return max(used - ceilDiv(max(now - at, 0n) * this.#refill, this.#period), 0n);
   }
 
@@ -110,7 +121,7 @@ function gcd(one: bigint, other: bigint): bigint {
   return other === 0n ? one : gcd(other, one % other);
 }
 
-/** Usage of a fixed window. `at` is the time when it opened or, if aligned, was last charged. */
+/** Usage of a fixed window. `at` is its begin, or the last charge if the window is aligned. */
 class Window extends Pool {
   isAligned = false;
 
@@ -120,18 +131,17 @@ class Window extends Pool {
 }
 
 /**
- * Fixed window. `clocks` are the boundaries of aligned windows; without them, a window opens with
- * its first call.
+ * Fixed window. Without `alignedWindows`, a window begins with its first call.
  */
 export class Fixed extends Rule<Window> {
   readonly kind = "rl-window";
   readonly #window: bigint;
-  readonly #clocks: Clocks | undefined;
+  readonly #alignedWindows: AlignedWindows | undefined;
 
-  constructor(limit: bigint, window: bigint, clocks?: Clocks) {
-    super(limit, `${window} ${clocks?.key ?? ""}`);
+  constructor(limit: bigint, window: bigint, alignedWindows?: AlignedWindows) {
+    super(limit, `${window} ${alignedWindows?.key ?? ""}`);
     this.#window = window;
-    this.#clocks = clocks;
+    this.#alignedWindows = alignedWindows;
   }
 
   unused(): Window {
@@ -143,8 +153,8 @@ export class Fixed extends Rule<Window> {
   }
 
   verdict(usage: Window, now: bigint, cost: bigint): Verdict {
-    if (this.present(usage, now) + cost <= this.limit) return AT_ONCE;
-    return cost > this.limit ? NEVER : after(this.#end(usage, now) - now);
+    if (this.present(usage, now) + cost <= this.limit) return ALLOWED_NOW;
+    return cost > this.limit ? NEVER_ALLOWED : after(this.#end(usage, now) - now);
   }
 
   reset(usage: Window, now: bigint): bigint {
@@ -153,7 +163,7 @@ export class Fixed extends Rule<Window> {
 
   charge(usage: Window, now: bigint, cost: bigint): void {
     this.#advance(usage, now);
-    usage.used = plus(usage.used, cost);
+    usage.used = saturatingAdd(usage.used, cost);
   }
 
   giveBack(usage: Window, now: bigint, units: bigint): void {
@@ -161,20 +171,21 @@ export class Fixed extends Rule<Window> {
     usage.used = max(usage.used - units, 0n);
   }
 
-  low(usage: Window, now: bigint): bigint {
-    return usage.used === MOST ? 0n : this.present(usage, now);
+  settleableUsage(usage: Window, now: bigint): bigint {
+    return usage.used === MAX_USAGE ? 0n : this.present(usage, now);
   }
 
   #end(usage: Window, now: bigint): bigint {
     const instant = min(usage.at, now);
-    const clocks = this.#clocks;
-    if (clocks && (usage.isAligned || clocks.calendar)) return clocks.end(instant);
+    const alignedWindows = this.#alignedWindows;
+    if (alignedWindows && (usage.isAligned || alignedWindows.calendar))
+      return alignedWindows.end(instant);
     return instant + this.#window;
   }
 
   #advance(usage: Window, now: bigint): void {
     usage.used = this.present(usage, now);
-    if (this.#clocks || usage.used === 0n) usage.at = now;
-    usage.isAligned = this.#clocks !== undefined;
+    if (this.#alignedWindows || usage.used === 0n) usage.at = now;
+    usage.isAligned = this.#alignedWindows !== undefined;
   }
 }

@@ -1,4 +1,6 @@
-/** Transport of a limiter's calls to the memory of its own process, and the clock for it. */
+/**
+ * Client, clock and sleep of a limiter: those of the given client, or of memory in this process.
+ */
 
 import type { Client } from "../clients.js";
 import type { LimiterOptions } from "../options.js";
@@ -20,12 +22,12 @@ export function routeOf(client: Client | "memory", { now, clock }: LimiterOption
     if (clock) throw new TypeError('a clock is for a limiter in memory: new Limiter("memory")');
     return { client, now: now ?? (() => performance.now()), sleep };
   }
-  const read = now ?? (clock ? () => clock.now : () => Date.now());
-  const memory = new Memory(() => BigInt(Math.round(read() * 1000)));
-  if (!clock) return { client: memory, now: read, sleep };
+  const nowMs = now ?? (clock ? () => clock.now : () => Date.now());
+  const memory = new Memory(() => BigInt(Math.round(nowMs() * 1000)));
+  if (!clock) return { client: memory, now: nowMs, sleep };
   const advance: Sleep = async (ms, signals) => {
     for (const signal of signals) signal.throwIfAborted();
     clock.advance(ms / 1000);
   };
-  return { client: memory, now: read, sleep: advance };
+  return { client: memory, now: nowMs, sleep: advance };
 }

@@ -2,30 +2,25 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 
-import {
-  readAcquire,
-  readCall,
-  readKeys,
-  refuseWhatNeedsAServer,
-  type KeyCall,
-} from "./grammar.js";
+import { readAcquire, readCall, readKeys, refuseServerFeatures, type KeyCall } from "./grammar.js";
 import { Key } from "./key.js";
 import { Concurrency } from "./leases.js";
-import { refused, Words } from "./options.js";
-import { AT_ONCE, LATEST, longer, max, min } from "./rule.js";
+import { refusal, Words } from "./options.js";
+import { ALLOWED_NOW, LATEST, longer, max, min } from "./rule.js";
 import { rowOf, Visit, waitOf } from "./visit.js";
 
 /** Milliseconds between attempts of a call that waits for a lease. */
 const POLL_MS = 5;
 
-/** Number of keys at which expired keys are removed. */
-const SWEPT_AT = 1000;
+/** Minimum number of keys at which expired keys are removed. */
+const MIN_SWEEP_SIZE = 1000;
 
 /** Keys in this process, with the interface of a node-redis client. */
 export class Memory {
   readonly #micros: () => bigint;
   #keys = new Map<string, Key>();
-  #sweptAt = SWEPT_AT;
+  /** Number of keys at which expired keys are removed next. */
+  #sweepSize = MIN_SWEEP_SIZE;
   #lastToken = 0n;
   /** Holders that wait for a lease, by key, in the order of arrival. */
   readonly #queues = new Map<string, string[]>();
@@ -37,35 +32,37 @@ export class Memory {
 
   /** Returns the reply to a call, or throws an error like the server's. */
   async sendCommand(words: string[]): Promise<unknown> {
-    const place = words.indexOf("BLOCK", 5);
-    if (words[0] !== "RL.ACQUIRE" || place < 0) return this.#reply(words);
-    return this.#waited(words.toSpliced(place, 2), words[place + 1]!, () => false);
+    const blockIndex = words.indexOf("BLOCK", 5);
+    if (words[0] !== "RL.ACQUIRE" || blockIndex < 0) return this.#reply(words);
+    const block = words[blockIndex + 1]!;
+    return this.#replyWhenFree(words.toSpliced(blockIndex, 2), block, () => false);
   }
 
   /** Returns a client of the same memory for blocking calls, which closing it ends. */
   duplicate(): object {
-    let isOver = false;
+    let isClosed = false;
     const close = async () => {
-      isOver = true;
+      isClosed = true;
     };
     const duplicate = {
       on: () => duplicate,
       connect: async () => {},
       disconnect: close,
       sendCommand: (words: string[]) => {
-        const place = words.indexOf("BLOCK", 5);
-        if (words[0] !== "RL.ACQUIRE" || place < 0) return this.sendCommand(words);
-        return this.#waited(words.toSpliced(place, 2), words[place + 1]!, () => isOver);
+        const blockIndex = words.indexOf("BLOCK", 5);
+        if (words[0] !== "RL.ACQUIRE" || blockIndex < 0) return this.sendCommand(words);
+        const block = words[blockIndex + 1]!;
+        return this.#replyWhenFree(words.toSpliced(blockIndex, 2), block, () => isClosed);
       },
     };
     return duplicate;
   }
 
-  #reply(given: readonly string[]): unknown {
-    const [words, now] = [new Words(given), this.#micros()];
+  #reply(commandWords: readonly string[]): unknown {
+    const [words, now] = [new Words(commandWords), this.#micros()];
     const command = words.peek();
     words.next("command");
-    refuseWhatNeedsAServer(command);
+    refuseServerFeatures(command);
     const isPeek = command === "RL.PEEK" || command === "RL.MPEEK";
     if (command === "RL.MTAKE" || command === "RL.MPEEK") {
       return this.#keysReply(readKeys(words, isPeek), now, isPeek);
@@ -80,12 +77,12 @@ export class Memory {
       case "RL.RELEASE":
         return this.#release(key, words, now);
       case "DEL": {
-        const found = this.#find(key, now);
+        const existing = this.#find(key, now);
         this.#keys.delete(key);
-        return found ? 1 : 0;
+        return existing ? 1 : 0;
       }
       default:
-        throw refused(`a limiter in memory does not know '${command}'`);
+        throw refusal(`a limiter in memory does not know '${command}'`);
     }
   }
 
@@ -100,7 +97,7 @@ export class Memory {
   #open(name: string, now: bigint, isPeek: boolean): Key {
     const key = this.#find(name, now) ?? new Key();
     if (key.ahead(now) === 0n) return key;
-    if (isPeek) return key.lookedAt(now);
+    if (isPeek) return key.copyForPeek(now);
     key.moveBack(now);
     return key;
   }
@@ -108,16 +105,16 @@ export class Memory {
   #store(name: string, key: Key, now: bigint): void {
     if (key.isUnused) this.#keys.delete(name);
     else this.#keys.set(name, key);
-    if (this.#keys.size < this.#sweptAt) return;
-    const left = [...this.#keys].filter(([, { expiresAt }]) => now / 1000n <= expiresAt);
-    this.#keys = new Map(left);
-    this.#sweptAt = SWEPT_AT + 2 * left.length;
+    if (this.#keys.size < this.#sweepSize) return;
+    const unexpired = [...this.#keys].filter(([, { expiresAt }]) => now / 1000n <= expiresAt);
+    this.#keys = new Map(unexpired);
+    this.#sweepSize = MIN_SWEEP_SIZE + 2 * unexpired.length;
   }
 
   /** Evaluates a call on every key, and charges all keys or none. */
   #visit(keys: readonly (readonly [string, KeyCall])[], now: bigint, isPeek: boolean): Visit[] {
     const visits = keys.map(([name, call]) => {
-      this.#queueUp(name, call);
+      this.#markBehindWaiters(name, call);
       return new Visit(call, this.#open(name, now, isPeek), now);
     });
     const allowed = isAllowed(visits);
@@ -136,8 +133,8 @@ export class Memory {
     const combined = visit.combined(each);
     if (!call.each) return rowOf(combined);
     const rows = each.map((decision, index) => {
-      const { name: as } = call.specs[index]!;
-      return as === undefined ? rowOf(decision) : [...rowOf(decision), as];
+      const { name: limitName } = call.specs[index]!;
+      return limitName === undefined ? rowOf(decision) : [...rowOf(decision), limitName];
     });
     return [combined.verdict.kind === "allowed" ? 1 : 0, waitOf(combined.verdict), rows];
   }
@@ -145,24 +142,24 @@ export class Memory {
   #keysReply(keys: [string, KeyCall][], now: bigint, isPeek: boolean): unknown[] {
     const visits = this.#visit(keys, now, isPeek);
     const allowed = isAllowed(visits);
-    let wait = AT_ONCE;
+    let wait = ALLOWED_NOW;
     const rows = visits.map((visit) => {
       const { verdict, ...rest } = visit.combined(visit.decisions());
-      const counts = allowed
+      const hasWait = allowed
         ? verdict.kind === "allowed"
         : visit.call.settle !== undefined || visit.denies;
-      if (counts) wait = longer(wait, verdict);
+      if (hasWait) wait = longer(wait, verdict);
       return rowOf({ verdict, ...rest });
     });
     return [allowed ? 1 : 0, waitOf(wait), rows];
   }
 
   #acquire(name: string, words: Words, now: bigint): unknown[] {
-    const [call, fences] = readAcquire(words);
+    const [call, hasFence] = readAcquire(words);
     const rule = call.specs[0]!.rule as Concurrency;
-    if (fences) rule.token = this.#lastToken = max(now, this.#lastToken + 1n);
+    if (hasFence) rule.token = this.#lastToken = max(now, this.#lastToken + 1n);
     const row = this.#keyReply(name, call, now, false);
-    if (!fences) return row;
+    if (!hasFence) return row;
     const lease = this.#keys.get(name)?.leases?.live(now).get(rule.holder);
     return [...row, row[0] === 1 ? Number(lease?.token ?? 0n) : 0];
   }
@@ -175,7 +172,7 @@ export class Memory {
     if (released > 0) {
       this.#store(name, key, now);
     } else {
-      // A waiter is denied.
+      // A waiter that RL.RELEASE names leaves the queue, and is denied.
       const queue = this.#queues.get(name) ?? [];
       this.#queues.set(
         name,
@@ -185,12 +182,15 @@ export class Memory {
     return released;
   }
 
-  /** Marks a call for a lease of the key as behind the waiters, unless it is the first one. */
-  #queueUp(name: string, { specs }: KeyCall): void {
+  /**
+   * Marks the leases of a call as behind the waiters of the key, unless the call is of the first
+   * one.
+   */
+  #markBehindWaiters(name: string, { specs }: KeyCall): void {
     const [first] = this.#queues.get(name) ?? [];
     if (first === undefined) return;
     for (const { rule } of specs) {
-      if (rule instanceof Concurrency) rule.isBehind = rule.holder !== first;
+      if (rule instanceof Concurrency) rule.isBehindWaiters = rule.holder !== first;
     }
   }
 
@@ -198,7 +198,7 @@ export class Memory {
    * Returns the reply of RL.ACQUIRE as soon as there is room, in order of arrival, or after the
    * timeout.
    */
-  async #waited(words: string[], block: string, isOver: () => boolean): Promise<unknown> {
+  async #replyWhenFree(words: string[], block: string, isClosed: () => boolean): Promise<unknown> {
     const [, name, , , holder] = words as [string, string, string, string, string];
     const time = block === "0" ? undefined : new Words([block]).duration("block");
     const [until, deadline] =
@@ -210,17 +210,17 @@ export class Memory {
     try {
       for (;;) {
         const reply = this.#reply(words) as number[];
-        const waits = this.#queues.get(name)?.includes(holder) ?? false;
-        // A clock that stands still does not end the wait.
+        const isQueued = this.#queues.get(name)?.includes(holder) ?? false;
+        // A manual clock may stand still, so real time ends the wait, too.
         const isLate = until !== undefined && this.#micros() >= until;
         const isDenied = reply[0] === 0 && reply[3] !== -1;
-        if (!isDenied || !waits || isLate || performance.now() >= deadline) return reply;
+        if (!isDenied || !isQueued || isLate || performance.now() >= deadline) return reply;
         await sleep(POLL_MS);
-        if (isOver()) throw new Error("the connection was closed");
+        if (isClosed()) throw new Error("the connection was closed");
       }
     } finally {
-      const left = (this.#queues.get(name) ?? []).filter((one) => one !== holder);
-      if (left.length > 0) this.#queues.set(name, left);
+      const others = (this.#queues.get(name) ?? []).filter((waiter) => waiter !== holder);
+      if (others.length > 0) this.#queues.set(name, others);
       else this.#queues.delete(name);
     }
   }
@@ -229,6 +229,6 @@ export class Memory {
 /** Returns `true` if a call may be committed: a settlement if any key knows its id. */
 function isAllowed(visits: readonly Visit[]): boolean {
   const [{ call }] = visits as [Visit];
-  if (call.settle) return visits.some((visit) => visit.knows);
+  if (call.settle) return visits.some((visit) => visit.knowsId);
   return !visits.some((visit) => visit.denies);
 }

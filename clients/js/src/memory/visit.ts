@@ -1,18 +1,18 @@
 /** Evaluation, charging and reply of a call at one key. */
 
 import { identityOf, type KeyCall, type Spec } from "./grammar.js";
-import { Part, wrongType, type Charge, type Key, type Remembered } from "./key.js";
+import { Component, wrongType, type Charge, type Key, type CallRecord } from "./key.js";
 import { Concurrency, Leases } from "./leases.js";
-import { NOTHING, refused } from "./options.js";
-import { after, AT_ONCE, LATEST, longer, max, min, NEVER, UNIT } from "./rule.js";
+import { NO_CHARGE, refusal } from "./options.js";
+import { after, ALLOWED_NOW, LATEST, longer, max, min, NEVER_ALLOWED, UNIT } from "./rule.js";
 import type { Usage, Verdict } from "./rule.js";
 
-const MOST_PARTS = 16;
+const MAX_COMPONENTS = 16;
 
 /** Verdict of one limit on a call, before anything is changed. */
 interface Evaluation {
-  /** Part of the key with the usage. */
-  part: Part | undefined;
+  /** Component of the key with the usage of the limit. */
+  component: Component | undefined;
   readonly verdict: Verdict;
   readonly isForced: boolean;
   /** Units to charge, or to give back if negative. */
@@ -29,6 +29,7 @@ export interface LimitDecision {
   readonly granted: bigint | undefined;
 }
 
+/** Returns the elements of the reply for a decision. */
 export function rowOf({ verdict, limit, remaining, reset, granted }: LimitDecision): number[] {
   const isAllowed = verdict.kind === "allowed" ? 1 : 0;
   const row = [isAllowed, Number(limit / UNIT), Number(remaining / UNIT), waitOf(verdict)];
@@ -37,19 +38,20 @@ export function rowOf({ verdict, limit, remaining, reset, granted }: LimitDecisi
   return row;
 }
 
-/** Returns the wait of a verdict in milliseconds. */
+/** Returns the wait of a verdict in milliseconds; -1 if the call never passes. */
 export function waitOf({ kind, time }: Verdict): number {
   return kind === "never" ? -1 : Number((time + 999n) / 1000n);
 }
 
 type Outcome = "PASSES" | "DENIED" | "REPEATED" | "SETTLES" | "SETTLED" | "UNKNOWN";
 
+/** Call at one key: evaluated, and charged if all keys of the call allow it. */
 export class Visit {
   readonly call: KeyCall;
   readonly key: Key;
   readonly outcome: Outcome;
   readonly #now: bigint;
-  readonly #repeated: Remembered | undefined;
+  readonly #record: CallRecord | undefined;
   readonly #evaluations: Evaluation[];
   /** Units granted to a call with UPTO: the minimum over all limits. */
   readonly #granted: bigint | undefined;
@@ -57,21 +59,22 @@ export class Visit {
 
   constructor(call: KeyCall, key: Key, now: bigint) {
     const [{ rule }] = call.specs as [Spec];
-    if (key.isPlain && call.specs.length === 1 && rule.kind !== key.parts[0]!.kind) {
-      throw wrongType(key.parts[0]!.kind, rule.kind);
+    if (key.isPlain && call.specs.length === 1 && rule.kind !== key.components[0]!.kind) {
+      throw wrongType(key.components[0]!.kind, rule.kind);
     }
     this.call = call;
     this.key = key;
     this.#now = now;
-    this.#repeated = key.recall(call, now);
-    const parts = key.find(call.specs);
-    this.#evaluations = call.specs.map((spec, index) => this.#evaluate(spec, parts[index]));
+    this.#record = key.findRecord(call, now);
+    const components = key.findAll(call.specs);
+    this.#evaluations = call.specs.map((spec, index) => this.#evaluate(spec, components[index]));
     for (const { granted } of this.#evaluations) {
       if (granted === undefined) continue;
       this.#granted = this.#granted === undefined ? granted : min(this.#granted, granted);
     }
-    for (const one of this.#evaluations) {
-      if (one.granted !== undefined) one.granted = one.change = this.#granted!;
+    for (const evaluation of this.#evaluations) {
+      if (evaluation.granted === undefined) continue;
+      evaluation.granted = evaluation.change = this.#granted!;
     }
     this.outcome = this.#decide();
   }
@@ -80,8 +83,9 @@ export class Visit {
     return this.outcome === "DENIED";
   }
 
-  get knows(): boolean {
-    return this.#repeated !== undefined;
+  /** `true` if the key has a record of the call's id. */
+  get knowsId(): boolean {
+    return this.#record !== undefined;
   }
 
   get changes(): boolean {
@@ -93,13 +97,13 @@ export class Visit {
   checkRoom(): void {
     if (this.key.isPlain || this.outcome !== "PASSES") return;
     const charging = this.#evaluations.filter(({ change }) => change > 0n);
-    const charged = charging.map(({ part }) => part);
-    const added = charged.filter((part) => part === undefined).length;
-    const staying = this.key.parts.filter(
-      (part) => part.stays(this.#now) || charged.includes(part),
+    const charged = charging.map(({ component }) => component);
+    const addedCount = charged.filter((component) => component === undefined).length;
+    const keptCount = this.key.components.filter(
+      (component) => component.isKept(this.#now) || charged.includes(component),
     ).length;
-    if (added > 0 && staying + added > MOST_PARTS) {
-      throw refused(`the key has ${MOST_PARTS} limits, as many as one key may have`);
+    if (addedCount > 0 && keptCount + addedCount > MAX_COMPONENTS) {
+      throw refusal(`the key has ${MAX_COMPONENTS} limits, as many as one key may have`);
     }
   }
 
@@ -111,15 +115,17 @@ export class Visit {
     const changing = this.#pairs().filter(([, { change }]) => change !== 0n);
     if (key.isUnused && call.isPlain) {
       const [[{ rule }, one]] = changing as [[Spec, Evaluation]];
-      one.part = new Part(rule.kind, () => rule.unused());
-      key.parts = [one.part];
+      one.component = new Component(rule.kind, () => rule.unused());
+      key.components = [one.component];
       key.isPlain = true;
     }
-    const staysPlain = changing.every(([{ name }, { part }]) => part && name === undefined);
-    if (key.isPlain && staysPlain && !this.#remembers) {
-      for (const [{ rule }, { part, change }] of changing) {
-        part!.change(rule, change, now);
-        key.expire(part!.recoversAt - now, now);
+    const staysPlain = changing.every(
+      ([{ name }, { component }]) => component && name === undefined,
+    );
+    if (key.isPlain && staysPlain && !this.#isRecorded) {
+      for (const [{ rule }, { component, change }] of changing) {
+        component!.change(rule, change, now);
+        key.expire(component!.recoversAt - now, now);
       }
       return;
     }
@@ -127,8 +133,8 @@ export class Visit {
     if (this.outcome === "SETTLES") this.#settle();
     else this.#chargeAll(changing);
     key.end(now);
-    const parts = key.find(call.specs);
-    for (const [index, one] of this.#evaluations.entries()) one.part = parts[index];
+    const components = key.findAll(call.specs);
+    for (const [index, one] of this.#evaluations.entries()) one.component = components[index];
     key.expire(key.recoversIn(now), now);
   }
 
@@ -147,12 +153,12 @@ export class Visit {
     let governing = candidates.find((decision) => decision.verdict === verdict)!;
     if (denying.length === 0) {
       governing = each[0]!;
-      let least = this.#costOf(0);
+      let governingCost = this.#costOf(0);
       for (const [index, decision] of each.entries()) {
         const cost = this.#costOf(index);
-        if (decision.remaining * least >= governing.remaining * cost) continue;
+        if (decision.remaining * governingCost >= governing.remaining * cost) continue;
         governing = decision;
-        least = cost;
+        governingCost = cost;
       }
     }
     const { limit, remaining, reset } = governing;
@@ -163,15 +169,15 @@ export class Visit {
     return this.call.specs.map((spec, index) => [spec, this.#evaluations[index]!]);
   }
 
-  #evaluate({ rule, request }: Spec, part: Part | undefined): Evaluation {
-    const isKnown = this.#repeated !== undefined;
-    const { mode, cost, maxWait } = isKnown ? NOTHING : request;
-    if (isKnown && rule instanceof Concurrency) rule.isFirst = false;
-    const usage: Usage = part?.usage ?? rule.unused();
+  #evaluate({ rule, request }: Spec, component: Component | undefined): Evaluation {
+    const isKnown = this.#record !== undefined;
+    const { mode, cost, maxWait } = isKnown ? NO_CHARGE : request;
+    if (isKnown && rule instanceof Concurrency) rule.hasNx = false;
+    const usage: Usage = component?.usage ?? rule.unused();
     const now = this.#now;
-    const found = { part, isForced: mode === "FORCE", change: 0n, granted: undefined };
+    const unchanged = { component, isForced: mode === "FORCE", change: 0n, granted: undefined };
     if (mode === "BACK") {
-      return { ...found, verdict: AT_ONCE, change: usage.isUnused ? 0n : -cost };
+      return { ...unchanged, verdict: ALLOWED_NOW, change: usage.isUnused ? 0n : -cost };
     }
     const needed = mode === "UPTO" ? UNIT : mode === "PAST" ? 1n : cost;
     let verdict: Verdict = rule.verdict(usage, now, needed);
@@ -183,15 +189,15 @@ export class Visit {
     if (mode === "UPTO") {
       const units = (rule.remaining(usage, now) / UNIT) * UNIT;
       const granted = passes ? min(units, cost) : 0n;
-      return { ...found, verdict, change: granted, granted };
+      return { ...unchanged, verdict, change: granted, granted };
     }
-    return { ...found, verdict, change: passes || mode === "FORCE" ? cost : 0n };
+    return { ...unchanged, verdict, change: passes || mode === "FORCE" ? cost : 0n };
   }
 
   #decide(): Outcome {
-    const repeated = this.#repeated;
-    if (this.call.settle) return repeated ? (repeated.settled ? "SETTLED" : "SETTLES") : "UNKNOWN";
-    if (repeated) return "REPEATED";
+    const record = this.#record;
+    if (this.call.settle) return record ? (record.isSettled ? "SETTLED" : "SETTLES") : "UNKNOWN";
+    if (record) return "REPEATED";
     const isDenied = this.call.purpose !== "BACK" && this.#evaluations.some(this.#denies);
     return isDenied ? "DENIED" : "PASSES";
   }
@@ -199,55 +205,62 @@ export class Visit {
   readonly #denies = ({ isForced, verdict }: Evaluation): boolean =>
     !isForced && verdict.kind !== "allowed";
 
-  get #remembers(): boolean {
+  /** `true` if the call is recorded by its idempotency key. */
+  get #isRecorded(): boolean {
     return this.call.once !== undefined && this.outcome === "PASSES" && this.changes;
   }
 
+  /** Charges the limits, and records the call if it has an idempotency key. */
   #chargeAll(changing: readonly (readonly [Spec, Evaluation])[]): void {
     const { key, call } = this;
     const now = this.#now;
-    const charges: [Part, Charge][] = [];
+    const charges: [Component, Charge][] = [];
     for (const [spec, one] of changing) {
       const { rule } = spec;
-      if (!one.part) {
-        one.part = new Part(rule.kind, () => rule.unused());
-        key.parts.push(one.part);
+      if (!one.component) {
+        one.component = new Component(rule.kind, () => rule.unused());
+        key.components.push(one.component);
       }
-      const { part, change: cost } = one;
-      part.identity ??= identityOf(spec);
-      part.change(rule, cost, now);
-      if (!this.#remembers || cost <= 0n || part.usage instanceof Leases) continue;
-      const { givenBack } = part;
-      const charge: Charge = { cost, place: part.usage.place, givenBack, low: undefined };
-      part.charges.push(charge);
-      charges.push([part, charge]);
+      const { component, change: cost } = one;
+      component.identity ??= identityOf(spec);
+      component.change(rule, cost, now);
+      if (!this.#isRecorded || cost <= 0n || component.usage instanceof Leases) continue;
+      const { givenBack } = component;
+      const charge: Charge = {
+        cost,
+        place: component.usage.place,
+        givenBack,
+        lowestUsage: undefined,
+      };
+      component.charges.push(charge);
+      charges.push([component, charge]);
     }
-    if (!this.#remembers || !call.once) return;
+    if (!this.#isRecorded || !call.once) return;
     const allowed = this.#evaluations.filter(({ verdict }) => verdict.kind === "allowed");
-    key.remembered.set(call.once.id, {
+    key.records.set(call.once.id, {
       expiresAt: min(now + call.once.ttl, LATEST),
       holdUntil: min(now + allowed.map(({ verdict }) => verdict.time).reduce(max, 0n), LATEST),
-      forced: this.#evaluations.some(({ isForced }) => isForced),
+      isForced: this.#evaluations.some(({ isForced }) => isForced),
       granted: this.#granted,
       charges,
-      settled: false,
+      isSettled: false,
     });
   }
 
   #settle(): void {
     const { id, cost } = this.call.settle!;
-    const repeated = this.#repeated!;
-    this.key.remembered.set(id, { ...repeated, charges: [], settled: true });
-    for (const [part, charge] of repeated.charges) {
-      const found = this.#pairs().find(([, one]) => one.part === part);
-      if (!found || found[0].hasOwnCost || cost === charge.cost) part.forget(charge);
-      else part.settle(found[0].rule, charge, cost, this.#now);
+    const record = this.#record!;
+    this.key.records.set(id, { ...record, charges: [], isSettled: true });
+    for (const [component, charge] of record.charges) {
+      const [spec] = this.#pairs().find(([, one]) => one.component === component) ?? [];
+      if (!spec || spec.hasOwnCost || cost === charge.cost) component.forget(charge);
+      else component.settle(spec.rule, charge, cost, this.#now);
     }
   }
 
   #decisionOf(spec: Spec, one: Evaluation): LimitDecision {
     const { rule, kept, request } = spec;
-    const usage: Usage = one.part?.usage ?? rule.unused();
+    const usage: Usage = one.component?.usage ?? rule.unused();
     const now = this.#now;
     let { verdict } = one;
     if (one.isForced && verdict.kind !== "allowed") {
@@ -274,19 +287,19 @@ export class Visit {
   #overridden(verdict: Verdict, { request }: Spec): Verdict {
     switch (this.outcome) {
       case "UNKNOWN":
-        return NEVER;
+        return NEVER_ALLOWED;
       case "SETTLES":
       case "SETTLED":
-        return AT_ONCE;
+        return ALLOWED_NOW;
       case "REPEATED": {
-        const { forced, holdUntil } = this.#repeated!;
-        const forces = this.call.specs.some((spec) => spec.request.mode === "FORCE");
-        const isPast = request.mode === "FORCE" || !forces;
-        if (forced && verdict.kind !== "allowed" && isPast) return verdict;
+        const { isForced, holdUntil } = this.#record!;
+        const hasForce = this.call.specs.some((spec) => spec.request.mode === "FORCE");
+        const mayBePastLimit = request.mode === "FORCE" || !hasForce;
+        if (isForced && verdict.kind !== "allowed" && mayBePastLimit) return verdict;
         return { kind: "allowed", time: max(holdUntil - this.#now, 0n) };
       }
       default:
-        return this.call.purpose === "BACK" ? AT_ONCE : verdict;
+        return this.call.purpose === "BACK" ? ALLOWED_NOW : verdict;
     }
   }
 
@@ -302,7 +315,8 @@ export class Visit {
     return this.outcome === "REPEATED" ? this.#grantedBefore(upto.request.cost, verdict) : 0n;
   }
 
-  #grantedBefore(most: bigint, verdict: Verdict): bigint {
-    return this.#repeated?.granted ?? (verdict.kind === "allowed" ? most : 0n);
+  /** Returns the units that the first of repeated calls was granted. */
+  #grantedBefore(cost: bigint, verdict: Verdict): bigint {
+    return this.#record?.granted ?? (verdict.kind === "allowed" ? cost : 0n);
   }
 }

@@ -1,9 +1,22 @@
 /** Sliding windows, which keep charges of different times apart. */
 
-import { after, AT_ONCE, ceilDiv, max, min, MOST, movedPlace, NEVER, plus, Rule } from "./rule.js";
+import {
+  after,
+  ALLOWED_NOW,
+  ceilDiv,
+  max,
+  min,
+  MAX_USAGE,
+  movedPlace,
+  NEVER_ALLOWED,
+  saturatingAdd,
+  Rule,
+} from "./rule.js";
 import type { Usage, Verdict } from "./rule.js";
 
-/** Usage of a sliding window counter: the counts of two windows, and their length. */
+/**
+ * Usage of a sliding window counter: the counts of two adjacent windows, and the windows' length.
+ */
 class Slider implements Usage {
   start: bigint;
   window: bigint;
@@ -28,11 +41,11 @@ class Slider implements Usage {
   present(now: bigint): bigint {
     if (this.window === 0n) return 0n;
     const overlap = max(this.window - max(now - this.start, 0n), 0n);
-    return plus(ceilDiv(this.previous * overlap, this.window), this.current);
+    return saturatingAdd(ceilDiv(this.previous * overlap, this.window), this.current);
   }
 
   get isSaturated(): boolean {
-    return this.previous === MOST || this.current === MOST;
+    return this.previous === MAX_USAGE || this.current === MAX_USAGE;
   }
 
   get isUnused(): boolean {
@@ -94,14 +107,14 @@ export class Sliding extends Rule<Slider> {
   verdict(usage: Slider, now: bigint, cost: bigint): Verdict {
     const rolled = usage.rolled(now);
     const { window, previous, current, start } = rolled;
-    if (rolled.present(now) + cost <= this.limit) return AT_ONCE;
-    if (window === 0n || cost > this.limit) return NEVER;
+    if (rolled.present(now) + cost <= this.limit) return ALLOWED_NOW;
+    if (window === 0n || cost > this.limit) return NEVER_ALLOWED;
     const room = this.limit - cost;
-    const wait =
+    const waitFromStart =
       room >= current
-        ? fades(previous, room - current, window)
-        : window + fades(current, room, window);
-    return after(wait - max(now - start, 0n));
+        ? fadeTime(previous, room - current, window)
+        : window + fadeTime(current, room, window);
+    return after(waitFromStart - max(now - start, 0n));
   }
 
   reset(usage: Slider, now: bigint): bigint {
@@ -112,18 +125,19 @@ export class Sliding extends Rule<Slider> {
 
   charge(usage: Slider, now: bigint, cost: bigint): void {
     this.#advance(usage, now);
-    usage.current = plus(usage.current, cost);
+    usage.current = saturatingAdd(usage.current, cost);
   }
 
   giveBack(usage: Slider, now: bigint, units: bigint): void {
     this.#advance(usage, now);
-    const rest = max(units - usage.current, 0n);
+    const remaining = max(units - usage.current, 0n);
     usage.current = max(usage.current - units, 0n);
     const overlap = usage.window - max(now - usage.start, 0n);
-    if (overlap > 0n) usage.previous = max(usage.previous - (rest * usage.window) / overlap, 0n);
+    if (overlap > 0n)
+      usage.previous = max(usage.previous - (remaining * usage.window) / overlap, 0n);
   }
 
-  low(usage: Slider, now: bigint): bigint | undefined {
+  settleableUsage(usage: Slider, now: bigint): bigint | undefined {
     const isNew = usage.window !== this.#window || usage.rolled(now).isUnused;
     return isNew || usage.isSaturated ? 0n : undefined;
   }
@@ -136,11 +150,11 @@ export class Sliding extends Rule<Slider> {
 }
 
 /** Returns the time within a window at which the weighted previous count falls to `room`. */
-function fades(count: bigint, room: bigint, window: bigint): bigint {
+function fadeTime(count: bigint, room: bigint, window: bigint): bigint {
   return count ? max(window - (room * window) / count, 0n) : 0n;
 }
 
-/** Usage of a strict sliding window: counts by the number of the slot. */
+/** Usage of a strict sliding window: counts by the number of the slot since the Unix epoch. */
 class Slots implements Usage {
   window = 0n;
   written = 0n;
@@ -151,14 +165,14 @@ class Slots implements Usage {
   }
 
   /** Returns the time at which a slot leaves the window. */
-  leaves(slot: bigint): bigint {
+  leavesAt(slot: bigint): bigint {
     return (slot + 1n) * this.width - 1n + this.window;
   }
 
   /** Returns the slots within the window, newest first. */
-  counting(now: bigint): [slot: bigint, count: bigint][] {
-    const counting = [...this.counts].filter(([slot]) => now < this.leaves(slot));
-    return counting.sort(([one], [other]) => (one > other ? -1 : 1));
+  liveSlots(now: bigint): [slot: bigint, count: bigint][] {
+    const live = [...this.counts].filter(([slot]) => now < this.leavesAt(slot));
+    return live.sort(([one], [other]) => (one > other ? -1 : 1));
   }
 
   get isUnused(): boolean {
@@ -166,7 +180,7 @@ class Slots implements Usage {
   }
 
   get isSaturated(): boolean {
-    return [...this.counts.values()].includes(MOST);
+    return [...this.counts.values()].includes(MAX_USAGE);
   }
 
   ahead(now: bigint): bigint {
@@ -177,7 +191,7 @@ class Slots implements Usage {
     const moved = new Map<bigint, bigint>();
     for (const [old, count] of this.counts) {
       const slot = this.movedSlot(old, now);
-      if (now < this.leaves(slot)) moved.set(slot, plus(moved.get(slot) ?? 0n, count));
+      if (now < this.leavesAt(slot)) moved.set(slot, saturatingAdd(moved.get(slot) ?? 0n, count));
     }
     this.counts = moved;
     this.written = min(this.written, now);
@@ -198,7 +212,7 @@ class Slots implements Usage {
     return this.lower(place / this.width, units);
   }
 
-  /** Subtracts up to `units` from a slot. Returns how many. */
+  /** Subtracts up to `units` from a slot. Returns the number of units subtracted. */
   lower(slot: bigint, units: bigint): bigint {
     const count = this.counts.get(slot) ?? 0n;
     const taken = min(units, count);
@@ -208,8 +222,8 @@ class Slots implements Usage {
   }
 
   recoversIn(now: bigint): bigint {
-    const [newest] = this.counting(now);
-    return newest ? this.leaves(newest[0]) - now : 0n;
+    const [newest] = this.liveSlots(now);
+    return newest ? this.leavesAt(newest[0]) - now : 0n;
   }
 
   movedRecovery(recoversAt: bigint, ahead: bigint, now: bigint): bigint {
@@ -222,7 +236,7 @@ class Slots implements Usage {
   }
 }
 
-/** Strict sliding window of 60 slots. */
+/** Strict sliding window, counted in 60 slots. */
 export class Strict extends Rule<Slots> {
   readonly kind = "rl-strict";
   readonly #window: bigint;
@@ -237,17 +251,17 @@ export class Strict extends Rule<Slots> {
   }
 
   present(usage: Slots, now: bigint): bigint {
-    return usage.counting(now).reduce((sum, [, count]) => plus(sum, count), 0n);
+    return usage.liveSlots(now).reduce((sum, [, count]) => saturatingAdd(sum, count), 0n);
   }
 
   verdict(usage: Slots, now: bigint, cost: bigint): Verdict {
-    if (cost > this.limit) return NEVER;
+    if (cost > this.limit) return NEVER_ALLOWED;
     let total = 0n;
-    for (const [slot, count] of usage.counting(now)) {
+    for (const [slot, count] of usage.liveSlots(now)) {
       total += count;
-      if (total + cost > this.limit) return after(usage.leaves(slot) - now);
+      if (total + cost > this.limit) return after(usage.leavesAt(slot) - now);
     }
-    return AT_ONCE;
+    return ALLOWED_NOW;
   }
 
   reset(usage: Slots, now: bigint): bigint {
@@ -257,32 +271,32 @@ export class Strict extends Rule<Slots> {
   charge(usage: Slots, now: bigint, cost: bigint): void {
     this.#advance(usage, now);
     const slot = now / usage.width;
-    usage.counts.set(slot, plus(usage.counts.get(slot) ?? 0n, cost));
+    usage.counts.set(slot, saturatingAdd(usage.counts.get(slot) ?? 0n, cost));
   }
 
   giveBack(usage: Slots, now: bigint, units: bigint): void {
     this.#advance(usage, now);
     let rest = units;
-    for (const [slot] of usage.counting(now).reverse()) rest -= usage.lower(slot, rest);
+    for (const [slot] of usage.liveSlots(now).reverse()) rest -= usage.lower(slot, rest);
   }
 
-  low(usage: Slots): bigint | undefined {
+  settleableUsage(usage: Slots): bigint | undefined {
     return usage.window !== this.#window || usage.isSaturated ? 0n : undefined;
   }
 
   #advance(usage: Slots, now: bigint): void {
     const present = this.present(usage, now);
-    const counting = usage.counting(now);
-    const stays = usage.window === this.#window;
+    const live = usage.liveSlots(now);
+    const isSameWindow = usage.window === this.#window;
     usage.window = this.#window;
     usage.written = now;
-    usage.counts = new Map(stays ? counting : present ? [[now / usage.width, present]] : []);
+    usage.counts = new Map(isSameWindow ? live : present ? [[now / usage.width, present]] : []);
   }
 }
 
 /** Usage of a sliding log: the times and costs of charges, oldest first. */
 class Entries implements Usage {
-  entries: [at: bigint, cost: bigint][] = [];
+  entries: [chargedAt: bigint, cost: bigint][] = [];
 
   get total(): bigint {
     return this.entries.reduce((sum, [, cost]) => sum + cost, 0n);
@@ -317,7 +331,10 @@ class Entries implements Usage {
     else if (cost > 0n) this.entries.push([at, cost]);
   }
 
-  /** Subtracts up to `units` from the entries that `mayTake`, oldest first. Returns how many. */
+  /**
+   * Subtracts up to `units` from the entries for which `mayTake` returns `true`, oldest first.
+   * Returns the number of units subtracted.
+   */
   lower(units: bigint, mayTake: (at: bigint) => boolean): bigint {
     let rest = units;
     for (const entry of this.entries) {
@@ -330,7 +347,7 @@ class Entries implements Usage {
   }
 
   takeBack(place: bigint | undefined, units: bigint): bigint {
-    return this.total === MOST ? 0n : this.lower(units, (at) => at === place);
+    return this.total === MAX_USAGE ? 0n : this.lower(units, (at) => at === place);
   }
 
   movedRecovery(recoversAt: bigint, ahead: bigint): bigint {
@@ -357,14 +374,14 @@ export class SlidingLog extends Rule<Entries> {
   }
 
   verdict(usage: Entries, now: bigint, cost: bigint): Verdict {
-    if (this.present(usage, now) + cost <= this.limit) return AT_ONCE;
-    if (cost > this.limit) return NEVER;
+    if (this.present(usage, now) + cost <= this.limit) return ALLOWED_NOW;
+    if (cost > this.limit) return NEVER_ALLOWED;
     let newer = 0n;
     for (const [at, units] of usage.entries.toReversed()) {
       newer += units;
       if (newer + cost > this.limit) return after(at + this.#window - now);
     }
-    return AT_ONCE;
+    return ALLOWED_NOW;
   }
 
   reset({ place }: Entries, now: bigint): bigint {
@@ -373,7 +390,7 @@ export class SlidingLog extends Rule<Entries> {
 
   charge(usage: Entries, now: bigint, cost: bigint): void {
     this.#forget(usage, now);
-    usage.add(now, min(cost, MOST - usage.total));
+    usage.add(now, min(cost, MAX_USAGE - usage.total));
   }
 
   giveBack(usage: Entries, now: bigint, units: bigint): void {
@@ -381,8 +398,8 @@ export class SlidingLog extends Rule<Entries> {
     usage.lower(units, () => true);
   }
 
-  low(usage: Entries): bigint | undefined {
-    return usage.total === MOST ? 0n : undefined;
+  settleableUsage(usage: Entries): bigint | undefined {
+    return usage.total === MAX_USAGE ? 0n : undefined;
   }
 
   #forget(usage: Entries, now: bigint): void {
