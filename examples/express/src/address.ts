@@ -1,11 +1,12 @@
 /**
  * Parses an environment variable to Express's "trust proxy".
  *
- * Clients can send any X-Forwarded-For, and a proxy appends the address that it sees. So only the
- * entries of one's own proxies, at the right end, are trusted:
+ * Clients can send any X-Forwarded-For, and each proxy appends the address of its client. So only
+ * the entries at the right end, which your own proxies appended, are trusted:
  *
- * - nothing or "false": there is no proxy, and the header is ignored;
- * - "10.0.0.0/8, 192.0.2.7": the addresses of the proxies. The rightmost other one is the client's;
+ * - unset, empty or "false": there is no proxy, and the header is ignored;
+ * - "10.0.0.0/8, 192.0.2.7": the addresses of the proxies. The rightmost other address is that of
+ *   the client;
  * - "2": the number of proxies, if every request passes all of them.
  *
  * "true" is refused: it would trust the leftmost address, which the client chooses.

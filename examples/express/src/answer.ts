@@ -5,7 +5,7 @@ import { denial, fields, type Decision } from "redis-ratelimit-client";
 
 import type { Policy } from "./limits.js";
 
-/** The combined decision of all limits of a caller. */
+/** Combined decision of all limits of a caller. */
 export interface Verdict extends Pick<Decision, "allowed" | "waitMs" | "source" | "error"> {
   readonly results: readonly (readonly [Policy, Decision])[];
 }

@@ -11,10 +11,10 @@ import { Server } from "./server.js";
 
 const { REDIS_URL, TRUST_PROXY, PORT = "3000", PROCESSES = "1", SHADOW, WHEN_AWAY } = process.env;
 
-const own = REDIS_URL === undefined ? await new Server().start() : undefined;
+const ownServer = REDIS_URL === undefined ? await new Server().start() : undefined;
 // Several addresses are nodes of a cluster.
-const redis = connect(own ? [own.url] : REDIS_URL!.split(","));
-// Without a connection by then, requests are handled as in an outage.
+const redis = connect(ownServer ? [ownServer.url] : REDIS_URL!.split(","));
+// Waits a second at most: without a connection, requests are handled as in an outage.
 await Promise.race([once(redis, "ready"), setTimeout(1000)]).catch(() => {});
 
 const app = createApp({
@@ -23,7 +23,7 @@ const app = createApp({
   shadow: SHADOW === "yes",
   onOutage: onOutage(WHEN_AWAY),
   report: ({ allowed, source, ...rest }) => {
-    // Decisions without Redis are logged once, as an outage.
+    // The limiter logs an outage once, so decisions without Redis are not logged here.
     if (!allowed && source === "server") console.log(JSON.stringify({ allowed, ...rest }));
   },
 });
@@ -33,7 +33,7 @@ const http = app.listen(Number(PORT), (error) => {
     process.exit(1);
   }
   console.log(
-    `http://localhost:${PORT} with ${own ? `a server of its own, ${own.url}` : REDIS_URL}`,
+    `http://localhost:${PORT} with ${ownServer ? `a server of its own, ${ownServer.url}` : REDIS_URL}`,
   );
 });
 
@@ -41,7 +41,7 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
   process.once(signal, () => {
     http.close(() => {
       redis.disconnect();
-      void own?.stop();
+      void ownServer?.stop();
     });
   });
 }

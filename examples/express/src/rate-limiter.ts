@@ -21,7 +21,7 @@ export interface Options extends LimiterOptions {
   readonly identify: (request: Request) => Omit<Caller, "endpoint">;
   /** Behaviour during an outage of Redis. "closed" responds 503. */
   readonly onOutage?: "open" | "closed" | LocalOptions;
-  /** Pause between calls during an outage, in seconds. */
+  /** Seconds between probes during an outage. */
   readonly pause?: number;
   /** Shadow mode: decides and reports as usual, but lets every request pass. */
   readonly shadow?: boolean;
@@ -86,21 +86,22 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
   };
 
   /**
-   * Runs the steps in order until one denies. The charges of earlier steps are then refunded.
+   * Runs the steps in order until a step is denied. Then the charges of the earlier steps are
+   * refunded.
    */
   async function decide(caller: Caller, cost: number): Promise<Verdict> {
     const results: [Policy, Decision][] = [];
-    const taken: Step[] = [];
+    const chargedSteps: Step[] = [];
     let origin: Pick<Verdict, "source" | "error"> = { source: "server" };
     for (const step of stepsOf(caller, cost)) {
       const decision = await step.take();
       for (const each of decision.each) results.push([byName.get(each.name!)!, each]);
       if (!decision.allowed) {
-        await Promise.allSettled(taken.map(({ undo }) => undo?.()));
+        await Promise.allSettled(chargedSteps.map(({ undo }) => undo?.()));
         return { ...decision, results };
       }
       if (decision.source !== "server") origin = decision;
-      taken.push(step);
+      chargedSteps.push(step);
     }
     return { ...origin, allowed: true, waitMs: 0, results };
   }
@@ -139,7 +140,7 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
             Object.entries(keyed).map(([key, limit]) => limiter.giveBack(key, limit, cost)),
           ),
       })),
-      // Last, because spent units cannot be refunded.
+      // Batches are last, because spent units cannot be refunded.
       ...batches,
     ];
   }

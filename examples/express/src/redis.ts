@@ -3,8 +3,9 @@ import { Cluster, Redis } from "ioredis";
 /**
  * Connects to one server, or to a cluster if there are several addresses.
  *
- * By default, ioredis queues calls without a connection and resends calls without a reply. Both are
- * disabled, because the limiter does that itself until its timeout.
+ * By default, ioredis queues calls without a connection and resends calls without a reply.
+ * Resending is disabled, because the limiter resends calls itself until its timeout. For one
+ * server, so is queueing.
  */
 export function connect(urls: readonly string[]): Redis | Cluster {
   const options = {

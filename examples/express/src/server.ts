@@ -25,7 +25,7 @@ export class Server {
 
   constructor(settings: Settings = {}) {
     this.#settings = settings;
-    // For a process that exits without stopping the server.
+    // A process may exit without stopping the server.
     process.on("exit", () => {
       this.#process?.kill("SIGKILL");
       rmSync(this.#directory, { recursive: true, force: true });
@@ -48,10 +48,10 @@ export class Server {
       loadmodule: MODULE,
       ...this.#settings,
     };
-    const words = Object.entries(settings).flatMap(([name, value]) =>
+    const args = Object.entries(settings).flatMap(([name, value]) =>
       value === undefined ? [] : [`--${name}`, value],
     );
-    const child = spawn(binary(), words, { stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(serverProgram(), args, { stdio: ["ignore", "pipe", "inherit"] });
     this.#process = child;
     const log: string[] = [];
     for await (const line of createInterface(child.stdout)) {
@@ -64,7 +64,7 @@ export class Server {
     throw new Error(`the server did not start:\n${log.join("\n")}`);
   }
 
-  /** Stops the server, by default gracefully. Its append-only file stays. */
+  /** Stops the server, by default gracefully. Its files stay. */
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     const child = this.#process;
     if (!child || child.exitCode !== null || child.signalCode !== null) return;
@@ -82,11 +82,12 @@ export class Server {
   }
 }
 
-function binary(): string {
+/** Returns the name of an installed server program. */
+function serverProgram(): string {
   const candidates = [process.env["SERVER"] ?? ["redis-server", "valkey-server"]].flat();
-  const found = candidates.find((name) => spawnSync(name, ["--version"]).status === 0);
-  if (!found) throw new Error(`there is no ${candidates.join(" or ")}; SERVER can name one`);
-  return found;
+  const program = candidates.find((name) => spawnSync(name, ["--version"]).status === 0);
+  if (!program) throw new Error(`there is no ${candidates.join(" or ")}; SERVER can name one`);
+  return program;
 }
 
 /**
