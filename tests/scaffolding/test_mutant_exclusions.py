@@ -13,6 +13,7 @@ EXCLUDED = tomllib.loads((ROOT / ".cargo" / "mutants.toml").read_text())["exclud
 FUNCTION = re.compile(
     r"(?:in|replace) (?:<impl [^>]*>::|[A-Z]\w*(?:<\w+>)?::)?\(?([a-z_|]+)\)?(?= -> |\$|$)"
 )
+GUARD = re.compile(r"match guard (.+) with (?:true|false)")
 TYPE = re.compile(r"\b([A-Z]\w+)(?=::|>::)")
 
 
@@ -29,3 +30,6 @@ def test_excluded_mutant_names_existing_code(excluded: str) -> None:
             assert re.search(rf"\bfn {function}\b", all_text), f"no function {function}"
     for name in TYPE.findall(excluded):
         assert re.search(rf"\b{name}\b", all_text), f"no type {name}"
+    for guard in GUARD.findall(excluded):
+        code = guard.replace("\\", "")
+        assert f"if {code} =>" in all_text, f"no guard {code}"
