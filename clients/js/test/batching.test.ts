@@ -16,7 +16,9 @@ interface Case {
 const FILE = resolve(import.meta.dirname, "../../units.json");
 const { cases } = JSON.parse(readFileSync(FILE, "utf8")) as { cases: Case[] };
 
-/** Returns the outcome of a take: spent or asked with the units in hand, or denied with the wait. */
+/**
+ * Returns the outcome of a take: spent or asked with the units in hand, or denied with the wait.
+ */
 function outcomeOfTake(batching: Batching, cost: number, now: number): [string, number | null] {
   batching.recordDemand(cost, now);
   if (batching.spend(cost, now)) return ["spent", batching.inHand(now)];

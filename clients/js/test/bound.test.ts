@@ -23,12 +23,12 @@ const server = await serverFor({ after });
 const redis = lookInto({ after }, server);
 let prefixes = 0;
 
-function limiterOf() {
+function newLimiter() {
   return new Limiter(redis, { prefix: `bound${prefixes++}:`, timeout: 30 });
 }
 
 test("bound limit supports take, peek, giveBack and reset", async () => {
-  const limiter = limiterOf();
+  const limiter = newLimiter();
   const api = limiter.limit("api", fixed(3, "1h"));
   assert.ok(api instanceof BoundLimit);
   assert.equal((await api.take("ann")).remaining, 2);
@@ -39,7 +39,7 @@ test("bound limit supports take, peek, giveBack and reset", async () => {
   assert.equal((await api.giveBack("ann")).remaining, 1);
   assert.equal(await api.reset("ann"), true);
   assert.equal((await api.take("ann")).remaining, 2);
-  // The key without a client.
+  // Without a caller, the key is the name.
   assert.equal((await api.take()).remaining, 2);
   assert.equal((await limiter.peek("api", fixed(3, "1h"))).remaining, 2);
   await assert.rejects(api.take(42 as never), TypeError);
@@ -47,14 +47,14 @@ test("bound limit supports take, peek, giveBack and reset", async () => {
 });
 
 test("options of a bound limit are defaults of every call", async () => {
-  const api = limiterOf().limit("api", fixed(10, "1h"), { cost: 3 });
+  const api = newLimiter().limit("api", fixed(10, "1h"), { cost: 3 });
   assert.equal((await api.take("ann")).remaining, 7);
   assert.equal((await api.take("ann", { cost: 1 })).remaining, 6);
   assert.equal((await api.peek("ann")).remaining, 6);
 });
 
-test("leases and units of a bound limit", async () => {
-  const limiter = limiterOf();
+test("bound limit supports leases and units", async () => {
+  const limiter = newLimiter();
   const jobs = limiter.limit("jobs", concurrency(1, "30s"));
   const lease = await jobs.lease("ann");
   await assert.rejects(jobs.lease("ann"), DeniedError);
@@ -66,7 +66,7 @@ test("leases and units of a bound limit", async () => {
 });
 
 test("require throws a DeniedError for a denial", async () => {
-  const api = limiterOf().limit("api", fixed(1, "1h"));
+  const api = newLimiter().limit("api", fixed(1, "1h"));
   const first = await api.take("ann");
   assert.equal(first.require(), first);
   const denied = await api.take("ann");
@@ -77,7 +77,7 @@ test("require throws a DeniedError for a denial", async () => {
 });
 
 test("wrapped function runs as often as the limit allows", async () => {
-  const api = limiterOf().limit("search", fixed(2, "1h"));
+  const api = newLimiter().limit("search", fixed(2, "1h"));
   const search = api.wrap(async (user: string, words: string) => `${words} for ${user}`, {
     key: (user) => user,
   });
@@ -88,7 +88,7 @@ test("wrapped function runs as often as the limit allows", async () => {
 });
 
 test("wrapped function without a key throws a TypeError", async () => {
-  const api = limiterOf().limit("search", fixed(2, "1h"));
+  const api = newLimiter().limit("search", fixed(2, "1h"));
   const search = api.wrap(async (user: { id?: string }) => user, { key: ({ id }) => id! });
   for (const user of [{}, { id: "" }]) {
     await assert.rejects(search(user), /TypeError|the key of a call of search is/);
@@ -97,7 +97,7 @@ test("wrapped function without a key throws a TypeError", async () => {
 });
 
 test("decision settles its charge to the actual cost", async () => {
-  const limiter = limiterOf();
+  const limiter = newLimiter();
   const tokens = limiter.limit("tokens", tokenBucket(10_000, 10_000, "1d"));
   const charged = await tokens.take("ann", { cost: 4000 });
   const settled = await charged.settle(1200);
@@ -111,16 +111,16 @@ test("decision settles its charge to the actual cost", async () => {
   assert.ok((await named.settle(0)).allowed);
   await assert.rejects((await tokens.take("ann", { cost: 20_000 })).settle(1), RateLimitError);
 
-  const both = { "{t}:a": fixed(10, "1h"), "{t}:b": fixed(10, "1h") };
-  const all = await limiter.takeAll(both, { cost: 4 });
+  const limitsByKey = { "{t}:a": fixed(10, "1h"), "{t}:b": fixed(10, "1h") };
+  const all = await limiter.takeAll(limitsByKey, { cost: 4 });
   assert.equal((await all.settle(1)).remaining, 9);
-  for (const [key, limit] of Object.entries(both)) {
+  for (const [key, limit] of Object.entries(limitsByKey)) {
     assert.equal((await limiter.peek(key, limit)).remaining, 9);
   }
 });
 
-test("take with wait passes later, within the wait", async () => {
-  const limiter = limiterOf();
+test("take with a wait passes once there is room, if that is within the wait", async () => {
+  const limiter = newLimiter();
   const slow = limiter.limit("slow", tokenBucket(1, 1, "200ms"));
   await slow.take("ann");
   const began = performance.now();
@@ -137,7 +137,7 @@ test("take with wait passes later, within the wait", async () => {
 });
 
 test("call by a policy with a concurrency limit has an id", async () => {
-  const limiter = limiterOf();
+  const limiter = newLimiter();
   await limiter.policies.set("jobs", [concurrency(2, "1h"), fixed(100, "1h")]);
   const jobs = limiter.limit("jobs", policy("jobs"));
   for (const allowed of [true, true, false]) {
@@ -146,7 +146,7 @@ test("call by a policy with a concurrency limit has an id", async () => {
 });
 
 test("middleware uses a bound limit", async (test) => {
-  const api = limiterOf().limit("api", fixed(2, "1h"));
+  const api = newLimiter().limit("api", fixed(2, "1h"));
   const app = express();
   app.use(rateLimit(api, { key: (request) => request.get("x-user") }));
   app.get("/", (_request, response) => void response.end());

@@ -21,10 +21,12 @@ import { calls, clockedServerFor, lookInto, serverFor, until } from "./support/s
 const server = await serverFor({ after });
 const redis = new Redis(server.url);
 after(() => redis.disconnect());
-const PATIENT = { timeout: 30, onOutage: "raise" } as const;
-const limiter = new Limiter(redis, PATIENT);
+/** Options with a long timeout, so that a slow machine causes no outage. */
+const LONG_TIMEOUT = { timeout: 30, onOutage: "raise" } as const;
+const limiter = new Limiter(redis, LONG_TIMEOUT);
 
-const holders = async (key: string) =>
+/** Returns the number of leases of a key. */
+const leaseCount = async (key: string) =>
   ((await redis.call("RL.PEEK", key, "CONCURRENCY", "10", "1h", "nobody")) as number[])[2]! * -1 +
   10;
 
@@ -38,16 +40,21 @@ test("lease denies others until it is released", async () => {
       assert.ok(error.decision.wait! > 3500);
       return true;
     });
-    assert.equal(await holders("pool"), 2);
+    assert.equal(await leaseCount("pool"), 2);
     assert.equal(one.signal.aborted, false);
   }
-  assert.equal(await holders("pool"), 0);
+  assert.equal(await leaseCount("pool"), 0);
 });
 
-/** Limiter with timers and a clock of this process that the test moves. */
-function timed(test: TestContext, client: Redis) {
+/** Creates a limiter whose timers and clock the test moves. */
+function limiterWithManualTime(test: TestContext, client: Redis) {
   let now = 0;
-  const limiter = new Limiter(client, { ...PATIENT, resends: 0, now: () => now, log: () => {} });
+  const limiter = new Limiter(client, {
+    ...LONG_TIMEOUT,
+    resends: 0,
+    now: () => now,
+    log: () => {},
+  });
   test.mock.timers.enable({ apis: ["setTimeout"] });
   const pass = (ms: number) => {
     now += ms;
@@ -59,13 +66,13 @@ function timed(test: TestContext, client: Redis) {
 test("lease is renewed while it is held", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const admin = lookInto(test, server);
-  const { limiter, pass } = timed(test, admin);
+  const { limiter, pass } = limiterWithManualTime(test, admin);
   const pool = concurrency(1, "30s");
   const lease = await limiter.lease("pool", pool);
   for (let index = 0; index < 6; index++) {
     clock.advance(10_000);
     pass(10_000);
-    // Its reply follows that of the renewal sent before.
+    // The server replies to the renewal, which was sent before, first.
     await assert.rejects(limiter.lease("pool", pool), ({ decision }: DeniedError) => {
       return decision.wait === 30;
     });
@@ -83,8 +90,8 @@ test("fencing token is larger than earlier tokens", async () => {
   for (let index = 0; index < 3; index++) {
     await using lease = await limiter.lease("fenced", lock, { fence: true });
     tokens.push(lease.token!);
-    const again = limiter.lease("fenced", lock, { holder: lease.holder, fence: true });
-    assert.equal((await again).token, lease.token, "a renewal keeps it");
+    const renewal = limiter.lease("fenced", lock, { holder: lease.holder, fence: true });
+    assert.equal((await renewal).token, lease.token, "a renewal keeps the token");
     await assert.rejects(limiter.lease("fenced", lock, { fence: true }), DeniedError);
   }
   assert.ok(tokens[0]! > 1.7e15 && tokens[0]! < tokens[1]! && tokens[1]! < tokens[2]!);
@@ -97,7 +104,7 @@ test("lease that had expired is lost, even if there was room", async () => {
   await redis.del("gap");
   await until(() => lease.signal.aborted);
   assert.ok(lease.signal.reason instanceof LeaseLostError);
-  await until(async () => (await holders("gap")) === 0);
+  await until(async () => (await leaseCount("gap")) === 0);
 });
 
 test("holder is notified of a lost lease", async () => {
@@ -109,7 +116,7 @@ test("holder is notified of a lost lease", async () => {
   assert.ok(lease.signal.reason instanceof LeaseLostError);
   await lease.release();
   // A lost lease is not released, as another holder has it.
-  assert.equal(await holders("lost"), 1);
+  assert.equal(await leaseCount("lost"), 1);
 });
 
 test("lease that cannot be renewed is lost when it expires", async (test) => {
@@ -118,7 +125,7 @@ test("lease that cannot be renewed is lost when it expires", async (test) => {
   client.on("error", () => {});
   test.after(() => client.disconnect());
   await once(client, "ready");
-  const { limiter, pass } = timed(test, client);
+  const { limiter, pass } = limiterWithManualTime(test, client);
   const lease = await limiter.lease("pool", concurrency(1, "30s"));
   const closed = once(client, "end");
   await away.stop();
@@ -145,7 +152,7 @@ test("units of two processes: exactly the limit, few calls, and the rest is give
   const admin = lookInto(test, server);
   const limits = slidingLog(1000, "1h");
   const processes = [1, 2].map(() =>
-    new Limiter(admin, PATIENT).units("hot", limits, { peers: 2, keep: "1h" }),
+    new Limiter(admin, LONG_TIMEOUT).units("hot", limits, { peers: 2, keep: "1h" }),
   );
   const take = async (index: number) => (await processes[index % 2]!.take()).allowed;
   const some = await Promise.all(Array.from({ length: 330 }, (_, index) => take(index)));
@@ -181,7 +188,7 @@ test("recovered units are not given back again", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const admin = lookInto(test, server);
   const bucket = tokenBucket(100, 100, "1m");
-  const units = new Limiter(admin, PATIENT).units("hot", bucket, { peers: 1, keep: "1h" });
+  const units = new Limiter(admin, LONG_TIMEOUT).units("hot", bucket, { peers: 1, keep: "1h" });
   for (let i = 0; i < 60; i++) assert.equal((await units.take()).allowed, true);
   clock.advance(30_000);
   // 50 have recovered. Had 60 been charged from the start, 10 would be used now.
@@ -194,7 +201,7 @@ test("denied units are requested again after their wait", async (test) => {
   const { server } = await clockedServerFor(test);
   const admin = lookInto(test, server);
   let now = 0;
-  const units = new Limiter(admin, { ...PATIENT, now: () => now }).units(
+  const units = new Limiter(admin, { ...LONG_TIMEOUT, now: () => now }).units(
     "scarce",
     tokenBucket(10, 1, "1d"),
     { batch: 10, keep: "1h" },

@@ -20,7 +20,7 @@ const CAPACITIES = [0, 1, 2, 10, 0.5, 2.5, 0.000001, 1000, 10 ** 9, 10 ** 12];
 const RATES = [1, 3, 0.5, 1000, 10 ** 12];
 const COSTS = [0, 1, 2, 3, 0.1, 0.25, 0.000001, 0.0000001, 7, 999, 10 ** 12];
 
-/** Generates numbers from 0 to 1, the same each time. */
+/** Returns a generator of numbers from 0 to 1, the same sequence for each seed. */
 function randomOf(seed: number): () => number {
   let state = seed * 2_654_435_761 + 1;
   return () => {
@@ -30,7 +30,7 @@ function randomOf(seed: number): () => number {
 }
 
 /** Creates a client whose server is unreachable. */
-async function awayFor(test: Scope): Promise<Redis> {
+async function unreachableClientFor(test: Scope): Promise<Redis> {
   const server = await serverFor(test);
   const client = new Redis(server.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
   client.on("error", () => {});
@@ -54,19 +54,20 @@ test("local bucket decides like the server", async (test) => {
     once: false,
     rememberDenials: false,
   });
-  const client = await awayFor(test);
+  const client = await unreachableClientFor(test);
   for (let seed = 1; seed <= 40; seed++) {
     const random = randomOf(seed);
     const pick = <Item>(items: readonly Item[]): Item =>
       items[Math.floor(random() * items.length)]!;
     const capacity = pick(CAPACITIES);
     // The server rejects a refill slower than a hundred years.
-    const rate = [pick(RATES)].map((one) => (capacity / one < 1e5 ? one : capacity))[0]!;
+    const anyRate = pick(RATES);
+    const rate = capacity / anyRate < 1e5 ? anyRate : capacity;
     const limit = tokenBucket(capacity, rate, pick([1, 60, "1h"] as const));
-    // Floats of this size have no fractions, nor the amount that drains in a millisecond, so time
-    // stands still.
+    // Floats of this size cannot represent the amount that drains in a millisecond, so time stands
+    // still.
     const isHuge = capacity >= 1e9 || rate >= 1e9;
-    const { limiter: here, state } = localOf(client);
+    const { limiter: local, state } = localOf(client);
     for (let step = 0; step < 60; step++) {
       const operation = pick([
         "take",
@@ -79,7 +80,7 @@ test("local bucket decides like the server", async (test) => {
       ] as const);
       let cost = pick([...COSTS, capacity, capacity / 2]);
       if (isHuge || operation === "upto") cost = Math.floor(cost);
-      // More would saturate the server's time.
+      // A larger forced charge would saturate the server's time.
       if (operation === "force" && !isHuge) cost = Math.min(cost, 1e5);
       if (operation === "upto" || operation === "give back") cost = cost || 1;
       const decide = (limiter: Limiter) => {
@@ -91,22 +92,25 @@ test("local bucket decides like the server", async (test) => {
           force: operation === "force",
         });
       };
-      const [expected, found] = [await decide(remote), await decide(here)];
-      const place = JSON.stringify({ seed, step, words: limit.words, operation, cost });
+      const [expected, actual] = [await decide(remote), await decide(local)];
+      const description = JSON.stringify({ seed, step, words: limit.words, operation, cost });
       assert.deepEqual(
-        [expected.source, found.source],
+        [expected.source, actual.source],
         ["server", "local"],
-        `${place} ${expected.error}`,
+        `${description} ${expected.error}`,
       );
-      const facts = ({ allowed, limit, remaining, granted }: Decision) => [
+      const comparedFields = ({ allowed, limit, remaining, granted }: Decision) => [
         allowed,
         limit,
         remaining,
         granted,
       ];
-      assert.deepEqual(facts(found), facts(expected), place);
-      const off = Math.abs(found.resetMs! - expected.resetMs!);
-      assert.ok(off <= Math.max(1, expected.resetMs! * 1e-6), `${place}: off by ${off} ms`);
+      assert.deepEqual(comparedFields(actual), comparedFields(expected), description);
+      const offMs = Math.abs(actual.resetMs! - expected.resetMs!);
+      assert.ok(
+        offMs <= Math.max(1, expected.resetMs! * 1e-6),
+        `${description}: off by ${offMs} ms`,
+      );
       if (isHuge || random() < 0.5) continue;
       const ms = Math.min(pick([1, 10, 1000, 60_000, expected.waitMs ?? 0]), 1e9);
       clock.advance(ms);
@@ -116,15 +120,15 @@ test("local bucket decides like the server", async (test) => {
 });
 
 test("zero limit denies every call", async (test) => {
-  const client = await awayFor(test);
-  const nothing: KnownLimit[] = [
+  const client = await unreachableClientFor(test);
+  const zeroLimits: KnownLimit[] = [
     fixed(0, 60),
     tokenBucket(0, 1, 1),
     leakyBucket(0, 10, "1m"),
     fixed(0.4, 60),
   ];
   for (const share of [1, 0.25, 0.001]) {
-    for (const limit of nothing) {
+    for (const limit of zeroLimits) {
       const { limiter, state } = localOf(client, share);
       for (let i = 0; i < 5; i++) {
         const denied = await limiter.take("k", limit);
@@ -133,7 +137,7 @@ test("zero limit denies every call", async (test) => {
         state.now += 3_600_000;
       }
       assert.ok((await limiter.peek("k", limit, { cost: 0 })).allowed);
-      // A forced charge is forgotten again.
+      // A forced charge recovers.
       assert.equal((await limiter.take("k", limit, { cost: 5, force: true })).allowed, false);
       assert.equal((await limiter.peek("k", limit, { cost: 0 })).allowed, false);
       state.now += 3_600_000;
@@ -143,8 +147,8 @@ test("zero limit denies every call", async (test) => {
 });
 
 test("huge limit counts single units, and fractions add up", async (test) => {
-  const { limiter } = localOf(await awayFor(test));
-  const passed = async (key: string, limit: KnownLimit, cost: number) => {
+  const { limiter } = localOf(await unreachableClientFor(test));
+  const countPassed = async (key: string, limit: KnownLimit, cost: number) => {
     let count = 0;
     while (count < 5 && (await limiter.take(key, limit, { cost })).allowed) count++;
     return count;
@@ -152,28 +156,28 @@ test("huge limit counts single units, and fractions add up", async (test) => {
   for (const quota of [1e12, 1e9]) {
     const limit = tokenBucket(quota, quota, 1);
     assert.equal((await limiter.take(`${quota}`, limit, { cost: quota - 3 })).remaining, 3);
-    assert.equal(await passed(`${quota}`, limit, 1), 3);
+    assert.equal(await countPassed(`${quota}`, limit, 1), 3);
   }
-  assert.equal(await passed("tenths", fixed(0.3, 60), 0.1), 3);
-  // An amount below the server's resolution costs a millionth, and a limit has no such part.
-  assert.equal(await passed("tiny", fixed(0.0000019, 60), 1e-7), 1);
+  assert.equal(await countPassed("tenths", fixed(0.3, 60), 0.1), 3);
+  // A cost is rounded up to a millionth, and a limit is rounded down.
+  assert.equal(await countPassed("tiny", fixed(0.0000019, 60), 1e-7), 1);
 });
 
 test("upto grants the available units, and the entire share of the process", async (test) => {
-  const client = await awayFor(test);
+  const client = await unreachableClientFor(test);
   const { limiter } = localOf(client);
   const limit = fixed(10, 60);
   const upto = async (cost: number) =>
     (await limiter.take("k", limit, { cost, upto: true })).granted;
   assert.deepEqual([await upto(7), await upto(7), await upto(7)], [7, 3, 0]);
   assert.equal((await limiter.giveBack("k", limit, 4)).remaining, 4);
-  // Without a decision it still reports the granted units.
+  // A fallback without local limits reports the granted units, too.
   for (const [onOutage, granted] of [
     ["open", 7],
     ["closed", 0],
   ] as const) {
-    const other = new Limiter(client, { onOutage, log: () => {} });
-    assert.equal((await other.take("k", limit, { cost: 7, upto: true })).granted, granted);
+    const withFallback = new Limiter(client, { onOutage, log: () => {} });
+    assert.equal((await withFallback.take("k", limit, { cost: 7, upto: true })).granted, granted);
   }
   for (const [quota, processes] of [
     [10, 4],

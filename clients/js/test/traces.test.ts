@@ -17,8 +17,8 @@ interface Traces {
 const FILE = resolve(import.meta.dirname, "../../traces.json");
 const { start, traces } = JSON.parse(readFileSync(FILE, "utf8")) as Traces;
 
-/** Returns a comparable reply: an error is reduced to its first word. */
-async function replied(memory: Memory, call: string): Promise<unknown> {
+/** Returns the reply to a call, or the first word of its error. */
+async function replyOrErrorCode(memory: Memory, call: string): Promise<unknown> {
   try {
     return await memory.sendCommand(call.split(" "));
   } catch (error) {
@@ -30,9 +30,9 @@ for (const [name, steps] of Object.entries(traces)) {
   test(name, async () => {
     let now = BigInt(start);
     const memory = new Memory(() => now);
-    for (const [place, [advance, call, reply]] of steps.entries()) {
+    for (const [index, [advance, call, reply]] of steps.entries()) {
       now += BigInt(advance);
-      assert.deepEqual(await replied(memory, call), reply, `call ${place}: ${call}`);
+      assert.deepEqual(await replyOrErrorCode(memory, call), reply, `call ${index}: ${call}`);
     }
   });
 }

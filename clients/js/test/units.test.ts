@@ -19,26 +19,30 @@ test("exhausted limit denies at once, and is granted in full", async (test) => {
   const limit = tokenBucket(200, 200, "1s");
   const units = simulation.limiter().units("hot", limit, { peers: 1 });
   const [seconds, perSecond] = [20, 400];
-  let longest = 0;
+  let longestWaitMs = 0;
   const counts = { allowed: 0, denied: 0 };
-  const logged = (since: number) => (decision: Decision) => {
-    longest = Math.max(longest, simulation.now - since);
+  const recordSince = (since: number) => (decision: Decision) => {
+    longestWaitMs = Math.max(longestWaitMs, simulation.now - since);
     counts[decision.allowed ? "allowed" : "denied"]++;
     if (!decision.allowed) assert.ok(decision.waitMs! > 0);
   };
   const takes = [];
   for (let ms = 0; ms < seconds * 1000; ms += 5) {
-    for (let i = 0; i < perSecond / 200; i++) takes.push(units.take().then(logged(simulation.now)));
+    for (let i = 0; i < perSecond / 200; i++)
+      takes.push(units.take().then(recordSince(simulation.now)));
     await simulation.pass(5);
   }
   await simulation.pass(100);
   await Promise.all(takes);
-  const most = 200 + 200 * seconds;
-  assert.ok(counts.allowed <= most && counts.allowed >= 0.95 * most, JSON.stringify(counts));
+  const maxAllowed = 200 + 200 * seconds;
+  assert.ok(
+    counts.allowed <= maxAllowed && counts.allowed >= 0.95 * maxAllowed,
+    JSON.stringify(counts),
+  );
   assert.equal(counts.allowed + counts.denied, perSecond * seconds);
   // No caller waits for longer than two round trips, in steps of 1 ms.
-  assert.ok(longest <= 2 * (40 + 1), `${longest} ms`);
-  // Two batches between pauses, each of at least a quarter of a second.
+  assert.ok(longestWaitMs <= 2 * (40 + 1), `${longestWaitMs} ms`);
+  // There are at most two batches between pauses of at least a quarter of a second.
   assert.ok(simulation.calls <= seconds * 12, `${simulation.calls} calls`);
 });
 
@@ -79,7 +83,8 @@ test("next batch is requested before the last is spent", async (test) => {
     await simulation.pass(4);
   }
   assert.ok(waits.length >= 990);
-  // Only the first takes wait, while batches grow. A take without a call ends in the next step of 1 ms.
+  // Only the first takes wait, while batches grow. A take without a call ends in the next step of 1
+  // ms.
   assert.ok(waits.slice(50).every((wait) => wait <= 1));
   assert.ok(simulation.calls <= 25, `${simulation.calls} calls`);
 });

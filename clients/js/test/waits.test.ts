@@ -1,4 +1,4 @@
-/** Number of calls of waiting callers. */
+/** Waiting callers: their number of calls, and the end of their waits. */
 
 import assert from "node:assert/strict";
 import { after, mock, test } from "node:test";
@@ -12,8 +12,8 @@ const server = await serverFor({ after });
 const redis = lookInto({ after }, server);
 const CALLERS = 50;
 
-/** Lets the sleeps of a limiter end. */
-const sleeping = (test: { after: (end: () => void) => void }) => {
+/** Mocks the timers with which a limiter sleeps. */
+const mockTimers = (test: { after: (end: () => void) => void }) => {
   mock.timers.enable({ apis: ["setTimeout"] });
   test.after(() => mock.timers.reset());
 };
@@ -29,7 +29,7 @@ test("each caller of a bucket sends one call and sleeps until its reservation", 
     const key = `bucket${Array.isArray(limits)}`;
     assert.ok((await limiter.take(key, limits)).allowed);
     const before = await calls(admin);
-    sleeping(test);
+    mockTimers(test);
     let passed = 0;
     const callers = Array.from({ length: CALLERS }, async () => {
       const decision = await limiter.take(key, limits, { wait: "1m" });
@@ -48,7 +48,7 @@ test("each caller of a bucket sends one call and sleeps until its reservation", 
   }
 });
 
-test("denial after a wait reports the whole wait", async (test) => {
+test("denied call with a wait reports the entire wait", async (test) => {
   const { server } = await clockedServerFor(test);
   const limiter = new Limiter(lookInto(test, server), { timeout: 30 });
   const slow = tokenBucket(1, 1, "1h");
@@ -86,7 +86,7 @@ test("cancelled wait gives the reservation back", async () => {
   }
 });
 
-test("callers of other limits retry at random times, and so less often", async (test) => {
+test("waiting callers of a sliding log retry at random times", async (test) => {
   test.after(() => mock.timers.reset());
   const simulation = new Simulation(logOf(1, 100), 2);
   const limiter = simulation.limiter({ rememberDenials: false });
@@ -98,15 +98,15 @@ test("callers of other limits retry at random times, and so less often", async (
   });
   while (passed < CALLERS) await simulation.pass(100);
   await Promise.all(callers);
-  // Without the random part, all would call at each of 50 grants: 1,275 calls.
+  // Without the random part, all remaining callers would call at each of 50 grants: 1,275 calls.
   assert.ok(simulation.calls < 500, `${simulation.calls} calls`);
   assert.ok(simulation.now < 3 * CALLERS * 100, `${simulation.now} ms`);
 });
 
-test("any number of callers waits without a warning", async () => {
-  const warned: string[] = [];
-  const note = (warning: Error) => void warned.push(`${warning}`);
-  process.on("warning", note);
+test("many waiting callers cause no warning", async () => {
+  const warnings: string[] = [];
+  const onWarning = (warning: Error) => void warnings.push(`${warning}`);
+  process.on("warning", onWarning);
   const limiter = new Limiter(redis, { timeout: 30 });
   const abort = new AbortController();
   const { signal } = abort;
@@ -121,6 +121,6 @@ test("any number of callers waits without a warning", async () => {
   await until(async () => (await blocked()) === "15");
   abort.abort();
   await ended;
-  process.off("warning", note);
-  assert.deepEqual(warned, []);
+  process.off("warning", onWarning);
+  assert.deepEqual(warnings, []);
 });

@@ -1,6 +1,6 @@
 /**
- * The offset of a time zone is the same all year, by clients/zones.json, the table that all
- * packages share.
+ * The offset of a time zone is the same all year, and matches clients/zones.json, the table of all
+ * packages.
  */
 
 import assert from "node:assert/strict";
