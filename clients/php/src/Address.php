@@ -9,7 +9,7 @@ final class Address
 {
     private const PATTERN = '/^(?:(?<four>\d+(?:\.\d+){3})(?::(?<port>\d{1,5}))?|\[(?<six>[^\[\]]+)\](?::(?<port>\d{1,5}))?|(?<six>[^\[\]]+))$/DJ';
 
-    /** First 96 bits of IPv4 addresses within IPv6: mapped ones, and those of NAT64. */
+    /** First 96 bits of IPv4-mapped IPv6 addresses and of NAT64. */
     private const IPV4_NETWORKS = [
         "\0\0\0\0\0\0\0\0\0\0\xff\xff",
         "\0\x64\xff\x9b\0\0\0\0\0\0\0\0",
@@ -17,7 +17,7 @@ final class Address
 
     /**
      * Returns the name of a client for a limit by address: the IPv4 address, or the IPv6 network of `$ipv6Prefix` bits,
-     * since one subscriber has an entire network. Ports, brackets, quotes and scopes are removed. Returns null if the
+     * since a client usually has an entire network. Ports, brackets, quotes and scopes are removed. Returns null if the
      * text is not an address, as for a Unix socket.
      */
     public static function normalize(?string $text, int $ipv6Prefix = 64): ?string

@@ -7,8 +7,8 @@ namespace RedisRatelimit;
 /** Limiter that charges limits on the server, and falls back during an outage. */
 final class Limiter
 {
-    /** Share of a limit above which charging a call twice would matter. */
-    private const MATTERS = 0.01;
+    /** Largest share of a limit that may be charged twice. */
+    private const NEGLIGIBLE_SHARE = 0.01;
 
     /** Lifetime of an idempotency key: longer than a call may be resent. */
     private const REMEMBERED = '30s';
@@ -108,7 +108,7 @@ final class Limiter
             if (null === $id || \is_string($once) || !Replies::mayPassWithoutId($text)) {
                 return $this->without($error);
             }
-            // Rather than deny a valid call, risk a double charge if it is resent.
+            // The key has no room for the id. Rather than deny the call, risk a double charge if it is resent.
             try {
                 return $this->send($key, $limits, $options, null, false);
             } catch (UnavailableException|SetupException|FullException $error) {
@@ -136,7 +136,7 @@ final class Limiter
     }
 
     /**
-     * Corrects a charge by its idempotency key. Denied only if the key is unknown to the server or expired.
+     * Corrects a charge by its idempotency key. Denied only if the idempotency key is unknown or expired.
      *
      * @param Limit|string|list<Limit|string> $limits
      */
@@ -180,7 +180,7 @@ final class Limiter
     }
 
     /**
-     * Decodes a map of the protocol: names and values in turn.
+     * Decodes a map of the protocol, in which names and values alternate.
      *
      * @param list<mixed> $reply
      *
@@ -224,7 +224,7 @@ final class Limiter
         try {
             return $this->connection->call($words);
         } catch (UnavailableException $error) {
-            // Without a reply of the server, which may have been lost.
+            // There is no reply of the server: it may have been lost.
             if (!$isRepeatable || !$error->getPrevious() instanceof \Exception || Replies::isReply($error->getPrevious()->getMessage())) {
                 throw $error;
             }
@@ -258,7 +258,7 @@ final class Limiter
     private function words(string $key, array $limits, array $options): array
     {
         if (1 === \count($limits) && $limits[0]->isPolicy()) {
-            // RL.LIMIT needs no permission to choose limits.
+            // RL.LIMIT can be permitted to users who may not choose limits themselves.
             return ['RL.LIMIT', $this->keyOf($key, $limits), ...\array_slice($limits[0]->spec($key), 1), ...$options];
         }
 
@@ -266,7 +266,7 @@ final class Limiter
     }
 
     /**
-     * Returns the key on the server: for a sketch its own, as the key of the call is an item.
+     * Returns the key on the server. For a sketch this is its own key, as the key of the call is an item.
      *
      * @param list<Limit> $limits
      */
@@ -360,7 +360,7 @@ final class Limiter
         $isNeeded = $cost > 1;
         foreach ($limits as $limit) {
             $isNeeded = $isNeeded || isset($this->concurrencyPolicies[implode(' ', $limit->words)])
-                || (null !== $limit->quota && $cost > $limit->quota * self::MATTERS);
+                || (null !== $limit->quota && $cost > $limit->quota * self::NEGLIGIBLE_SHARE);
         }
         if (true !== $once && null === $ttl && !($isNeeded && $cost > 0)) {
             return null;

@@ -20,7 +20,7 @@ use RedisRatelimit\Memory\Words;
  */
 final class Memory
 {
-    /** Number of keys at which expired keys are removed. */
+    /** Minimum number of keys at which expired keys are removed. */
     private const SWEPT_AT = 1000;
 
     /** @var array<string, Key> */

@@ -6,7 +6,7 @@ namespace RedisRatelimit;
 
 /**
  * Classification of the server's error replies: their cause, and a remedy. The packages for other languages have the
- * same table; `clients/replies.json` tests all of them.
+ * same table; `clients/replies.json` tests every package.
  */
 final class Replies
 {
@@ -21,7 +21,7 @@ final class Replies
     private const NO_CLUSTER = 'this server is no cluster: use a client for one server';
     private const DATABASE = 'choose another database in the URL';
 
-    /** Prefixes of replies with their cause and a remedy. The first one that matches applies. */
+    /** Prefixes of replies, their causes and remedies. The first prefix that matches applies. */
     private const TABLE = [
         ['LOADING ', 'outage', ''],
         ['BUSY ', 'outage', ''],
@@ -99,7 +99,7 @@ final class Replies
         };
     }
 
-    /** Returns true if the key had no room for the idempotency key of the call. */
+    /** Returns true if a call was rejected for lack of room, and may pass without an idempotency key. */
     public static function mayPassWithoutId(string $reply): bool
     {
         return str_starts_with($reply, 'OOM ')

@@ -18,7 +18,7 @@ module RedisRatelimit
   # Misconfiguration, such as a wrong password. The message says what to do.
   class SetupError < Error; end
 
-  # Missing policy: none of the names exists. The call is not allowed: set the policy, by RL.POLICYSET.
+  # Missing policy: no policy with one of the names exists. Set one by RL.POLICYSET.
   class NoPolicyError < SetupError; end
 
   # Malformed call.

@@ -7,12 +7,12 @@ namespace RedisRatelimit\Memory;
 /**
  * Boundaries of aligned windows: multiples of their length, or weeks, months, quarters and years.
  *
- * Days and months are counted from the 1st of March of year 0, so that a leap day is the last of its year (Howard
+ * Days and months are counted from the 1st of March of year 0, so that a leap day is the last day of its year (Howard
  * Hinnant, "chrono-Compatible Low-Level Date Algorithms").
  */
 final class Clocks
 {
-    /** Number of months of each calendar window; 0 for a week. */
+    /** Length of each calendar window in months; 0 for a week. */
     public const MONTHS = ['1w' => 0, '1mo' => 1, '3mo' => 3, '1y' => 12];
 
     private const DAYS_BEFORE_EPOCH = 719_468;
@@ -29,7 +29,7 @@ final class Clocks
     ) {
     }
 
-    /** Returns the words that distinguish windows of one length. */
+    /** Returns words that distinguish windows of the same length. */
     public function key(): string
     {
         return "{$this->calendar} {$this->offset} {$this->anchor}";

@@ -4,7 +4,7 @@ require "ipaddr"
 
 # Canonical form of client addresses, the same in all packages. `clients/addresses.json` has test cases.
 module RedisRatelimit
-  # Prefixes of IPv4 addresses within IPv6: mapped ones, and those of NAT64.
+  # Prefixes of IPv4-mapped IPv6 addresses and of NAT64.
   IPV4_NETWORKS = ["::ffff:0:0", "64:ff9b::"].map { |text| IPAddr.new(text).to_i >> 32 }.freeze
   ADDRESS = /\A(?:(?<four>\d+(?:\.\d+){3})(?::(?<port>\d{1,5}))?|\[(?<six>[^\[\]]+)\](?::(?<port>\d{1,5}))?|(?<six>[^\[\]]+))\z/
   private_constant :IPV4_NETWORKS, :ADDRESS
@@ -12,8 +12,8 @@ module RedisRatelimit
   module_function
 
   # Returns the name of a client for a limit by address: the IPv4 address, or the IPv6 network of `ipv6_prefix` bits,
-  # since one subscriber has an entire network. Ports, brackets, quotes and scopes are removed. Returns nil if the text
-  # is not an address, as for a Unix socket.
+  # since a client usually has an entire network. Ports, brackets, quotes and scopes are removed. Returns nil if the
+  # text is not an address, as for a Unix socket.
   def address(text, ipv6_prefix: 64)
     unless (1..128).cover?(ipv6_prefix)
       raise ArgumentError, "ipv6_prefix must be from 1 to 128, not #{ipv6_prefix.inspect}"

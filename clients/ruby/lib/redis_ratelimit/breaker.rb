@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module RedisRatelimit
-  # Circuit breaker: after some consecutive failures no call is sent for a pause. Then one call is sent as a probe.
+  # Circuit breaker: after `failures` consecutive failures no call is sent for `pause` seconds. Then one call is sent as
+  # a probe.
   class Breaker
     def initialize(failures:, pause:, clock:, log:)
       @failures = failures

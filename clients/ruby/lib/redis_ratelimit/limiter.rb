@@ -12,13 +12,13 @@ module RedisRatelimit
   # setup_errors:: reaction to a misconfiguration: :raise raises SetupError, :outage falls back. Both log an error
   # once::         true to give calls an idempotency key where charging them twice would matter
   # failures::     number of consecutive calls without a reply after which no call is sent for `pause`
-  # pause::        seconds until one call tries again
+  # pause::        seconds until one call is sent as a probe
   class Limiter
-    # Share of a limit above which charging a call twice would matter.
-    MATTERS = 0.01
+    # Largest share of a limit that may be charged twice.
+    NEGLIGIBLE_SHARE = 0.01
 
-    # Lifetime of an idempotency key: redis-rb resends a call, and waits for its timeout again.
-    REMEMBERED = "30s"
+    # Default lifetime of an idempotency key: longer than redis-rb may resend a call.
+    ID_TTL = "30s"
 
     MERGED = "a sketch cannot tell apart again what it has merged: no item is settled or charged once"
     private_constant :MERGED
@@ -68,7 +68,7 @@ module RedisRatelimit
       without_server { Decision.read(call(words), nil) }
     end
 
-    # Corrects a charge by its idempotency key. Denied only if the key is unknown to the server or expired.
+    # Corrects a charge by its idempotency key. Denied only if the idempotency key is unknown or expired.
     def settle(key, *limits, id:, cost:)
       limits = check(key, limits, cost)
       if id.nil?
@@ -99,9 +99,9 @@ module RedisRatelimit
       raise unless id.nil? && is_ours && @once && e.message.start_with?("the policy has a CONCURRENCY limit")
 
       limits.each { |limit| @concurrency_policies[limit.words] = true }
-      decided(key, limits, options, SecureRandom.hex(16), ttl || REMEMBERED, is_ours: false)
+      decided(key, limits, options, SecureRandom.hex(16), ttl || ID_TTL, is_ours: false)
     rescue FullError => e
-      # Rather than deny a valid call, risk a double charge if it is resent.
+      # The key has no room for the id. Rather than deny the call, risk a double charge if it is resent.
       return refused(e) unless id && is_ours && Replies.may_pass_without_id?(e.cause.message)
 
       @log&.error("Redis refuses a call for #{key.inspect}: #{e.message}")
@@ -144,7 +144,7 @@ module RedisRatelimit
     end
 
     def words(key, limits, options)
-      # RL.LIMIT needs no permission to choose limits.
+      # RL.LIMIT can be permitted to users who may not choose limits themselves.
       return ["rl.limit", key_of(key, limits), *limits.first.spec(key).drop(1), *options] if limits.one? && limits.first.policy?
 
       # In a cluster redis-rb looks up commands by their names in lower case.
@@ -155,7 +155,7 @@ module RedisRatelimit
       limits.flat_map { |limit| limit.spec(key).map { |word| word.is_a?(Numeric) ? number(word) : word } }
     end
 
-    # Returns the key on the server: for a sketch its own, as the key of the call is an item.
+    # Returns the key on the server. For a sketch this is its own key, as the key of the call is an item.
     def key_of(key, limits)
       full(limits.first.key || key)
     end
@@ -198,12 +198,12 @@ module RedisRatelimit
       return if once == false || (once.nil? && !@once) || limits.any?(&:key)
       return unless once || ttl || needed?(limits, cost)
 
-      [SecureRandom.hex(16), ttl || (cost > 1 ? "1m" : REMEMBERED)]
+      [SecureRandom.hex(16), ttl || (cost > 1 ? "1m" : ID_TTL)]
     end
 
     def needed?(limits, cost)
       cost.positive? && limits.any? do |limit|
-        cost > 1 || @concurrency_policies[limit.words] || (limit.quota && cost > limit.quota * MATTERS)
+        cost > 1 || @concurrency_policies[limit.words] || (limit.quota && cost > limit.quota * NEGLIGIBLE_SHARE)
       end
     end
   end

@@ -12,13 +12,13 @@ module RedisRatelimit
   # Keys in this process, in place of a `Redis`, for tests. It replies to the module's commands as the server does,
   # except that sketches, policies and bans are errors. `clock` returns the seconds since 1970.
   class Memory
-    # Number of keys at which expired keys are removed.
-    SWEPT_AT = 1000
+    # Minimum number of keys at which expired keys are removed.
+    MIN_SWEEP_SIZE = 1000
 
     def initialize(clock: -> { Time.now.to_f })
       @clock = clock
       @keys = {}
-      @swept_at = SWEPT_AT
+      @sweep_size = MIN_SWEEP_SIZE
       @last_token = 0
       @lock = Mutex.new
     end
@@ -66,10 +66,10 @@ module RedisRatelimit
 
     def store(name, key, now)
       key.unused? ? @keys.delete(name) : @keys[name] = key
-      return if @keys.length < @swept_at
+      return if @keys.length < @sweep_size
 
       @keys.select! { |_, one| now / 1000 <= one.expires_at }
-      @swept_at = SWEPT_AT + (2 * @keys.length)
+      @sweep_size = MIN_SWEEP_SIZE + (2 * @keys.length)
     end
 
     # Evaluates a call on every key, and charges all or none. Returns the visits, and true if the call was committed.

@@ -4,7 +4,7 @@ require "rack/attack"
 require "redis_ratelimit"
 
 module RedisRatelimit
-  # Store for `Rack::Attack.cache.store`: each counter and its end are one key, set by one call. During an outage
+  # Store for `Rack::Attack.cache.store`: one key, set by one call, stores a counter and its expiry. During an outage
   # nothing is counted, as with the other stores.
   class RackAttackStore
     # Limit above any count.
@@ -46,8 +46,8 @@ module RedisRatelimit
     end
   end
 
-  # Throttle of Rack::Attack by any of the module's limits, where Rack::Attack itself has windows that all begin at the
-  # same time. The limits may be a proc of the request.
+  # Throttle of Rack::Attack with limits of the module, in place of the windows of Rack::Attack, which all begin at the
+  # same time. `limits` can be a proc that returns the limits of a request.
   class Throttle < Rack::Attack::Throttle
     def initialize(name, limiter, limits, options = {}, &block)
       super(name, { limit: 0, period: 1, **options }, &block)
@@ -77,7 +77,7 @@ module RedisRatelimit
     Rack::Attack.throttles[name] = Throttle.new(name, limiter, limits, &discriminator)
   end
 
-  # Responder in place of Rack::Attack's, which knows a window but no wait: with Retry-After and X-RateLimit-*.
+  # Responder with Retry-After and X-RateLimit-*, in place of the responder of Rack::Attack, which knows no wait.
   RESPONDER = lambda do |request|
     decision = request.env["rack.attack.match_data"]&.fetch(:decision, nil)
     status = decision&.degraded? ? 503 : 429

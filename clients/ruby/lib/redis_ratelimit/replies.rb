@@ -2,7 +2,7 @@
 
 module RedisRatelimit
   # Classification of the server's error replies: their cause, and a remedy. The packages for other languages have the
-  # same table; `clients/replies.json` tests all of them.
+  # same table; `clients/replies.json` tests every package.
   module Replies
     PASSWORD = "give the connection its user and password, as in redis://user:password@host"
     NO_PASSWORD = "the server has no password for this user: leave it out of the URL"
@@ -15,7 +15,7 @@ module RedisRatelimit
     NO_CLUSTER = "this server is no cluster: use a client for one server"
     DATABASE = "choose another database in the URL"
 
-    # Prefixes of replies with their cause and a remedy. The first one that matches applies.
+    # Prefixes of replies, their causes and remedies. The first prefix that matches applies.
     TABLE = [
       ["LOADING ", :outage, ""],
       ["BUSY ", :outage, ""],
@@ -73,7 +73,7 @@ module RedisRatelimit
       kind.new([text, remedy].reject(&:empty?).join(": "))
     end
 
-    # Returns true if the key had no room for the idempotency key of the call.
+    # Returns true if a call was rejected for lack of room, and may pass without an idempotency key.
     def may_pass_without_id?(reply)
       reply.start_with?("OOM ") ||
         (reply.start_with?("ERR the key has ") && reply.include?(" entries, as many as ratelimit.max-ids "))
