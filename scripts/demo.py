@@ -1,7 +1,7 @@
-"""Draws every algorithm under the same bursty traffic, on a real server.
+"""Draws six algorithms under the same bursty traffic, on a real server.
 
-The script moves the server's clock, so that a minute takes a second or two and each picture is the
-same.
+The script moves the server's clock, so that a minute takes a second or two and every run draws the
+same picture.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from support.server import Server  # noqa: E402
 
 LIMIT, WINDOW, END = 10, 10.0, 60.0
 
-# Number of samples of the remaining units.
+# Number of intervals between samples of the remaining units. Each call is followed by another one.
 SAMPLES = 300
 
 # Colours of Wong, which readers with any colour vision can distinguish.
@@ -43,18 +43,18 @@ class Lane:
     # Times at which admitted calls may act, and at which denied calls were made.
     admitted: list[float] = field(default_factory=list)
     denied: list[float] = field(default_factory=list)
-    # Remaining amounts, each after its time.
+    # Pairs of a time and the amount that remains then.
     remaining: list[tuple[float, int]] = field(default_factory=list)
 
     @property
     def spec(self) -> tuple[str | int, ...]:
         """Returns the spec for RL.PEEK: the command's name without its prefix, and its words."""
-        name, *numbers = self.command
-        return (str(name).removeprefix("RL."), *numbers)
+        name, *words = self.command
+        return (str(name).removeprefix("RL."), *words)
 
     def call(self, client: Redis, time: float) -> None:
-        name, *numbers = self.command
-        allowed, _, _, wait_ms, _ = client.execute_command(name, self.title, *numbers)
+        name, *words = self.command
+        allowed, _, _, wait_ms, _ = client.execute_command(name, self.title, *words)
         if allowed:
             self.admitted.append(time + wait_ms / 1000)
         else:
@@ -65,10 +65,10 @@ class Lane:
         self.remaining.append((time, remaining))
 
     def in_trailing_window(self, time: float) -> int:
-        """Returns the number of calls that have acted in the window that ends at `time`. Waits are
-        in whole milliseconds, so a call one window earlier may seem to be a millisecond closer.
+        """Returns the number of calls that have acted in the window that ends at `time`. The
+        window is shorter by a millisecond, because waits are rounded up to whole milliseconds.
         """
-        return sum(time - WINDOW + 0.001 < effect <= time for effect in self.admitted)
+        return sum(time - WINDOW + 0.001 < acted_at <= time for acted_at in self.admitted)
 
     @property
     def most_in_a_window(self) -> int:

@@ -70,19 +70,19 @@ fn commands() -> impl Iterator<Item = &'static Command> + Clone {
 }
 
 macro_rules! commands {
-    ({} $($parser:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
+    ({} $($algorithm:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
         $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         &[$($(command! {
-            $command = rl_take::$parser, Take on First, arity $arity, $parser, $summary, $complexity
+            $command = rl_take::$algorithm, Take on First, arity $arity, $algorithm, $summary, $complexity
         },)?)+]
     };
 }
 
-/// Commands of one algorithm each.
+/// Commands generated from the core's list of algorithms.
 static ALGORITHMS: &[Command] = rl_take::command_lines!(commands, {});
 
-/// All other commands.
+/// Commands written out by hand.
 static COMMANDS: &[Command] = &[
     command! {
         c"rl.acquire" = rl_leases_and_bans::acquire, TakeOrWait on First, arity -5, ACQUIRE,
@@ -106,7 +106,7 @@ static COMMANDS: &[Command] = &[
     },
     command! {
         c"rl.sketch" = rl_take::sketch, Take on First, arity -6, SKETCH,
-        c"Takes from the token bucket of an item, of any number in a key of a fixed size; a few may be denied too early.",
+        c"Takes from the token bucket of an item, one of any number in a key of fixed size; some may be denied too early.",
         c"O(1)"
     },
     command! {
@@ -122,7 +122,7 @@ static COMMANDS: &[Command] = &[
     command! {
         c"rl.info" = rl_info::info, Peek on First, arity 2, INFO,
         c"Describes what a limiter's key stores.",
-        c"O(1), and O(N) with N up to 100 leases"
+        c"O(N) with N the number of leases shown, at most 100"
     },
     command! {
         c"rl.top" = rl_info::top, ReadStatistics on None, arity -1, TOP,
@@ -161,7 +161,7 @@ static COMMANDS: &[Command] = &[
     },
     command! {
         c"rl.policydel" = rl_policies::delete, ManagePolicies on None, arity -2, POLICY_DELETE,
-        c"Deletes policies, or a policy of one version only; returns how many existed.",
+        c"Deletes policies, or one policy if it has the given version; returns how many existed.",
         c"O(N) with N the number of names"
     },
     command! {
@@ -215,7 +215,7 @@ fn panic(
 ) -> Result<crate::reply::Reply, ratelimit_core::wire::error::Error> {
     match args.word()? {
         b"reply" => guard::PANIC_AFTER_REPLY.store(true, std::sync::atomic::Ordering::Relaxed),
-        points => guard::panic_at(ratelimit_core::wire::args::whole(points, 1000)),
+        points_until_panic => guard::panic_at(ratelimit_core::wire::args::whole(points_until_panic, 1000)),
     }
     Ok(crate::reply::Reply::Ok)
 }
@@ -251,8 +251,8 @@ guard::entry_point! {
 unsafe fn start(ctx: *mut raw::RedisModuleCtx, argv: *mut *mut raw::RedisModuleString, length: c_int) -> c_int {
     // SAFETY: the caller guarantees the context. Before the table of functions is filled nothing may be allocated.
     let (init_status, table) = unsafe {
-        let (name, version) = (NAME.as_ptr(), raw::REDISMODULE_APIVER_1.cast_signed());
-        (raw::Export_RedisModule_Init(ctx, name, version::NUMBER, version), api::fill())
+        let (name, api_version) = (NAME.as_ptr(), raw::REDISMODULE_APIVER_1.cast_signed());
+        (raw::Export_RedisModule_Init(ctx, name, version::NUMBER, api_version), api::fill())
     };
     if let Err(missing_function) = table {
         let text = c"module ratelimit not loaded: this server is too old, it lacks %s; Redis 6.2 or Valkey 8 is needed";
@@ -320,7 +320,8 @@ unsafe fn load(
         for row in FOR_TESTS {
             command::register(ctx, row)?;
         }
-        // Must stay last: older servers unload the library of a module whose load fails, and keep its subscriptions.
+        // All that can fail must stay above: older servers unload the library of a module whose load fails, and keep
+        // its subscriptions.
         redis::info_section::register(ctx, commands().collect());
         redis::waiting_callbacks::register(waiting::CALLBACKS);
         redis::server_events::register(ctx);

@@ -9,7 +9,7 @@ const MAX_LOG_BYTES = 16 * 1024 * 1024;
 const SUGGESTIONS = ["FIXED 100 1m", "SLIDING 100 1m STRICT", "TOKENBUCKET 20 100 1m", "LEAKYBUCKET 20 100 1m", "SLIDINGLOG 100 1m",
   "TOKENBUCKET 10 10 1s FIXED 1000 1d"];
 
-/** Example log: one hour of some clients, one of which calls the login excessively. */
+/** Example log: one hour of calls of some clients, one of which calls far too often. */
 function example() {
   const lines = [];
   const start = Date.UTC(2026, 0, 5, 9);
@@ -143,7 +143,7 @@ export async function mount(root, context) {
     ];
   }
 
-  /** Creates the button that adds limits to a policy in shadow mode, to count what they would deny of live traffic. */
+  /** Creates the button that adds limits in shadow mode to a policy, to count what they would deny of live traffic. */
   function shadowButton(specs) {
     return context.canChange() && h("button", { class: "button small", type: "button", onclick: () => setInShadow(specs) }, "Set in shadow mode…");
   }
@@ -151,7 +151,7 @@ export async function mount(root, context) {
   async function setInShadow(specs) {
     const policies = await api.get("api/policies", { signal }).catch(() => []);
     const name = h("input", { class: "input mono", list: "rp-policies", spellcheck: "false", autocomplete: "off", placeholder: "such as login or plan:free", autofocus: true });
-    const chosen = await context.dialog({
+    const policy = await context.dialog({
       title: "Set in shadow mode", small: true,
       body: h("div", { class: "stack" }, h("code", { class: "code" }, specs),
         h("p", {}, "A limit in shadow mode denies nothing. It counts the live calls that it would deny."),
@@ -160,12 +160,12 @@ export async function mount(root, context) {
       actions: [h("button", { class: "button primary" }, "Next")],
       submit: async () => {
         if (name.value === "") throw new Error("Say which policy.");
-        const stored = await api.get(`api/policies/${api.segment(name.value)}`, { signal }).catch((error) => {
+        const policy = await api.get(`api/policies/${api.segment(name.value)}`, { signal }).catch((error) => {
           if (error.status !== 404) throw error;
           return { name: name.value, version: null, specs: "" };
         });
-        if (isSketch(stored.specs)) throw new Error(`${visible(name.value)} is a sketch, and no limit stands beside one. Choose another policy.`);
-        return stored;
+        if (isSketch(policy.specs)) throw new Error(`${visible(name.value)} is a sketch, and no limit stands beside one. Choose another policy.`);
+        return policy;
       },
     });
     if (!chosen) return;

@@ -4,18 +4,18 @@
 //! The strike with the number `strikes` bans the key for `block`. RL.BAN bans manually. With `MAX longest`, a ban that
 //! soon follows another one lasts twice as long, up to `longest`. **When to use it:** against guessing (passwords,
 //! tokens), where a denied call indicates abuse rather than haste. **Known flaw:** if many people share an address, a
-//! ban of the address denies all of them. **Cost:** 40 bytes for a key with strikes, a ban or a level. Strikes are the
-//! only writes of denied calls, at most `strikes` per window.
+//! ban of the address denies all of them. **Cost:** 40 bytes for a key with strikes, a ban or a level. A denied call
+//! writes only its strike, at most `strikes` times per window, and corrected times after the clock moved backwards.
 //!
 //! The level of a ban is the number of times that it was doubled, plus one: level 1 lasts `block`, and level n lasts
-//! `block * 2^(n-1)`, at most `longest`. The level is stored after the ban has ended. It decreases by one for each
+//! `block * 2^(n-1)`, at most `longest`. The level stays stored after the ban has ended. It decreases by one for each
 //! whole `longest` since that end, and the next ban has one level more than is left:
 //!
 //! ```text
 //! BAN 3 10m 1h MAX 4h      (|====| is the time of a ban)
 //! level 1                   |==1h==|
-//! level 2    a ban before this end + 4h: |===2h===|
-//! level 3          ... and before that end + 4h:      |=====4h=====|   (level 3 is the highest here)
+//! level 2     a ban within 4h of its end: |===2h===|
+//! level 3         another within 4h of that end:      |=====4h=====|   (level 3 is the highest here)
 //! level                                                            3 ----4h----> 2 ----4h----> 1 ----4h----> none
 //! ```
 
@@ -70,8 +70,8 @@ pub struct Ban {
     /// End of the ban. While there is a level, this is the end of the last ban even if that is over.
     until: Timestamp,
     /// Time of the first strike.
-    since: Timestamp,
-    /// Window of the first strike.
+    first_strike_at: Timestamp,
+    /// Window of the latest strike's rule. It begins at the first strike.
     window: Span,
     /// `MAX` of the ban that set the level: one level expires for each such span after `until`. 0 without a level.
     longest: Span,
@@ -90,7 +90,7 @@ impl Ban {
 
     /// Counts a strike, and bans the key if it is the strike with the number `rule.strikes`.
     pub fn strike(&mut self, rule: BanRule, now: Timestamp) {
-        let strikes = if now < self.since.plus(rule.window.span()) { self.strikes } else { 0 };
+        let strikes = if now < self.first_strike_at.plus(rule.window.span()) { self.strikes } else { 0 };
         if strikes.saturating_add(1) >= rule.strikes {
             let level = rule.next_level(self.level(now));
             let longest = rule.longest.map_or(if level > 0 { self.longest } else { Span::ZERO }, Period::span);
@@ -98,8 +98,9 @@ impl Ban {
             *self = Ban { until, longest, level, ..Ban::default() };
             return;
         }
-        let since = if strikes == 0 { now } else { self.since };
-        (self.strikes, self.since, self.window) = (strikes.saturating_add(1), since, rule.window.span());
+        let first_strike_at = if strikes == 0 { now } else { self.first_strike_at };
+        (self.strikes, self.first_strike_at, self.window) =
+            (strikes.saturating_add(1), first_strike_at, rule.window.span());
     }
 
     /// Bans the key manually; a ban that lasts longer stays. The level is kept, and expires from the end of the ban on.
@@ -133,7 +134,7 @@ impl Ban {
     /// Returns the time at which ban, strikes and level have expired.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
-        let strikes_expire = if self.strikes == 0 { Timestamp::EPOCH } else { self.since.plus(self.window) };
+        let strikes_expire = if self.strikes == 0 { Timestamp::EPOCH } else { self.first_strike_at.plus(self.window) };
         self.until.plus(self.longest.times(u64::from(self.level))).max(strikes_expire)
     }
 
@@ -141,7 +142,7 @@ impl Ban {
     #[must_use]
     pub fn strikes(&self, now: Timestamp) -> Option<(u32, Timestamp)> {
         // Without strikes, the window has the length 0.
-        (now < self.since.plus(self.window)).then_some((self.strikes, self.since))
+        (now < self.first_strike_at.plus(self.window)).then_some((self.strikes, self.first_strike_at))
     }
 
     /// Returns the end of the ban.
@@ -153,7 +154,7 @@ impl Ban {
     /// Moves all times back by `back`, because the clock moved backwards.
     pub fn move_back(&mut self, back: Span) {
         self.until = self.until.minus(back);
-        self.since = self.since.minus(back);
+        self.first_strike_at = self.first_strike_at.minus(back);
     }
 
     /// Clears everything that has expired at `now`.
@@ -163,8 +164,8 @@ impl Ban {
         if self.until <= now && self.level == 0 {
             self.until = Timestamp::EPOCH;
         }
-        if self.since.plus(self.window) <= now {
-            (self.strikes, self.since, self.window) = Default::default();
+        if self.first_strike_at.plus(self.window) <= now {
+            (self.strikes, self.first_strike_at, self.window) = Default::default();
         }
     }
 
@@ -184,7 +185,7 @@ impl Ban {
             to.integer(self.longest.micros());
         }
         if self.strikes > 0 {
-            to.integer(self.since.micros());
+            to.integer(self.first_strike_at.micros());
             to.integer(self.window.micros());
         }
     }
@@ -200,7 +201,7 @@ impl Ban {
             ban.longest = Period::new(Span::from_micros(from.integer()?))?.span();
         }
         if strikes > 0 {
-            ban.since = Timestamp::from_micros(from.integer()?)?;
+            ban.first_strike_at = Timestamp::from_micros(from.integer()?)?;
             ban.window = Period::new(Span::from_micros(from.integer()?))?.span();
         }
         Some(ban).filter(|ban| ban.is_sound(written))
@@ -212,7 +213,7 @@ impl Ban {
     pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
         let is_reachable = || self.level <= highest_level(Span::MICROSECOND, self.longest);
         self.until.since(written) <= Span::MAX_ARGUMENT
-            && self.since <= written
+            && self.first_strike_at <= written
             && (self.level == 0 || is_reachable() && self.level(written) > 0)
     }
 }

@@ -23,7 +23,7 @@ pub struct Config {
     /// Rules by domain. Policies of the server apply to all other domains.
     pub domains: HashMap<String, Domain>,
     /// `true` if a file has a domain, or if a control plane has sent its configuration, even one without domains.
-    pub has_domains: bool,
+    pub covers_domains: bool,
     /// Rules of forward auth.
     pub http: HttpRules,
     /// `true` if a domain may be in several files or resources.
@@ -42,13 +42,13 @@ impl Config {
     /// Creates an empty configuration for a control plane; `merges_domains` allows a domain in several resources.
     #[must_use]
     pub fn from_control_plane(merges_domains: bool) -> Config {
-        Config { has_domains: true, ..Config::new(merges_domains) }
+        Config { covers_domains: true, ..Config::new(merges_domains) }
     }
 
     /// Adds the content of a file, which may have several documents.
     ///
     /// # Errors
-    /// If the file is malformed: its first error, with the line.
+    /// If the file is malformed: its first error, with the file and, if the error is at a value, its line.
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
         for document in parse_documents(file, text)? {
             match document {
@@ -70,8 +70,8 @@ impl Config {
     /// Adds a domain. `source` is the name of its file or resource.
     ///
     /// # Errors
-    /// If the name is empty, if another source has the domain, or if a descriptor is malformed: the first error, with
-    /// the source.
+    /// If the name is empty, if the domain was added before and domains are not merged, or if a descriptor is malformed:
+    /// the first error, with the source.
     pub fn add_domain(
         &mut self,
         source: &str,
@@ -89,7 +89,7 @@ impl Config {
             let error = format!("the domain is there twice: {escaped_name} is in {first} (--merge-domains allows it)");
             return Err(in_source(at_line(name, &error)));
         }
-        self.has_domains = true;
+        self.covers_domains = true;
         let domain = self.domains.entry(name.value.clone()).or_default();
         domain.add(&name.value, descriptors).map_err(in_source)
     }

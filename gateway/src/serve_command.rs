@@ -98,7 +98,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let becoming_ready = {
         let (mut readiness, evaluator) = (readiness.clone(), Arc::clone(&evaluator));
         tokio::spawn(async move {
-            while !evaluator.upstream.has_replied() || (awaits_config && !config.load().has_domains) {
+            while !evaluator.upstream.has_replied() || (awaits_config && !config.load().covers_domains) {
                 sleep(POLL_INTERVAL).await;
             }
             readiness.set(ServingStatus::Serving).await;

@@ -198,16 +198,16 @@ fn certificates(address: &Address) -> RedisResult<Option<TlsCertificates>> {
     Ok((root_cert.is_some() || client_tls.is_some()).then_some(TlsCertificates { client_tls, root_cert }))
 }
 
-/// Reads a PEM file and checks that it has a section with this label. The TLS library would accept a file without such
-/// a section, and then trust no server.
+/// Reads a PEM file and checks that it has a section with this label. The TLS library would accept a file of
+/// authorities without a certificate, and then trust no server.
 ///
 /// # Errors
 /// If the file cannot be read or has no such section. The error names the file.
 pub fn read_pem(path: &Path, label: &str) -> std::io::Result<Vec<u8>> {
-    let name_file = |why: &dyn std::fmt::Display| std::io::Error::other(format!("{}: {why}", path.display()));
-    let bytes = std::fs::read(path).map_err(|error| name_file(&error))?;
+    let file_error = |why: &dyn std::fmt::Display| std::io::Error::other(format!("{}: {why}", path.display()));
+    let bytes = std::fs::read(path).map_err(|error| file_error(&error))?;
     if !String::from_utf8_lossy(&bytes).contains(&format!("{label}-----")) {
-        return Err(name_file(&format!("the file has no {}", label.to_lowercase())));
+        return Err(file_error(&format!("the file has no {}", label.to_lowercase())));
     }
     Ok(bytes)
 }

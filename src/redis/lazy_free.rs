@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, ThreadId};
 
-/// Number of allocations from which a value is large: about 3,000 leases or idempotency keys, in blocks of 2 KB.
+/// Minimum number of allocations of a large value: about 3,000 leases or idempotency keys, in blocks of 2 KB.
 const MIN_LARGE_ALLOCATIONS: usize = 100;
 
 type AnyValue = Box<dyn Any + Send>;

@@ -1,4 +1,5 @@
-//! Exchange of policies with the other primaries of a cluster, and the work that remains before the next round.
+//! Exchange of policies with the other primaries of a cluster, and how many
+//! records may still be merged before the next round, in which `src/redis/bus.rs` answers requests.
 
 use ratelimit_core::policy::Gossip;
 use std::cell::{Cell, RefCell};
@@ -31,7 +32,7 @@ impl Default for Peers {
 }
 
 impl Peers {
-    /// Runs `run` on the state of the exchange, at the time since this server started.
+    /// Calls `run` with the state of the exchange and the time since the module was loaded.
     pub fn with<T>(&self, run: impl FnOnce(&mut Gossip<Node>, Duration) -> T) -> T {
         run(&mut self.gossip.borrow_mut(), self.start.elapsed())
     }

@@ -1,4 +1,5 @@
-//! Events that may make room for a waiting call. Their handlers only mark the key and arm the timer.
+//! Events that may make room for a waiting call. Their handlers evaluate no call: they mark keys as changed and arm the
+//! timer. The cron handler also notices what no event announces.
 
 use super::timer::{self, TimerRun};
 use crate::redis::server_entry::ServerEntry;
@@ -15,7 +16,7 @@ pub fn key_changed(entry: ServerEntry, db: c_int, name: &[u8]) {
     }
 }
 
-/// Handles an event that may have changed every key: FLUSHALL, SWAPDB or a load.
+/// Handles an event that may have changed every key: FLUSHALL, FLUSHDB, SWAPDB or a load.
 pub fn all_keys_changed(entry: ServerEntry) {
     let queues = &entry.state.queues;
     if queues.has_waiters() {
@@ -24,8 +25,8 @@ pub fn all_keys_changed(entry: ServerEntry) {
     }
 }
 
-/// Handles the cron event, about ten times a second: the clock may have been set, a slot may have been migrated, and
-/// writes may be accepted again.
+/// Handles the cron event, about ten times a second: the clock may have been set, a slot may have been migrated,
+/// writes may be accepted again, and settings may have changed by which CLIENT UNBLOCK is offered.
 pub fn cron(entry: ServerEntry) {
     let queues = &entry.state.queues;
     entry.state.schedule.allows_client_unblock.set(None);

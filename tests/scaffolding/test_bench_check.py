@@ -41,15 +41,15 @@ goal = 0.7
 BUDGETS = budgets.parse(TEXT).budgets
 
 
-def test_a_call_within_its_budget_is_kept():
+def test_call_within_its_budget_passes():
     assert budgets.are_kept(budgets.compare(BUDGETS, {"ours": 80, "theirs": 100}))
 
 
-def test_a_call_above_its_budget_is_not_kept():
+def test_call_above_its_budget_fails():
     assert not budgets.are_kept(budgets.compare(BUDGETS, {"ours": 81, "theirs": 100}))
 
 
-def test_one_call_above_its_budget_is_enough():
+def test_one_call_above_its_budget_fails_the_check():
     two = [*BUDGETS, Budget("theirs", "ours", at_most=1.0)]
     assert not budgets.are_kept(budgets.compare(two, {"ours": 60, "theirs": 100}))
 
@@ -108,17 +108,17 @@ def test_rare_work_of_a_call_is_compared_with_its_budget(mean, is_kept):
     assert budgets.are_kept(check.verdicts_of(wanted, counts)) == is_kept
 
 
-def test_periodic_work_of_the_server_is_not_counted(monkeypatch):
+def test_periodic_work_of_the_server_is_only_in_the_mean(monkeypatch):
     class IdlePipe(SimpleNamespace):
         def run(self, *_):
             pass
 
     # Two cache lines that every call executes, and one that the server executes once a second.
-    seconds = iter([2_000_000, 100_000, 0, 200_000])
+    periodic_instructions = iter([2_000_000, 100_000, 0, 200_000])
     counting = SimpleNamespace(
         server=SimpleNamespace(port=0, admin=SimpleNamespace(flushall=lambda: None)),
         since_last_dump=lambda: Counter(
-            {("a", 0): 4_999_000, ("b", 0): 1_000, ("a", 7): next(seconds)}
+            {("a", 0): 4_999_000, ("b", 0): 1_000, ("a", 7): next(periodic_instructions)}
         ),
     )
     monkeypatch.setattr(valgrind, "Pipe", lambda _: nullcontext(IdlePipe()))
@@ -154,7 +154,7 @@ def test_budgets_name_measured_calls():
     assert names <= {call.name for call in ALL}
 
 
-def test_server_that_just_keeps_a_budget_exceeds_half_of_it():
+def test_cost_equal_to_a_budget_exceeds_half_of_the_budget():
     for budget in budgets.load().budgets:
         instructions = {budget.call: budget.at_most * 1000, budget.reference: 1000}
         halved = Budget(budget.call, budget.reference, budget.at_most / 2)
@@ -221,22 +221,22 @@ def test_ratio_of_a_pair_compares_neighbouring_runs():
     }
 
 
-@pytest.mark.parametrize("noisy_turns", [0, 2, 99])
-def test_noisy_pairs_are_measured_again(noisy_turns):
+@pytest.mark.parametrize("noisy_measurements", [0, 2, 99])
+def test_noisy_pairs_are_measured_again(noisy_measurements):
     rounds, calls = 3, []
 
     def noisy():
         calls.append("noisy")
-        turn = (len(calls) - 1) // rounds
-        return 2.0 if turn < noisy_turns and len(calls) % rounds == 0 else 1.0
+        measurement = (len(calls) - 1) // rounds
+        return 2.0 if measurement < noisy_measurements and len(calls) % rounds == 0 else 1.0
 
     steady = []
     found = pairs.alternate(
         lambda: 1.0, {"noisy": noisy, "steady": lambda: steady.append(1) or 1.0}, rounds
     )
-    assert len(calls) == rounds * (1 + min(noisy_turns, pairs.TRIES))
+    assert len(calls) == rounds * (1 + min(noisy_measurements, pairs.TRIES))
     assert len(steady) == rounds
-    assert found["noisy"].is_noisy == (noisy_turns > pairs.TRIES)
+    assert found["noisy"].is_noisy == (noisy_measurements > pairs.TRIES)
 
 
 # Record of the previous run. Its load average is higher than any that a test meets.
@@ -284,19 +284,19 @@ def test_failed_section_does_not_stop_the_run(whole_run):
     assert found.valkey
 
 
-def test_section_with_impossible_times_is_discarded(whole_run):
+def test_section_with_noisy_times_is_not_recorded(whole_run):
     found = whole_run("none", Growth({1: pair(1.0, 0.5, 1.5)}, {}))
     assert found.growth is None
     assert found.memory
     assert found.valkey
 
 
-def test_page_with_kept_figures_names_the_higher_load(whole_run):
+def test_page_with_figures_of_the_previous_run_has_the_higher_load(whole_run):
     whole_run("memory", Growth({1: pair(1.0)}, {}))
     assert record.read(BenchmarkRun).load == PREVIOUS.load
 
 
-def test_page_without_kept_figures_names_its_own_load():
+def test_page_with_new_figures_only_has_the_load_of_its_run():
     assert run.load_of_page(1.0, PREVIOUS, set(report.SECTIONS)) == 1.0
 
 

@@ -26,11 +26,11 @@ def version_on(node: Redis, name: str) -> int:
     return 0 if policy is None else as_map(policy)["version"]
 
 
-def as_map(flat: object) -> dict[str, object]:
-    if isinstance(flat, dict):
-        return flat
-    assert isinstance(flat, list)
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+def as_map(reply: object) -> dict[str, object]:
+    if isinstance(reply, dict):
+        return reply
+    assert isinstance(reply, list)
+    return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def wait_until_everywhere(cluster: Cluster, name: str, version: int, *except_on: Server) -> None:
@@ -48,15 +48,15 @@ def wait_until_everywhere(cluster: Cluster, name: str, version: int, *except_on:
 
 
 def wait_until_policies_agree(cluster: Cluster) -> None:
-    """Waits until all primaries have the same policies, and each knows that the others do."""
+    """Waits until all nodes have the same policies, and no primary knows of one that differs."""
 
     def agree() -> bool:
         sections = [cluster.admin(node).info("ratelimit_policies") for node in cluster.servers]
-        digests = {policies["ratelimit_policies_digest"] for policies in sections}
-        differ = sum(policies["ratelimit_policy_peers_differ"] for policies in sections)
+        digests = {section["ratelimit_policies_digest"] for section in sections}
+        differ = sum(section["ratelimit_policy_peers_differ"] for section in sections)
         return len(digests) == 1 and differ == 0
 
-    poll.until(agree, "all primaries know that they have the same policies", timeout=30)
+    poll.until(agree, "all nodes have the same policies, and the primaries know it", timeout=30)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ export class Breaker {
    * failure.
    */
   epoch = 0;
-  #failures = 0;
+  #consecutiveFailures = 0;
   #openUntil = -Infinity;
   /** Time of the last failure of the logged outage; undefined without an outage. */
   #lastFailure: number | undefined;
@@ -41,20 +41,20 @@ export class Breaker {
 
   /** Returns `true` if a call may be sent. After a pause, only one call may, as a probe. */
   allows(): boolean {
-    if (this.#failures < this.#options.failures) return true;
+    if (this.#consecutiveFailures < this.#options.failures) return true;
     if (this.#now() < this.#openUntil) return false;
     this.#openUntil = this.#now() + this.#options.pauseMs;
     return true;
   }
 
-  /** Milliseconds until a call may be sent again. */
+  /** Milliseconds until the next attempt: the rest of the pause, or a whole pause if none is running. */
   get pauseMs(): number {
     return Math.max(0, this.#openUntil - this.#now()) || this.#options.pauseMs;
   }
 
   /** Records a reply of the server, which may be an error. */
   answered(): void {
-    this.#failures = 0;
+    this.#consecutiveFailures = 0;
   }
 
   /**
@@ -63,8 +63,8 @@ export class Breaker {
   failed(epoch: number): void {
     if (epoch < this.epoch) return;
     this.epoch++;
-    this.#failures++;
-    if (this.#failures >= this.#options.failures) {
+    this.#consecutiveFailures++;
+    if (this.#consecutiveFailures >= this.#options.failures) {
       this.#openUntil = this.#now() + this.#options.pauseMs;
     }
   }
@@ -104,7 +104,7 @@ const LOG_INTERVAL_MS = 60_000;
 export class Complaint {
   readonly #now: () => number;
   readonly #log: Log;
-  /** Time of the last log message, by the code of the error reply. */
+  /** Time of the last log message for each code, which is the first word of the error. */
   readonly #loggedAt = new Map<string, number>();
 
   constructor(now: () => number, log: Log) {

@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 
 /// Placeholder for the holder of a lease.
 const HOLDER: &str = "holder";
-/// Item of the caller whose traffic is shown, in a sketch.
+/// Item that stands in a sketch for the caller whose traffic is shown.
 const CALLER: &str = "203.0.113.42";
 /// Maximum size of a sketch in bytes, because many simulations can run at once.
 const MAX_SKETCH_BYTES: u64 = 1 << 20;
@@ -40,7 +40,8 @@ impl SimulatedLimit {
     /// Parses an algorithm with its numbers: `FIXED 10 10s`, `CONCURRENCY 3 30s`.
     ///
     /// # Errors
-    /// If the server would reject the words, or if they are not exactly one algorithm with its numbers.
+    /// If the server would reject the words, if they are not exactly one algorithm with its arguments, or if a sketch is
+    /// larger than [`MAX_SKETCH_BYTES`].
     pub fn parse(text: &str) -> Result<SimulatedLimit, String> {
         let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
         if words.first().is_some_and(|word| word.eq_ignore_ascii_case("CONCURRENCY")) {
@@ -72,7 +73,7 @@ impl SimulatedLimit {
     }
 
     /// Replaces the limit and keeps its usage, as on a server when the limit of a key changes. A limit with another
-    /// algorithm starts unused, and so does a sketch of another size, because it would need another key on a server.
+    /// kind of usage starts unused, and so does a sketch of another size, because it would need another key on a server.
     pub fn change(&mut self, replacement: SimulatedLimit) {
         let keeps_usage = match (&self.spec.limit, &replacement.spec.limit) {
             (AnyLimit::Sketch(one), AnyLimit::Sketch(other)) => one.size() == other.size(),
@@ -93,8 +94,8 @@ impl SimulatedLimit {
     pub fn take(&mut self, serial: u64, cost: Amount, lease_duration: Span, now: Timestamp) -> Value {
         self.release_leases(now);
         let serial_bytes = serial.to_be_bytes();
-        let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &serial_bytes };
-        let spec = Spec { holder_or_item: holder, ..self.spec };
+        let holder_or_item: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &serial_bytes };
+        let spec = Spec { holder_or_item, ..self.spec };
         let usage = &mut self.usage;
         let verdict = with_limit!(spec, limit => charge(limit, usage, cost, now));
         if verdict.allowed() && matches!(self.spec.limit, AnyLimit::Concurrency(_)) {
@@ -132,16 +133,16 @@ impl SimulatedLimit {
     /// are relative to `start`.
     pub fn state(&mut self, cost: Amount, start: Timestamp, now: Timestamp) -> Value {
         self.release_leases(now);
-        let holder: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &[] };
-        let spec = Spec { holder_or_item: holder, ..self.spec };
+        let holder_or_item: &[u8] = if self.is_shared() { CALLER.as_bytes() } else { &[] };
+        let spec = Spec { holder_or_item, ..self.spec };
         let usage = &self.usage;
-        let (limit, remaining, reset, next) = with_limit!(spec, limit => peek(limit, usage, cost, now));
+        let (max_usage, remaining, reset, verdict) = with_limit!(spec, limit => peek(limit, usage, cost, now));
         let usage_fields = with_usage!(usage, usage => usage_json(usage, start, now));
         let mut state = json!({
-            "limit": to_f64(limit),
+            "limit": to_f64(max_usage),
             "left": to_f64(remaining),
             "reset": reset.ceil_millis(),
-            "next": verdict_json(next),
+            "next": verdict_json(verdict),
             "kind": usage.kind().name(),
             "held": self.leases.len(),
             "remembers": usage_fields,
@@ -174,7 +175,7 @@ where
     evaluation.verdict
 }
 
-/// Returns the limit, its remaining units, its reset and the verdict on a call, without charging the call.
+/// Returns the maximum usage of the limit, its remaining units, its reset and the verdict on a call, without charging the call.
 fn peek<L: Limit>(limit: &L, usage: &AnyUsage, cost: Amount, now: Timestamp) -> (Amount, Amount, Span, Verdict)
 where
     L::Usage: PlainUsage,

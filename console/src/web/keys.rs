@@ -57,12 +57,13 @@ async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>
     };
     let info = if info == Value::Nil { JsonValue::Null } else { object(&info) };
     let item = query.item.filter(|item| !item.is_empty()).map(|item| text::to_bytes(&item));
-    // A sketch stores the numbers of its last call, which serve to evaluate an item without a policy.
+    // A sketch stores the capacity, refill and period of its last charge, by which an item can be evaluated without a
+    // policy.
     let numbers = info.get("numbers").and_then(JsonValue::as_str).filter(|_| policy.is_none());
     let spec = numbers.map(|numbers| format!("SKETCH {numbers}"));
     let mut command = key_command("RL.PEEK");
     command.arg("EACH");
-    let is_evaluated = match (&policy, &spec, &item) {
+    let can_evaluate = match (&policy, &spec, &item) {
         (Some(policy), ..) => {
             command.arg("POLICY").arg(policy);
             if let Some(item) = &item {
@@ -80,7 +81,7 @@ async fn show(State(console): State<Arc<Console>>, Query(query): Query<KeyQuery>
         "key": text::from_bytes(&key), "at": at, "info": info, "policy": policy.as_deref().map(text::from_bytes),
         "spec": spec,
     });
-    if is_evaluated && let Some(fields) = answer.as_object_mut() {
+    if can_evaluate && let Some(fields) = answer.as_object_mut() {
         let (name, value) = match server.send_by_key(command).await {
             Ok(reply) => ("ruled", decision_json(&reply)),
             Err(Failure::Away(why)) => return Err(Failure::Away(why)),
@@ -100,7 +101,7 @@ pub async fn server_now_ms(server: &Server) -> u64 {
     info.and_then(|info| info::ServerState::parse(&info).time_ms).unwrap_or_else(clock::now_ms)
 }
 
-/// Returns the decision of each limit as JSON.
+/// Returns a decision, with that of each limit, as JSON.
 fn decision_json(reply: &Value) -> JsonValue {
     let [allowed, wait, each, ..] = items(reply) else { return JsonValue::Null };
     let limits = items(each).iter().map(|limit| {
@@ -116,9 +117,9 @@ fn decision_json(reply: &Value) -> JsonValue {
 /// Returns the policy that probably applies to a key: the one that last denied it, or else, for a key of the gateway,
 /// the first existing policy of its descriptor.
 async fn likely_policy(console: &Console, server: &Server, key: &[u8]) -> Option<Vec<u8>> {
-    let prefix = stored_name(key);
+    let stored = stored_name(key);
     let top = console.top.list(server, None, MAX_SEARCHED).await;
-    let last = top.ok().and_then(|top| top.iter().find(|row| row.key == prefix)?.policy.clone());
+    let last = top.ok().and_then(|top| top.iter().find(|row| row.key == stored)?.policy.clone());
     let names = EscapedDescriptor::from_key(key).map(|descriptor| descriptor.policy_names()).unwrap_or_default();
     for name in last.into_iter().chain(names.into_iter().map(String::into_bytes)) {
         let mut command = redis::cmd("RL.POLICYGET");
@@ -139,7 +140,7 @@ fn remaining(decision: &JsonValue) -> JsonValue {
 /// Returns the ban of a key, for the list of changes.
 ///
 /// # Errors
-/// If the server does not reply, or if the key has another type.
+/// If the server does not reply, or if the key is not one of the module.
 pub async fn ban_of(server: &Server, key: &[u8]) -> Result<Option<Values>, Failure> {
     let mut command = redis::cmd("RL.INFO");
     command.arg(key);
@@ -174,18 +175,18 @@ async fn ban(
 /// Bans a key. Returns the change, and the milliseconds until the ban ends.
 ///
 /// # Errors
-/// If the duration is malformed, or if the key has another type.
+/// If the server does not reply, the duration is malformed, or the key is not one of the module.
 pub async fn ban_key(server: &Server, key: &[u8], duration: &str) -> Result<(Change, Option<i64>), Failure> {
     let before = ban_of(server, key).await?;
     let mut command = redis::cmd("RL.BAN");
     command.arg(key).arg(duration);
     let left_ms = int(&server.send_by_key(command).await?);
-    // If the server is away by now, the ban is listed without its end.
+    // If this fails, the list of changes has the ban without its end.
     let after = ban_of(server, key).await.unwrap_or_default();
     Ok((Change::of_key(Kind::KeyBanned, key, before, after), left_ms))
 }
 
-/// Body of a request that lifts the ban of a key, or resets it.
+/// Body of a request that lifts the ban of a key, or that resets a key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyRequest {
@@ -207,7 +208,7 @@ async fn lift(
 /// Lifts the ban of a key.
 ///
 /// # Errors
-/// If the key has another type.
+/// If the server does not reply, or if the key is not one of the module.
 pub async fn lift_ban(server: &Server, key: &[u8]) -> Result<Change, Failure> {
     let before = ban_of(server, key).await?;
     let mut command = redis::cmd("RL.BAN");
@@ -228,7 +229,7 @@ async fn reset(
         command.arg(&key);
         command
     };
-    // Fails if the key has another type, so that only keys of the module are deleted.
+    // Fails if the key is not one of the module, so that no other key is deleted.
     let before = server.send_by_key(key_command("RL.INFO")).await?;
     if before == Value::Nil {
         return Err(Failure::Missing("the key remembers nothing".to_owned()));
@@ -247,7 +248,7 @@ fn usage(info: &JsonValue) -> JsonValue {
     JsonValue::Array(parts.iter().map(usage_of).map(JsonValue::Object).collect())
 }
 
-/// Body of a request that returns units of a key under a policy.
+/// Body of a request that gives back units to a key under a policy.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GiveBackRequest {

@@ -1,4 +1,4 @@
-//! Entry of a denied key in the sketch, without its count.
+//! Entry of a denied key in the Space-Saving table, without its count.
 
 use super::HeavyHitter;
 use super::minutes::Minutes;

@@ -3,11 +3,11 @@
 //!
 //! A field begins with its tag, in the two lowest bits of the first byte. The other bits contain a number: five bits of
 //! the first byte and seven of each following one, the lowest first. The highest bit of a byte is set if another byte
-//! follows. The tag determines the number:
+//! follows. The tag says what the number is:
 //!
-//! * 0: the integer;
-//! * 1: the distance of the integer from the previous integer of at least 2^40, with the sign in the lowest bit: most
-//!   integers of that size are timestamps, which are close to each other;
+//! * 0: an integer below 2^40;
+//! * 1: an integer of at least 2^40, as its distance from the previous such integer (from 0 for the first), with the
+//!   sign in the lowest bit. Most of these integers are timestamps, which are close to each other;
 //! * 2: the length of the string of bytes that follows.
 //!
 //! A block ends with the field that makes it [`BLOCK`] bytes long or longer. Each field has only one encoding.
@@ -113,7 +113,8 @@ impl<L: FnMut() -> Option<Box<[u8]>>> FieldUnpacker<L> {
         FieldUnpacker { block: Box::default(), position: 0, last_timestamp: 0, load }
     }
 
-    /// Returns `true` if the whole current block has been read.
+    /// Returns `true` if the current block has been read. This is the end of the usage, because the next block is
+    /// loaded only when another field is read.
     pub fn is_at_end(&self) -> bool {
         self.position == self.block.len()
     }
@@ -138,14 +139,14 @@ impl<L: FnMut() -> Option<Box<[u8]>>> FieldUnpacker<L> {
         let mut bytes = self.block.get(self.position..)?.iter();
         let first = u64::from(*bytes.next()?);
         let mut number = first >> TAG_BITS & 0x1f;
-        let mut last = first;
+        let mut byte = first;
         let mut shift = FIRST_BITS;
-        while last & 0x80 != 0 {
-            last = u64::from(*bytes.next()?);
-            let bits = last & 0x7f;
+        while byte & 0x80 != 0 {
+            byte = u64::from(*bytes.next()?);
+            let bits = byte & 0x7f;
             let shifted = bits.checked_shl(shift)?;
-            // Rejects bits beyond the 64th, and a last byte of zero, which adds nothing to the number.
-            if shifted >> shift != bits || last == 0 {
+            // Rejects bits beyond the 64th, and a final byte of zero, which adds nothing to the number.
+            if shifted >> shift != bits || byte == 0 {
                 return None;
             }
             number |= shifted;

@@ -87,11 +87,11 @@ fn wildcard_may_be_anywhere_in_key_or_value() {
          \x20 - {{key: path, value: a*b*c, {limit}}}\n  - {{key: x*, {limit}}}\n"
     ));
     let config = config.expect("a valid file");
-    let key_value = |key, value: &str| find(&config, &[(key, value)]).map(|rule| rule.key_entries[0].1.clone());
-    assert_eq!(key_value("path", "/api/users/v1").as_deref(), Some("/api*v1"));
-    assert_eq!(key_value("path", "a1b2c").as_deref(), Some("a1b2c"));
-    assert_eq!(key_value("xy", "1").as_deref(), Some("1"));
-    assert_eq!((key_value("path", "/api/v2"), key_value("y", "x")), (None, None));
+    let value_in_key = |key, value: &str| find(&config, &[(key, value)]).map(|rule| rule.key_entries[0].1.clone());
+    assert_eq!(value_in_key("path", "/api/users/v1").as_deref(), Some("/api*v1"));
+    assert_eq!(value_in_key("path", "a1b2c").as_deref(), Some("a1b2c"));
+    assert_eq!(value_in_key("xy", "1").as_deref(), Some("1"));
+    assert_eq!((value_in_key("path", "/api/v2"), value_in_key("y", "x")), (None, None));
 }
 
 #[test]
@@ -198,7 +198,7 @@ descriptors:
 }
 
 #[test]
-fn malformed_files_are_rejected_with_their_line() {
+fn malformed_files_are_rejected_with_file_and_reason() {
     let with_rule = |rule: &str| format!("domain: api\ndescriptors:\n  - key: a\n    {rule}\n");
     for (text, expected) in [
         (with_rule("rate_limit: {unit: fortnight, requests_per_unit: 1}"), "unit must be"),
@@ -255,7 +255,7 @@ fn file_may_have_several_documents() {
 }
 
 #[test]
-fn text_has_a_line_for_each_limit() {
+fn to_text_has_a_line_for_each_limit() {
     let config = parse(FILE).expect("a valid file");
     let tail = "shadow_mode: false, quota_mode: false\n";
     let lines = [

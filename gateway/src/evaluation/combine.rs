@@ -27,7 +27,7 @@ impl Evaluator {
         let mut decisions: Vec<PartDecision> = vec![];
         let (mut quotas, mut is_undecided) = (vec![], false);
         for part in parts {
-            let mut decision = match part {
+            let mut part_decision = match part {
                 RequestPart::NoLimit => PartDecision::new(Outcome::Unmatched, false),
                 RequestPart::Unlimited => PartDecision::new(Outcome::Allowed, false),
                 RequestPart::CostTooHigh => PartDecision::new(Outcome::Denied, true),
@@ -38,15 +38,15 @@ impl Evaluator {
                 }
             };
             let is_part_undecided =
-                matches!(decision.outcome, Outcome::Outage | Outcome::Error) && decision.decision.is_none();
+                matches!(part_decision.outcome, Outcome::Outage | Outcome::Error) && part_decision.decision.is_none();
             is_undecided |= is_part_undecided;
-            decision.denies = decision.is_over && !decision.shadow;
+            part_decision.denies = part_decision.is_over && !part_decision.shadow;
             if matches!(part, RequestPart::Call(RuleCall { quota: true, .. })) && !is_part_undecided {
                 quotas.push(decisions.len());
             }
-            decisions.push(decision);
+            decisions.push(part_decision);
         }
-        // Quotas deny only if all of them are exceeded.
+        // Quotas with a decision deny only if all of these are exceeded.
         let is_exceeded = |index: &usize| decisions.get(*index).is_some_and(|part| part.is_over && !part.shadow);
         if !quotas.iter().all(is_exceeded) {
             for index in quotas {
@@ -60,7 +60,7 @@ impl Evaluator {
     }
 
     fn part_decision(&self, rule_call: &RuleCall, reply: &Reply) -> PartDecision {
-        // Other operations, such as a settlement of an unknown idempotency key, never deny a request.
+        // Only a take denies. A settlement of an unknown idempotency key is not allowed, but does not deny the request.
         let may_deny = matches!(rule_call.call.operation, Operation::Take(_));
         match reply {
             Reply::Decided(decision) => {

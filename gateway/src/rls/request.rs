@@ -63,7 +63,8 @@ pub fn resolve(
         let message = format!("a request must have 1 to {MAX_DESCRIPTORS} descriptors, not {}", descriptors.len());
         return Err(RequestError::TooLarge(message));
     }
-    let resolver = Resolver { domain, rules: config.domains.get(domain), has_domains: config.has_domains, settings };
+    let resolver =
+        Resolver { domain, rules: config.domains.get(domain), covers_domains: config.covers_domains, settings };
     // A field without presence in proto3: 0 is an absent value, whose default is 1.
     let hits = u64::from((*hits_addend).max(1));
     let mut parts = vec![];
@@ -186,7 +187,7 @@ struct Resolver<'a> {
     /// Rules of the domain, if the configuration has it.
     rules: Option<&'a Domain>,
     /// `true` if files or a control plane configure domains.
-    has_domains: bool,
+    covers_domains: bool,
     settings: &'a RequestSettings,
 }
 
@@ -197,7 +198,7 @@ impl Resolver<'_> {
         let escaped = EscapedDescriptor::new(self.domain, descriptor.entries.iter().copied())
             .group_addresses(self.settings.ipv6_prefix);
         // If there is a configuration, a domain without rules has no limits, as in envoyproxy/ratelimit.
-        let limit = descriptor.limit.filter(|_| self.rules.is_some() || !self.has_domains);
+        let limit = descriptor.limit.filter(|_| self.rules.is_some() || !self.covers_domains);
         let rule = match limit {
             Some(limit) => match override_rule(limit) {
                 Some(rule) => rule,

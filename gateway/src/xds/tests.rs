@@ -47,7 +47,7 @@ async fn response_is_applied_as_a_whole_or_refused() {
     assert_eq!(domains(), ["a", "b"]);
     let accepted_empty = client.apply(response("3", &[])).await;
     assert_eq!((accepted_empty.version_info.as_str(), accepted_empty.error_detail), ("3", None));
-    assert!(domains().is_empty() && config.load().has_domains);
+    assert!(domains().is_empty() && config.load().covers_domains);
 }
 
 #[tokio::test(start_paused = true)]

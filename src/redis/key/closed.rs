@@ -28,16 +28,16 @@ pub struct ClosedKey<'a> {
     pub missing: bool,
     /// Expiry of the key. Fetched only if the call may change the key.
     pub(super) expires_at: OptionalExpiry,
-    /// Number of times that other modules may have run before the key was closed ([`Redis::generation`]). Once that
-    /// number has grown, the pointers here may dangle.
+    /// Generation ([`Redis::generation`]) in which the key was closed. In a later generation of the call, the pointers
+    /// here may dangle.
     pub(super) generation: u32,
-    /// Lifetime of the call, which the value must not outlive.
+    /// Ties the closed key to its call, which it must not outlive.
     pub(super) call: PhantomData<&'a ()>,
 }
 
 impl<'a> OpenKey<'_, 'a> {
-    /// Closes the key, to be resumed after other keys have been opened. Fetches its expiry only if `may_change` is
-    /// `true`: the call may change the key.
+    /// Closes the key, to be resumed after other keys have been opened. `may_change` is `true` if the call may change
+    /// the key. Only then is its expiry fetched.
     #[inline(always)]
     pub fn close(self, may_change: bool, now: Timestamp) -> ClosedKey<'a> {
         let Contents { handle, native, value_pointer, missing } = self.contents;
@@ -101,9 +101,9 @@ impl OptionalExpiry {
     }
 }
 
-/// Closed key that the call uses again, to record its change; its pointer is not used after that. Until then the
-/// pointer is valid: no other module has run since the key was closed or opened again, and a deletion by this module
-/// starts a new generation.
+/// Closed key that the call has resumed to record a change of it. The pointer in `value` is used only until the change
+/// is recorded. Until then it is valid: no other module has run since the key was closed or opened again, and a
+/// deletion by this module starts a new generation.
 pub struct ResumedKey<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     index: KeyIndex,
@@ -133,7 +133,8 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
         let (index, current_expiry) = (self.index, self.expires_at.get());
         if self.value.get().is_unused() {
             if !self.value.is_missing() {
-                // Other modules may charge the key before it is deleted; their effect must not include this change.
+                // Between the propagation of the deletion and the deletion itself, another module may charge the key.
+                // The effect of its charge must not include this change.
                 self.usage_mut().discard_effect();
                 self.redis.record_deletion::<U>(index);
             }

@@ -112,7 +112,7 @@ def connection_factory(source: Any, library: ModuleType, timeout: float | None) 
     return partial(source.connection_class, **_connection_kwargs(source, library, timeout))
 
 
-def still_connecting(make: Any) -> str:
+def still_connecting_message(make: Any) -> str:
     """Returns the error text for a connection of `make` that is not established in time. A server
     without TLS does not answer a TLS handshake.
     """

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from redis_ratelimit import forks
-from redis_ratelimit.clients import still_connecting
+from redis_ratelimit.clients import still_connecting_message
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import Push, RefusedError, Replies, encode_command
 
@@ -190,7 +190,7 @@ class Connections:
                         threading.Thread(target=self._connect, daemon=True).start()
                     if waited >= self._timeout:
                         raise TimeoutError(
-                            still_connecting(self._make)
+                            still_connecting_message(self._make)
                             if self._connecting
                             else "no connection is free"
                         )
@@ -211,7 +211,7 @@ class Connections:
             connection = _Connection(client_connection, self._timeout, era)
         except Exception as error:
             if type(error).__name__ == "TimeoutError":
-                error = TimeoutError(still_connecting(self._make))
+                error = TimeoutError(still_connecting_message(self._make))
             with self._changed:
                 if started_at >= self._failed_attempt_started_at:
                     self._error, self._failed_attempt_started_at = error, started_at

@@ -1,4 +1,4 @@
-"""Limits in the arguments of an application: objects, or rates such as "100/minute"."""
+"""Limits as an application passes them: objects, or rates such as "100/minute"."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from redis_ratelimit.clients import enable_keepalive, still_connecting
+from redis_ratelimit.clients import enable_keepalive, still_connecting_message
 from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import BrokenReplyError, Push, RefusedError, Replies, encode_command
 
@@ -18,8 +18,8 @@ TIMEOUT_STEPS = 10
 
 
 class Timeouts:
-    """Timeouts of calls, counted in steps. A step in which the process was too busy to end it in
-    time does not count, so that replies that arrived meanwhile are read first.
+    """Timeouts of calls, counted in steps. A step that ends late, because the process was
+    busy, does not count, so that replies that arrived meanwhile are read first.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -116,17 +116,19 @@ class _Connection(asyncio.Protocol):
                     future.set_exception(reply)
                     if reply.args[0].startswith(("READONLY", "MASTERDOWN")):
                         # With Sentinel, another server is the primary by now.
-                        self._owner.lose(self, ConnectionError("the server is no longer the one"))
+                        self._owner.drop(
+                            self, ConnectionError("the server is no longer the primary")
+                        )
                 else:
                     future.set_result(reply)
         except (BrokenReplyError, IndexError, ValueError) as error:
-            self._owner.lose(self, ConnectionError(str(error)))
+            self._owner.drop(self, ConnectionError(str(error)))
 
     def connection_lost(self, error: Exception | None) -> None:
         with suppress(Exception):
             self._former_protocol.connection_lost(error)
         why = "the server closed the connection" if error is None else str(error)
-        self._owner.lose(self, ConnectionError(why))
+        self._owner.drop(self, ConnectionError(why))
 
     def close(self) -> Coroutine[Any, Any, None]:
         self.transport.close()
@@ -135,13 +137,13 @@ class _Connection(asyncio.Protocol):
 
 
 class SharedConnection:
-    """Pipelined connection that reconnects by itself.
+    """Pipelined connection. After it is lost, the next command opens a new one.
 
-    `make` creates a connection of redis-py or valkey-py. It connects and completes its handshake in
-    the background, with a timeout of its own, and is then taken over. The first commands are those
-    of `greeting`; if one is rejected, the connection is dropped. `on_push` is called with push
-    messages of the server, and `on_lost` with the error of a lost connection or of a failed attempt
-    to connect.
+    `make` creates a connection of redis-py or valkey-py. That connects and completes its handshake
+    in the background, within `connect_timeout`. Then this object uses its transport directly. The
+    first commands are those of `greeting`; if one is rejected, the connection is dropped. `on_push`
+    is called with push messages of the server, and `on_lost` with the error of a lost connection or
+    of a failed attempt to connect.
     """
 
     def __init__(
@@ -171,11 +173,11 @@ class SharedConnection:
         self._queue: dict[asyncio.Future[Any], bytes] = {}
         # Commands to write to the connection at the next iteration of the event loop.
         self._unsent: list[bytes] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing_tasks: set[asyncio.Task[None]] = set()
 
     def send(self, words: Sequence[Word]) -> asyncio.Future[Any]:
-        """Sends a command. The future holds the reply, a RefusedError for an error reply, or an
-        OSError if there is none.
+        """Sends a command. The future holds the reply, a RefusedError for an error reply or a
+        rejected greeting, or else an OSError or the library's error of connecting.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -206,8 +208,8 @@ class SharedConnection:
             error = TimeoutError(f"no reply within {self._timeout} seconds")
             future.set_exception(error)
             if connection.chunks == chunks:
-                # Nothing was received since the call was sent: reconnect.
-                self.lose(connection, error)
+                # Nothing was received since the call was sent.
+                self.drop(connection, error)
 
         self._timeouts.watch(future, self._loop, on_timeout)
 
@@ -219,7 +221,7 @@ class SharedConnection:
     def _not_connected(self, future: asyncio.Future[Any]) -> None:
         # A command that was sent meanwhile has a timeout of its own.
         if self._queue.pop(future, None) is not None:
-            future.set_exception(TimeoutError(still_connecting(self._make)))
+            future.set_exception(TimeoutError(still_connecting_message(self._make)))
 
     async def _connect(self) -> None:
         loop = self._loop
@@ -236,7 +238,7 @@ class SharedConnection:
                 queue, self._queue = self._queue, {}
                 why = error
                 if isinstance(error, (asyncio.TimeoutError, asyncio.CancelledError)):
-                    why = TimeoutError(still_connecting(self._make))
+                    why = TimeoutError(still_connecting_message(self._make))
                 for future in queue:
                     if not future.done():
                         future.set_exception(why)
@@ -263,9 +265,9 @@ class SharedConnection:
     ) -> None:
         error = None if greeting_reply.cancelled() else greeting_reply.exception()
         if isinstance(error, Exception):
-            self.lose(connection, error)
+            self.drop(connection, error)
 
-    def lose(self, connection: _Connection, error: Exception) -> None:
+    def drop(self, connection: _Connection, error: Exception) -> None:
         """Drops a connection, and fails the calls in flight on it."""
         if self._connection is connection:
             self._connection = None
@@ -280,8 +282,8 @@ class SharedConnection:
     def _close(self, connection: _Connection) -> None:
         assert self._loop is not None
         task = self._loop.create_task(connection.close())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._closing_tasks.add(task)
+        task.add_done_callback(self._closing_tasks.discard)
 
     async def close(self) -> None:
         if self._loop is not asyncio.get_running_loop():
@@ -291,6 +293,6 @@ class SharedConnection:
             with suppress(asyncio.CancelledError):
                 await self._connecting
         if self._connection is not None:
-            self.lose(self._connection, ConnectionError("the limiter was closed"))
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+            self.drop(self._connection, ConnectionError("the limiter was closed"))
+        if self._closing_tasks:
+            await asyncio.wait(self._closing_tasks)

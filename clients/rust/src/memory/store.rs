@@ -13,15 +13,15 @@ use redis::Value;
 
 use super::key::{Key, ParsedCall, Visit, needs_server};
 
-/// Number of keys above twice `keys_after_sweep` at which expired keys are removed.
-const SWEEP_THRESHOLD: usize = 1000;
+/// Expired keys are removed when there are more keys than twice `keys_after_sweep` plus this number.
+const SWEEP_MARGIN: usize = 1000;
 
 #[derive(Default)]
 pub(super) struct Store {
     keys: HashMap<Vec<u8>, Key>,
     /// Number of keys after the last removal of expired keys.
     keys_after_sweep: usize,
-    /// Fencing token that was assigned last.
+    /// Fencing token that was created last.
     last_token: u64,
 }
 
@@ -61,13 +61,13 @@ impl Store {
     /// and the outcome for each key.
     fn evaluate<'a>(
         &mut self,
-        call: Vec<(&'a [u8], ParsedCall<'a>)>,
+        calls_by_key: Vec<(&'a [u8], ParsedCall<'a>)>,
         is_peek: bool,
         now: Timestamp,
     ) -> Result<(bool, Vec<KeyOutcome<'a>>), String> {
-        let mut visits = Vec::with_capacity(call.len());
-        for (name, call) in call {
-            visits.push((name, Visit::new(self.find(name, now), call, now)?));
+        let mut visits = Vec::with_capacity(calls_by_key.len());
+        for (name, key_call) in calls_by_key {
+            visits.push((name, Visit::new(self.find(name, now), key_call, now)?));
         }
         let allowed = is_allowed(visits.iter().map(|(_, visit)| visit));
         let outcomes = visits.into_iter().map(|(name, visit)| {
@@ -81,7 +81,7 @@ impl Store {
                 self.keys.insert(name.to_vec(), key);
             }
             let answer = visit.answer(self.keys.get(name), now, changes);
-            KeyOutcome { visit, answer: answer.decision, each: answer.each }
+            KeyOutcome { visit, decision: answer.decision, each: answer.each }
         });
         let outcomes = outcomes.collect();
         self.sweep(now);
@@ -89,7 +89,7 @@ impl Store {
     }
 
     fn sweep(&mut self, now: Timestamp) {
-        if self.keys.len() > 2 * self.keys_after_sweep + SWEEP_THRESHOLD {
+        if self.keys.len() > 2 * self.keys_after_sweep + SWEEP_MARGIN {
             self.keys.retain(|_, key| !key.has_expired(now));
             self.keys_after_sweep = self.keys.len();
         }
@@ -121,12 +121,12 @@ impl Store {
         }
         let (allowed, outcomes) = self.evaluate(call, is_peek, now)?;
         let sets_wait = |outcome: &&KeyOutcome| match (allowed, purpose) {
-            (true, _) => outcome.answer.verdict.allowed(),
+            (true, _) => outcome.decision.verdict.allowed(),
             (false, Purpose::Settle) => true,
             (false, _) => outcome.visit.denies(),
         };
-        let wait = outcomes.iter().filter(sets_wait).map(|outcome| outcome.answer.verdict).max();
-        let rows = outcomes.iter().map(|outcome| Value::Array(row(&outcome.answer))).collect();
+        let wait = outcomes.iter().filter(sets_wait).map(|outcome| outcome.decision.verdict).max();
+        let rows = outcomes.iter().map(|outcome| Value::Array(row(&outcome.decision))).collect();
         Ok(Value::Array(vec![Value::Int(i64::from(allowed)), wait.map_or(Value::Int(0), wait_ms), Value::Array(rows)]))
     }
 
@@ -148,10 +148,10 @@ impl Store {
         }
         let holder = call.request.specs.first().map_or(&[][..], |spec| spec.holder_or_item);
         let (_, outcomes) = self.evaluate(vec![(name, call)], false, now)?;
-        let mut integers = outcomes.first().map(|outcome| row(&outcome.answer)).unwrap_or_default();
+        let mut integers = outcomes.first().map(|outcome| row(&outcome.decision)).unwrap_or_default();
         if acquire_options.fence {
             let token = self.keys.get(name).and_then(|key| key.token(holder, now)).map_or(0, Token::get);
-            let allowed = outcomes.iter().all(|outcome| outcome.answer.verdict.allowed());
+            let allowed = outcomes.iter().all(|outcome| outcome.decision.verdict.allowed());
             integers.push(integer(if allowed { token } else { 0 }));
         }
         Ok(Value::Array(integers))
@@ -174,7 +174,7 @@ impl Store {
 /// Outcome of a call at one key.
 struct KeyOutcome<'a> {
     visit: Visit<'a>,
-    answer: Decision,
+    decision: Decision,
     each: Vec<Decision>,
 }
 
@@ -182,18 +182,19 @@ impl KeyOutcome<'_> {
     fn reply(&self) -> Value {
         let request = self.visit.request();
         if !request.each {
-            return Value::Array(row(&self.answer));
+            return Value::Array(row(&self.decision));
         }
         let rows = self.each.iter().zip(&request.specs).map(|(decision, spec)| {
             let name = spec.name.map(|name| Value::BulkString(name.to_vec()));
             Value::Array(row(decision).into_iter().chain(name).collect())
         });
-        let verdict = self.answer.verdict;
+        let verdict = self.decision.verdict;
         Value::Array(vec![Value::Int(i64::from(verdict.allowed())), wait_ms(verdict), Value::Array(rows.collect())])
     }
 }
 
-/// Returns `true` if a call may be committed: a settlement if any key has recorded its id.
+/// Returns `true` if a call may be committed: a settlement if any key has recorded its id, a refund always, any other
+/// call if no key denies it.
 fn is_allowed<'v, 'a: 'v>(mut visits: impl Iterator<Item = &'v Visit<'a>> + Clone) -> bool {
     match visits.clone().next().map(|visit| visit.request().purpose) {
         Some(Purpose::Settle) => visits.any(Visit::has_record),

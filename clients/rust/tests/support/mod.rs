@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use redis::aio::ConnectionManager;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis_ratelimit_client::{Limiter, Options};
@@ -64,7 +64,9 @@ impl Server {
 
     pub async fn connection(&self) -> ConnectionManager {
         for _ in 0..400 {
-            if let Ok(connection) = ConnectionManager::new(self.client()).await {
+            // The timeout is long, for busy machines.
+            let config = ConnectionManagerConfig::new().set_response_timeout(Some(Duration::from_secs(30)));
+            if let Ok(connection) = ConnectionManager::new_with_config(self.client(), config).await {
                 return connection;
             }
             tokio::time::sleep(Duration::from_millis(25)).await;

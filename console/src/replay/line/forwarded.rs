@@ -20,8 +20,8 @@ impl Default for ClientRules {
 }
 
 impl ClientRules {
-    /// Returns the client of a request from an address, with its header `X-Forwarded-For`. Returns `None` if `peer` is
-    /// not an address.
+    /// Returns the client of a request that `peer` sent with the header `X-Forwarded-For: forwarded`. Returns `None` if
+    /// `peer` is not an address.
     pub fn resolve_peer(&self, peer: &str, forwarded: Option<&str>) -> Option<String> {
         let forwarded = forwarded.map(str::as_bytes);
         Some(request_client(parse(peer)?, forwarded.as_slice(), &self.trusted, self.ipv6_prefix))

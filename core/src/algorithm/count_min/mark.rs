@@ -13,8 +13,8 @@ const ERA_BITS: u32 = 62;
 
 /// Maximum amount that [`since`](WaterMark::since) returns. No usage is larger.
 const MAX_DRAINED: u64 = u64::MAX >> 1;
-/// Largest difference in eras at which a mark is later than another mark. Above it, the mark is earlier, because eras
-/// wrap.
+/// Largest wrapping difference in eras by which a mark can be ahead of another one. A larger difference is a negative one
+/// that has wrapped: the mark is behind.
 const MAX_ERAS_AHEAD: u64 = u64::MAX >> 1;
 
 /// Total amount drained.
@@ -36,11 +36,11 @@ impl WaterMark {
     /// Converts a level of the era `era` to the current era.
     #[inline(always)]
     pub(super) fn level_in_current_era(&self, level: u64, era: u64) -> u64 {
-        if era == self.era { level } else { self.level_of_earlier_era(level, era) }
+        if era == self.era { level } else { self.convert_from_earlier_era(level, era) }
     }
 
     #[cold]
-    fn level_of_earlier_era(&self, level: u64, era: u64) -> u64 {
+    fn convert_from_earlier_era(&self, level: u64, era: u64) -> u64 {
         let eras = self.era.wrapping_sub(era);
         eras.checked_mul(ERA).map_or(0, |drained| level.saturating_sub(drained))
     }
@@ -101,7 +101,7 @@ mod tests {
             }
         }
         assert_eq!(WaterMark { era: 1 << 48, level: 0 }.usage(u64::MAX, 0), 0);
-        // A mark is later if it is ahead by at most half of all eras.
+        // A mark is later if it is ahead by less than half of all eras.
         let ahead = |eras| WaterMark { era: eras, level: 0 }.since(&WaterMark::default());
         assert_eq!([1 << 48, u64::MAX >> 1].map(ahead), [Some(u64::MAX >> 1); 2]);
         assert_eq!([1 << 63, u64::MAX].map(ahead), [None; 2]);

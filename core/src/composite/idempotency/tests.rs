@@ -2,7 +2,7 @@
 //! costs from the start, in plain arithmetic, and with replicas.
 
 mod replays;
-mod settled_facts;
+mod settlement_examples;
 mod stored_settlements;
 
 use super::*;

@@ -76,7 +76,7 @@ fn other_calls_take_the_slow_path() {
 }
 
 #[test]
-fn policy_limits_take_the_fast_path_unless_in_shadow_mode_or_scaled_up() {
+fn policy_limits_take_the_fast_path_unless_in_shadow_mode_or_a_bucket_is_scaled_up() {
     let mut server = Server::default();
     server.take(RATES, 0);
     assert!(server.takes_fast_path_by_policy(RATES, "1") && server.takes_fast_path_by_policy(RATES, "0.5"));
@@ -110,8 +110,8 @@ fn new_id_takes_the_fast_path_and_recorded_id_does_not() {
         assert!(server.takes_fast_path(&once(id), 15), "an expired id");
         assert!(server.takes_fast_path(RATES, 14), "a call without an id");
     }
-    let settled = server.take("SETTLE 0 0 FIXED 9 1h", 12).decision.remaining.whole_units();
-    assert_eq!((settled, server.takes_fast_path("FIXED 9 1h", 12)), (2, true));
+    let remaining = server.take("SETTLE 0 0 FIXED 9 1h", 12).decision.remaining.whole_units();
+    assert_eq!((remaining, server.takes_fast_path("FIXED 9 1h", 12)), (2, true));
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn denying_limit_with_the_longest_wait_governs() {
     assert_eq!(
         decide(&mut server, "COST 4 FIXED 3 1m FIXED 2 1h SLIDING 1 1m"),
         (Verdict::Never, 3, 2),
-        "the first of two limits with the same verdict"
+        "the first of three limits with the same verdict"
     );
-    // A granted call reports the limit that runs out first.
+    // An admitted call reports the limit that runs out first.
     let granted = server.take("FIXED 9 1m FIXED 8 1h SLIDING 8 1m COST 3", 0).decision;
     assert_eq!((granted.limit.whole_units(), granted.remaining.whole_units()), (8, 4));
 }

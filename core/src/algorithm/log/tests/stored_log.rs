@@ -1,4 +1,4 @@
-//! Stored fields, effects and facts of a log.
+//! Stored fields and effects of a log, and its description for RL.INFO.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn effect_holds_the_change_of_a_call() {
         (1500, Refund(units(4)), &[CHANGE, 0, 0, 4_000_000, 0]),
         (1600, take_one(), &[CHANGE, 0, 0, 0, 1, 1600, 1_000_000]),
         (2500, take_one(), &[CHANGE, 0, 1, 0, 1, 2500, 1_000_000]),
-        // The clock moves backwards before a denied call, a granted call and a refund.
+        // From here on, the clock moves backwards before each call.
         (2400, Take(units(11)), &[CHANGE, 100, 0, 0, 0]),
         (2300, take_one(), &[CHANGE, 100, 0, 0, 1, 2300, 1_000_000]),
         (2200, Refund(units(1)), &[CHANGE, 100, 0, 1_000_000, 0]),
@@ -100,7 +100,7 @@ fn possible_effect_is_applied_and_impossible_effect_is_rejected() {
 }
 
 #[test]
-fn described_facts_hold_entries_and_their_range() {
+fn description_has_usage_entries_and_their_first_and_last_time() {
     let (limit, mut key) = (log(10, "60s"), Key(SlidingLogUsage::default()));
     assert_eq!(key.0.entries(), 0);
     for (at, cost) in [(5000, 4), (7000, 1), (9000, 2)] {
@@ -117,11 +117,12 @@ fn described_facts_hold_entries_and_their_range() {
         ]
     );
     let describe = |now| key.0.describe(us(now), Some(us(69_000_000)))[..2].to_vec();
-    let facts = |used, entries| vec![("used", InfoField::Amount(units(used))), ("entries", InfoField::Count(entries))];
-    assert_eq!(describe(64_999_999), facts(7, 3));
-    assert_eq!(describe(65_000_000), facts(3, 2));
-    assert_eq!(describe(69_000_000), facts(0, 0));
-    assert_eq!(describe(0), facts(7, 3), "after the clock moved backwards");
+    let described =
+        |used, entries| vec![("used", InfoField::Amount(units(used))), ("entries", InfoField::Count(entries))];
+    assert_eq!(describe(64_999_999), described(7, 3));
+    assert_eq!(describe(65_000_000), described(3, 2));
+    assert_eq!(describe(69_000_000), described(0, 0));
+    assert_eq!(describe(0), described(7, 3), "after the clock moved backwards");
     let unused = [("used", InfoField::Amount(Amount::ZERO)), ("entries", InfoField::Count(0))];
     assert_eq!(SlidingLogUsage::default().describe(Timestamp::EPOCH, None), unused);
 }

@@ -9,8 +9,8 @@ fn drained_usage_is_not_taken_back() {
     let mut key = key_after_calls(&limit, &[(0, "a", 9), (5, "", 3)]);
     assert_eq!(settle(&mut key, &limit, 5, "a", 6), 4);
     assert!(key.settlement.is_idle());
-    // A settlement changes the amounts that others can take back: 4 of 9 units are left at 5 s, and the settlement of a
-    // takes 3 of them back.
+    // A settlement changes the amounts that later settlements can take back: 4 of 9 units are left at 5 s, and the
+    // settlement of `a` takes 3 of them back.
     let mut key = key_after_calls(&limit, &[(0, "a", 4), (0, "b", 5), (5, "c", 3)]);
     assert_eq!(settle(&mut key, &limit, 5, "a", 3), 3);
     assert_eq!(settle(&mut key, &limit, 5, "b", 5), 1);
@@ -73,7 +73,7 @@ fn refunded_usage_is_not_taken_back_again() {
 }
 
 #[test]
-fn changed_window_ends_settlements() {
+fn charge_before_a_change_of_the_window_cannot_be_settled() {
     let (limit, longer) = (SlidingWindow::new(units(10), minute()), SlidingWindow::new(units(10), period("1h")));
     let mut key = key_after_calls(&limit, &[(0, "a", 5)]);
     key.call(&longer, seconds(0), Call::Charge(units(1), None));
@@ -90,7 +90,7 @@ fn charges_before_the_saturation_of_a_log_cannot_be_settled() {
     let limit = SlidingLog::new(units(max), minute());
     let mut calls = vec![(0, "", max); 8];
     calls.extend([(0, "a", max), (10, "b", max), (60, "c", 1)]);
-    // The log saturated at b, and counted only a part of its cost. It would have counted more if a had cost less.
+    // The log saturated at `b`, and counted only a part of its cost. It would have counted more if `a` had cost less.
     for id in ["a", "b"] {
         assert_eq!(settle(&mut key_after_calls(&limit, &calls[..10]), &limit, 10, id, max), 0, "{id}");
         assert_eq!(settle(&mut key_after_calls(&limit, &calls), &limit, 69, id, max), 0, "{id}");
@@ -123,7 +123,7 @@ fn assert_saturation_ends_settlements<L: Limit>(limit: &L) {
 }
 
 #[test]
-fn charges_before_the_saturation_of_a_window_cannot_be_settled() {
+fn charges_before_the_saturation_of_a_usage_cannot_be_settled() {
     assert_saturation_ends_settlements(&SlidingWindow::new(units(10), minute()));
     assert_saturation_ends_settlements(&StrictWindow::new(units(10), minute()));
     assert_saturation_ends_settlements(&SlidingLog::new(units(10), minute()));
