@@ -142,32 +142,7 @@ fn charge_limit<L: Limit<Usage: PlainUsage>>(
         Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), policy, now)?.with_keep(spec.keep)),
         Err(key) => {
             // Copied field by field: a reference to the whole spec would force it into memory.
-            let Spec {
-                limit,
-                request,
-                holder_or_item,
-                keep,
-                name,
-                has_own_cost,
-                nx,
-                fence,
-                shadow,
-                by_policy,
-                slower_limit,
-            } = *spec;
-            let spec = Spec {
-                limit,
-                request,
-                holder_or_item,
-                keep,
-                name,
-                has_own_cost,
-                nx,
-                fence,
-                shadow,
-                by_policy,
-                slower_limit,
-            };
+            let spec = Spec { ..*spec };
             let (decision, outcome) = charge_other_kind(key, spec, policy, now)?;
             *composite_outcome = Some(outcome);
             Ok(decision)

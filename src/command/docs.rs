@@ -56,16 +56,16 @@ const BAN_RULE: Arg = Arg::new(
 /// Arguments and options of an algorithm: in a policy, or in a call. A call has `$mode`, or `$mode_or_wait` if the
 /// algorithm supports MAXWAIT.
 macro_rules! spec_arguments {
-    (rate [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $idempotency:expr)?)) => {
-        &[$first, $($argument,)+ COST, $mode, KEEP, AS, $($idempotency)?]
+    (rate [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $once:expr)?)) => {
+        &[$first, $($argument,)+ COST, $mode, KEEP, AS, $($once)?]
     };
-    (waits $first:tt $arguments:tt ($mode:expr, $mode_or_wait:expr $(, $idempotency:expr)?)) => {
-        spec_arguments!(rate $first $arguments ($mode_or_wait, $mode_or_wait $(, $idempotency)?))
+    (waits $first:tt $arguments:tt ($mode:expr, $mode_or_wait:expr $(, $once:expr)?)) => {
+        spec_arguments!(rate $first $arguments ($mode_or_wait, $mode_or_wait $(, $once)?))
     };
-    (lease [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $idempotency:expr)?)) => {
+    (lease [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $once:expr)?)) => {
         &[$first, $($argument,)+ HOLDER, COST, KEEP, AS, NX]
     };
-    (item [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $idempotency:expr)?)) => {
+    (item [$first:expr] [$($argument:ident),+] ($mode:expr, $mode_or_wait:expr $(, $once:expr)?)) => {
         &[$first, $($argument,)+ ITEM, SIZE, COST, $mode, KEEP]
     };
     (item [$first:expr] [$($argument:ident),+] policy) => {
@@ -110,23 +110,14 @@ const SPEC_OF_KEYS: Arg = command_lines!(specs, {
 
 /// Limits of one key: specs, or a single policy.
 macro_rules! limits {
-    ($spec:expr, $idempotency:expr) => {
+    ($spec:expr, $once:expr) => {
         Arg::new(
             c"limits",
             ArgType::OneOf(&[
                 Arg::new(c"specs", ArgType::Block(&[$spec.multiple(), BAN_RULE])),
                 Arg::new(
                     c"policy",
-                    ArgType::Block(&[
-                        POLICY_NAME,
-                        OR_NAME,
-                        COST,
-                        MODE_OR_WAIT,
-                        KEEP,
-                        $idempotency,
-                        EACH,
-                        ITEM_OF_POLICY,
-                    ]),
+                    ArgType::Block(&[POLICY_NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, $once, EACH, ITEM_OF_POLICY]),
                 ),
             ]),
         )

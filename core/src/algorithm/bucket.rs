@@ -205,13 +205,7 @@ impl Bucket {
     /// unchanged, so the drain since then is subtracted later. If that drain exceeds `used`, `used` is first raised to
     /// it (rounded up), so that the later subtraction cannot reduce `cost`.
     #[inline(always)]
-    pub(super) fn usage_after_charge(
-        &self,
-        used: Amount,
-        drained_to: Timestamp,
-        now: Timestamp,
-        cost: Amount,
-    ) -> BucketUsage {
+    pub(super) fn usage_after(&self, used: Amount, drained_to: Timestamp, now: Timestamp, cost: Amount) -> BucketUsage {
         let drained = self.drained_rounded_up(now.since(drained_to));
         BucketUsage { used: used.max(drained).plus(cost), drained_to }
     }

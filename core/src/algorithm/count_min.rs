@@ -179,7 +179,7 @@ impl ItemLimit<'_> {
         let before = fullest.used;
         self.sketch.bucket.advance(&mut fullest, now);
         let drained = before.minus(fullest.used);
-        self.sketch.bucket.usage_after_charge(self.item_usage(usage).used.minus(drained), fullest.drained_to, now, cost)
+        self.sketch.bucket.usage_after(self.item_usage(usage).used.minus(drained), fullest.drained_to, now, cost)
     }
 }
 

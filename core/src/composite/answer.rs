@@ -66,7 +66,7 @@ impl CompositeEvaluation {
             PerSpec::from(stored.indexes(request))
         };
         let each: PerSpec<Decision> = request.specs.iter().zip(&self.limits).zip(indexes).map(decide).collect();
-        let decision = self.combined_decision(request, stored, &each, now);
+        let decision = self.combine(request, stored, &each, now);
         // Refunds and settlements are never denied.
         let shadow_denied = matches!(request.purpose, Purpose::Charge | Purpose::Peek)
             && self.limits.iter().any(LimitEvaluation::denies_in_shadow);
@@ -127,13 +127,7 @@ impl CompositeEvaluation {
     }
 
     /// Returns the combined decision of all limits.
-    fn combined_decision(
-        &self,
-        request: &CompositeRequest,
-        stored: StoredUsage,
-        each: &[Decision],
-        now: Timestamp,
-    ) -> Decision {
+    fn combine(&self, request: &CompositeRequest, stored: StoredUsage, each: &[Decision], now: Timestamp) -> Decision {
         let is_denied_by = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => evaluation.denies(),
             _ => !decision.verdict.allowed(),

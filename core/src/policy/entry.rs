@@ -133,12 +133,6 @@ impl Scale {
             since_added: stored.since_added.max(now.since(self.times.added)),
         }
     }
-
-    /// Returns the timing of this scale when it is received at `now`. `sent` is the timing in the record. If the record
-    /// does not contain the time left, it is computed from the end of the scale.
-    pub fn received_timing(&self, sent: ScaleTiming, now: Timestamp) -> ScaleTiming {
-        ScaleTiming { time_left: sent.time_left.or(self.left_by_clock(now)), ..sent }
-    }
 }
 
 /// State of one name.

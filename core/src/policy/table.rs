@@ -100,9 +100,9 @@ impl Table {
         let (horizon, stamp) = (Horizon::of(now), self.next_stamp(name, now)?);
         let current = self.slots.get_live(name).map(|slot| &slot.entry);
         let created = current.map_or(stamp, |entry| entry.created_within(horizon));
-        let is_redefinition = current.is_some() && !text.is_empty();
+        let redefines = current.is_some() && !text.is_empty();
         let definition = Definition { stamp, created, legacy_version: stamp.at, set_at: now.floor_millis(), text };
-        let (scale, timing) = self.retained_scale(name, is_redefinition, horizon, now);
+        let (scale, timing) = self.retained_scale(name, redefines, horizon, now);
         self.put(PolicyEntry { name: name.into(), definition, scale }, timing, None, now);
         Ok(stamp.at)
     }
@@ -152,17 +152,10 @@ impl Table {
     }
 
     /// Returns the scale to keep beside a new definition, with its timing. A scale with a stamp beyond the horizon (a
-    /// day ahead of the clock) is kept only if it belongs to a policy that remains (`is_redefinition`).
-    fn retained_scale(
-        &self,
-        name: &[u8],
-        is_redefinition: bool,
-        horizon: Horizon,
-        now: Timestamp,
-    ) -> (Scale, ScaleTiming) {
-        let is_kept = |entry: &PolicyEntry| {
-            (is_redefinition && entry.current_scale().is_some()) || horizon.covers(entry.scale.stamp)
-        };
+    /// day ahead of the clock) is kept only if it belongs to a policy that remains (`redefines`).
+    fn retained_scale(&self, name: &[u8], redefines: bool, horizon: Horizon, now: Timestamp) -> (Scale, ScaleTiming) {
+        let is_kept =
+            |entry: &PolicyEntry| (redefines && entry.current_scale().is_some()) || horizon.covers(entry.scale.stamp);
         match self.slots.get(name) {
             Some(slot) if is_kept(&slot.entry) => (slot.entry.scale.clone(), slot.timing(&self.clock, now)),
             _ => (Scale::NONE, ScaleTiming::default()),
@@ -293,17 +286,14 @@ impl Table {
     /// Stores a record without comparing it with the known one.
     fn store(&mut self, record: Record, origin: Origin, counts: Option<Rc<Counts>>, now: Timestamp) -> MergeOutcome {
         let Record { entry, timing } = record;
-        let is_from_disk = origin == Origin::Disk;
-        let scale = &entry.scale;
-        let timing = if is_from_disk { scale.loaded_timing(timing, now) } else { scale.received_timing(timing, now) };
+        let timing = if origin == Origin::Disk { entry.scale.loaded_timing(timing, now) } else { timing };
         if self.put(entry, timing, counts, now) { MergeOutcome::Changed } else { MergeOutcome::Unchanged }
     }
 
     /// Queues a record from a peer for [`Table::merge_buffered`], at most one per name. Returns `false` if the record is
     /// malformed.
     pub fn buffer(&mut self, record: &[u8], now: Timestamp) -> bool {
-        let Some(mut record) = Record::read(record) else { return false };
-        record.timing = record.entry.scale.received_timing(record.timing, now);
+        let Some(record) = Record::read(record) else { return false };
         self.inbox.put(record, Horizon::of(now), self.clock.read(now));
         true
     }
@@ -327,8 +317,7 @@ impl Table {
     }
 
     fn merge_from_peer(&mut self, record: Record, now: Timestamp) -> MergeOutcome {
-        let Record { mut entry, timing } = record;
-        let mut timing = entry.scale.received_timing(timing, now);
+        let Record { mut entry, mut timing } = record;
         let horizon = Horizon::of(now);
         let is_definition_valid = horizon.covers(entry.definition.stamp);
         let is_scale_valid = horizon.covers(entry.scale.stamp);
@@ -352,11 +341,8 @@ impl Table {
         }
         let (definition_changed, scale_changed) = merged.merge(entry, horizon);
         if !definition_changed && !scale_changed {
-            return if is_definition_valid && is_scale_valid {
-                MergeOutcome::Unchanged
-            } else {
-                MergeOutcome::Rejected
-            };
+            let is_valid = is_definition_valid && is_scale_valid;
+            return if is_valid { MergeOutcome::Unchanged } else { MergeOutcome::Rejected };
         }
         // An unchanged scale keeps its timing.
         let timing = if scale_changed { timing } else { slot.timing(&self.clock, now) };

@@ -181,11 +181,9 @@ impl Policy {
     /// Returns an error if the policy has leases, which need a holder, or a sketch, which needs an item.
     #[inline(always)]
     pub fn composite(&self) -> Result<Cow<'_, CompositeRequest<'_>>, Error> {
-        if let Some(prebuilt) = &self.prebuilt {
-            Ok(Cow::Borrowed(prebuilt))
-        } else {
-            self.build_composite().map(Cow::Owned)
-        }
+        self.prebuilt
+            .as_ref()
+            .map_or_else(|| self.build_composite().map(Cow::Owned), |request| Ok(Cow::Borrowed(request)))
     }
 
     #[inline(never)]
