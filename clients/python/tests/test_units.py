@@ -167,8 +167,9 @@ def test_exhausted_limit_denies_at_once_and_is_retried_after_pauses(
         now.seconds += 0.0025
         clock.advance("2500us")
         granted += units.take().allowed
-    # The burst of 200, and 200 a second, except for the last pause.
-    assert 1100 <= granted <= 1200
+    # The burst of 200, and 200 a second, except for the last pause. After two empty grants, for
+    # example on a busy machine, a pause lasts up to 1.5 seconds.
+    assert 900 <= granted <= 1200
     # 8 calls until batches have their size, 8 spare, and one for each pause of at least 0.25
     # seconds.
     assert take_calls(admin) <= 8 + 8 + 20
