@@ -13,12 +13,6 @@ from support.workload import Limiter, Word, each_limiter, state
 pytestmark = pytest.mark.every_server
 
 
-@pytest.fixture
-def redis(fresh_client: Redis) -> Redis:
-    """Client of a server for one test, as a test fills the memory."""
-    return fresh_client
-
-
 def fill_memory(client: Redis) -> None:
     client.config_set("maxmemory", 1)
     with pytest.raises(OutOfMemoryError):
@@ -27,9 +21,9 @@ def fill_memory(client: Redis) -> None:
 
 @each_limiter
 def test_with_memory_full_a_call_that_would_make_a_key_answers_oom(
-    limiter: Limiter, redis: Redis
+    limiter: Limiter, fresh_client: Redis
 ) -> None:
-    fill_memory(redis)
+    fill_memory(fresh_client)
     calls: list[tuple[Word, ...]] = [
         limiter.take("k"),
         ("RL.TAKE", "k", *limiter.words()),
@@ -39,22 +33,22 @@ def test_with_memory_full_a_call_that_would_make_a_key_answers_oom(
         calls += [limiter.take("k", 11, "FORCE"), limiter.take("k", 3, "UPTO")]
     for call in calls:
         with pytest.raises(OutOfMemoryError):
-            redis.execute_command(*call)
-    assert redis.dbsize() == 0
+            fresh_client.execute_command(*call)
+    assert fresh_client.dbsize() == 0
 
 
-def test_with_memory_full_throttle_answers_oom_too(redis: Redis) -> None:
-    fill_memory(redis)
+def test_with_memory_full_throttle_answers_oom_too(fresh_client: Redis) -> None:
+    fill_memory(fresh_client)
     with pytest.raises(OutOfMemoryError):
-        redis.execute_command("RL.THROTTLE", "k", 5, 1, 1)
-    assert redis.dbsize() == 0
+        fresh_client.execute_command("RL.THROTTLE", "k", 5, 1, 1)
+    assert fresh_client.dbsize() == 0
 
 
 @each_limiter
 def test_with_memory_full_calls_that_create_no_key_are_answered(
-    limiter: Limiter, redis: Redis
+    limiter: Limiter, fresh_client: Redis
 ) -> None:
-    fill_memory(redis)
+    fill_memory(fresh_client)
     missing: list[tuple[Word, ...]] = [
         limiter.take("k", 11),
         limiter.peek("k"),
@@ -66,33 +60,33 @@ def test_with_memory_full_calls_that_create_no_key_are_answered(
     if not limiter.has_leases:
         missing += [limiter.take("k", 0), limiter.take("k", 0, "FORCE")]
     for call in missing:
-        redis.execute_command(*call)
-    assert redis.dbsize() == 0
+        fresh_client.execute_command(*call)
+    assert fresh_client.dbsize() == 0
 
 
 @each_limiter
-def test_with_memory_full_existing_limiters_continue(limiter: Limiter, redis: Redis) -> None:
-    redis.execute_command(*limiter.take("k", 3))
-    redis.execute_command(*limiter.for_holder("other").take("k", 1))
-    fill_memory(redis)
+def test_with_memory_full_existing_limiters_continue(limiter: Limiter, fresh_client: Redis) -> None:
+    fresh_client.execute_command(*limiter.take("k", 3))
+    fresh_client.execute_command(*limiter.for_holder("other").take("k", 1))
+    fill_memory(fresh_client)
     # A log adds to the entry of the same instant; a holder's new lease replaces the old one.
-    assert redis.execute_command(*limiter.peek("k"))[:3] == [1, 10, 6]
-    assert redis.execute_command(*limiter.for_holder("third").take("k", 7))[:3] == [0, 10, 6]
+    assert fresh_client.execute_command(*limiter.peek("k"))[:3] == [1, 10, 6]
+    assert fresh_client.execute_command(*limiter.for_holder("third").take("k", 7))[:3] == [0, 10, 6]
     units = 5 if limiter.has_leases else 2
-    assert redis.execute_command(*limiter.take("k", units))[:3] == [1, 10, 4]
-    assert redis.execute_command("RL.TAKE", "k", *limiter.words(units))[0] == 1
-    assert redis.execute_command("RL.MTAKE", 1, "k", *limiter.words(units))[0] == 1
-    redis.execute_command(*limiter.give_back("k"))
-    redis.execute_command(*limiter.for_holder("other").give_back("k"))
-    assert redis.dbsize() == 0
+    assert fresh_client.execute_command(*limiter.take("k", units))[:3] == [1, 10, 4]
+    assert fresh_client.execute_command("RL.TAKE", "k", *limiter.words(units))[0] == 1
+    assert fresh_client.execute_command("RL.MTAKE", 1, "k", *limiter.words(units))[0] == 1
+    fresh_client.execute_command(*limiter.give_back("k"))
+    fresh_client.execute_command(*limiter.for_holder("other").give_back("k"))
+    assert fresh_client.dbsize() == 0
 
 
-def test_with_memory_full_a_log_does_not_grow(redis: Redis, clock: Clock) -> None:
+def test_with_memory_full_a_log_does_not_grow(fresh_client: Redis, clock: Clock) -> None:
     for _ in range(8):
-        redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        fresh_client.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
         clock.advance("1s")
-    stored = state(redis)
-    fill_memory(redis)
+    stored = state(fresh_client)
+    fill_memory(fresh_client)
     for call in [
         ("RL.SLIDINGLOG", "k", 10, "1h"),
         ("RL.SLIDINGLOG", "k", 10, "1h", "COST", 50, "FORCE"),
@@ -100,52 +94,62 @@ def test_with_memory_full_a_log_does_not_grow(redis: Redis, clock: Clock) -> Non
         ("RL.MTAKE", 2, "other", "k", "FIXED", 1, "1h", "SLIDINGLOG", 10, "1h"),
     ]:
         with pytest.raises(OutOfMemoryError):
-            redis.execute_command(*call)
-    assert state(redis) == stored
-    assert redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", 3)[:3] == [0, 10, 2]
-    assert redis.execute_command("RL.PEEK", "k", "SLIDINGLOG", 10, "1h")[:3] == [1, 10, 2]
-    assert redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", -3)[:3] == [1, 10, 5]
+            fresh_client.execute_command(*call)
+    assert state(fresh_client) == stored
+    assert fresh_client.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", 3)[:3] == [0, 10, 2]
+    assert fresh_client.execute_command("RL.PEEK", "k", "SLIDINGLOG", 10, "1h")[:3] == [1, 10, 2]
+    assert fresh_client.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", -3)[:3] == [
+        1,
+        10,
+        5,
+    ]
 
 
-def test_with_memory_full_a_log_reuses_the_place_of_old_entries(redis: Redis, clock: Clock) -> None:
+def test_with_memory_full_a_log_reuses_the_place_of_old_entries(
+    fresh_client: Redis, clock: Clock
+) -> None:
     for _ in range(8):
-        redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        fresh_client.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
         clock.advance("10m")
     # Three entries have left the window and one is added. The next would be one more.
-    fill_memory(redis)
-    assert redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h")[:3] == [1, 10, 4]
+    fill_memory(fresh_client)
+    assert fresh_client.execute_command("RL.SLIDINGLOG", "k", 10, "1h")[:3] == [1, 10, 4]
     clock.advance(1)
     with pytest.raises(OutOfMemoryError):
-        redis.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        fresh_client.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
 
 
-def test_with_memory_full_a_lease_table_does_not_grow(redis: Redis) -> None:
-    redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "a")
-    redis.execute_command("RL.ACQUIRE", "k", 10, "1s", "b")
-    stored = state(redis)
-    fill_memory(redis)
+def test_with_memory_full_a_lease_table_does_not_grow(fresh_client: Redis) -> None:
+    fresh_client.execute_command("RL.ACQUIRE", "k", 10, "1h", "a")
+    fresh_client.execute_command("RL.ACQUIRE", "k", 10, "1s", "b")
+    stored = state(fresh_client)
+    fill_memory(fresh_client)
     for call in [
         ("RL.ACQUIRE", "k", 10, "1h", "c"),
         ("RL.TAKE", "k", "CONCURRENCY", 10, "1h", "c"),
         ("RL.MTAKE", 1, "k", "CONCURRENCY", 10, "1h", "c"),
     ]:
         with pytest.raises(OutOfMemoryError):
-            redis.execute_command(*call)
-    assert state(redis) == stored
-    assert redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "a", "COST", 8)[:3] == [1, 10, 1]
-    assert redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "c", "COST", 2)[0] == 0
-    assert redis.execute_command("RL.RELEASE", "k", "b", "c") == 1
+            fresh_client.execute_command(*call)
+    assert state(fresh_client) == stored
+    assert fresh_client.execute_command("RL.ACQUIRE", "k", 10, "1h", "a", "COST", 8)[:3] == [
+        1,
+        10,
+        1,
+    ]
+    assert fresh_client.execute_command("RL.ACQUIRE", "k", 10, "1h", "c", "COST", 2)[0] == 0
+    assert fresh_client.execute_command("RL.RELEASE", "k", "b", "c") == 1
 
 
 def test_with_memory_full_a_lease_table_reuses_the_place_of_expired_leases(
-    redis: Redis, clock: Clock
+    fresh_client: Redis, clock: Clock
 ) -> None:
     for holder in ("a", "b", "c"):
-        redis.execute_command("RL.ACQUIRE", "k", 10, "1m", holder)
-    redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "d")
+        fresh_client.execute_command("RL.ACQUIRE", "k", 10, "1m", holder)
+    fresh_client.execute_command("RL.ACQUIRE", "k", 10, "1h", "d")
     clock.advance("1m")
-    fill_memory(redis)
-    assert redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "e")[:3] == [1, 10, 8]
+    fill_memory(fresh_client)
+    assert fresh_client.execute_command("RL.ACQUIRE", "k", 10, "1h", "e")[:3] == [1, 10, 8]
 
 
 def sketch_calls(item: str) -> list[tuple[Word, ...]]:
@@ -162,41 +166,49 @@ def sketch_calls(item: str) -> list[tuple[Word, ...]]:
     ]
 
 
-def test_with_memory_full_a_sketch_gets_no_new_piece(redis: Redis) -> None:
-    redis.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h")
-    redis.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
-    fill_memory(redis)
-    stored = state(redis), redis.memory_usage("k")
+def test_with_memory_full_a_sketch_gets_no_new_piece(fresh_client: Redis) -> None:
+    fresh_client.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h")
+    fresh_client.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
+    fill_memory(fresh_client)
+    stored = state(fresh_client), fresh_client.memory_usage("k")
     # The cells of most items are in pieces of their own, as with items that an attacker chooses.
     for number in range(20):
         for call in sketch_calls(f"item {number}"):
             with pytest.raises(OutOfMemoryError):
-                redis.execute_command(*call)
-    assert (state(redis), redis.memory_usage("k")) == stored
+                fresh_client.execute_command(*call)
+    assert (state(fresh_client), fresh_client.memory_usage("k")) == stored
     # Calls that need no memory are answered.
-    assert redis.execute_command("RL.SKETCH", "k", "new", 3, 1, "1h", "COST", 4)[0] == 0
-    assert redis.execute_command("RL.PEEK", "k", "SKETCH", 3, 1, "1h", "new")[:3] == [1, 3, 3]
+    assert fresh_client.execute_command("RL.SKETCH", "k", "new", 3, 1, "1h", "COST", 4)[0] == 0
+    assert fresh_client.execute_command("RL.PEEK", "k", "SKETCH", 3, 1, "1h", "new")[:3] == [
+        1,
+        3,
+        3,
+    ]
     for remaining in (1, 0):
-        assert redis.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[:3] == [1, 3, remaining]
-    assert redis.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[0] == 0
-    assert redis.memory_usage("k") == stored[1]
+        assert fresh_client.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[:3] == [
+            1,
+            3,
+            remaining,
+        ]
+    assert fresh_client.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h")[0] == 0
+    assert fresh_client.memory_usage("k") == stored[1]
 
 
-def test_with_memory_full_a_sketch_in_shadow_mode_is_left_out(redis: Redis) -> None:
-    redis.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h", "SHADOW")
-    redis.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
-    fill_memory(redis)
-    stored = redis.memory_usage("k")
-    assert redis.execute_command("RL.LIMIT", "k", "p", "ITEM", "new")[0] == 1
-    assert redis.memory_usage("k") == stored
+def test_with_memory_full_a_sketch_in_shadow_mode_is_left_out(fresh_client: Redis) -> None:
+    fresh_client.execute_command("RL.POLICYSET", "p", "SKETCH", 3, 1, "1h", "SHADOW")
+    fresh_client.execute_command("RL.SKETCH", "k", "known", 3, 1, "1h", "SIZE", "1mb")
+    fill_memory(fresh_client)
+    stored = fresh_client.memory_usage("k")
+    assert fresh_client.execute_command("RL.LIMIT", "k", "p", "ITEM", "new")[0] == 1
+    assert fresh_client.memory_usage("k") == stored
 
 
-def test_with_memory_full_a_key_gets_no_more_limits_and_ids(redis: Redis) -> None:
+def test_with_memory_full_a_key_gets_no_more_limits_and_ids(fresh_client: Redis) -> None:
     spec = ("FIXED", 10, "1h")
-    redis.execute_command("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "id", "1h")
-    redis.execute_command("RL.TAKE", "plain", *spec)
-    stored = state(redis)
-    fill_memory(redis)
+    fresh_client.execute_command("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "id", "1h")
+    fresh_client.execute_command("RL.TAKE", "plain", *spec)
+    stored = state(fresh_client)
+    fill_memory(fresh_client)
     for call in [
         ("RL.TAKE", "k", *spec, "AS", "b"),
         ("RL.TAKE", "k", *spec, "AS", "a", "SLIDING", 10, "1h"),
@@ -210,14 +222,14 @@ def test_with_memory_full_a_key_gets_no_more_limits_and_ids(redis: Redis) -> Non
         ("RL.TAKE", "missing", *spec, *spec, "AS", "a"),
     ]:
         with pytest.raises(OutOfMemoryError):
-            redis.execute_command(*call)
-    assert state(redis) == stored
+            fresh_client.execute_command(*call)
+    assert state(fresh_client) == stored
 
 
-def test_with_memory_full_existing_limits_of_a_key_continue(redis: Redis) -> None:
+def test_with_memory_full_existing_limits_of_a_key_continue(fresh_client: Redis) -> None:
     named = ("FIXED", 10, "1h", "AS", "a")
-    redis.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
-    fill_memory(redis)
+    fresh_client.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
+    fill_memory(fresh_client)
     for call, remaining in [
         # A repeated id charges nothing.
         (("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h"), 6),
@@ -226,42 +238,42 @@ def test_with_memory_full_existing_limits_of_a_key_continue(redis: Redis) -> Non
         (("RL.PEEK", "k", *named, "SLIDING", 10, "1h"), 8),
         (("RL.TAKE", "k", *named, "COST", -1), 9),
     ]:
-        reply = redis.execute_command(*call)
+        reply = fresh_client.execute_command(*call)
         assert (reply[0], reply[2]) == (1, remaining), call
     # A denied call adds neither a limit nor a ban.
     denied = ("RL.TAKE", "k", "COST", 20, *named, "SLIDING", 10, "1h", "BAN", 1, "1m", "1h")
-    assert redis.execute_command(*denied)[0] == 0
-    assert redis.execute_command("RL.BAN", "k", "1m") == 60_000
-    assert redis.execute_command("RL.BAN", "k", 0) == 0
-    assert redis.execute_command("RL.BAN", "missing", 0) == 0
+    assert fresh_client.execute_command(*denied)[0] == 0
+    assert fresh_client.execute_command("RL.BAN", "k", "1m") == 60_000
+    assert fresh_client.execute_command("RL.BAN", "k", 0) == 0
+    assert fresh_client.execute_command("RL.BAN", "missing", 0) == 0
 
 
-def test_with_memory_full_mtake_charges_all_or_nothing(redis: Redis) -> None:
-    redis.execute_command("RL.FIXED", "k", 10, "1h")
-    stored = state(redis)
-    fill_memory(redis)
+def test_with_memory_full_mtake_charges_all_or_nothing(fresh_client: Redis) -> None:
+    fresh_client.execute_command("RL.FIXED", "k", 10, "1h")
+    stored = state(fresh_client)
+    fill_memory(fresh_client)
     call = ("RL.MTAKE", 2, "k", "new", "FIXED", 10, "1h", "FIXED", 10, "1h")
     with pytest.raises(OutOfMemoryError):
-        redis.execute_command(*call)
-    assert state(redis) == stored
+        fresh_client.execute_command(*call)
+    assert state(fresh_client) == stored
     # With a cost of 0 for the second key, the call creates no key.
-    assert redis.execute_command(*call, "COST", 0)[0] == 1
-    assert redis.dbsize() == 1
+    assert fresh_client.execute_command(*call, "COST", 0)[0] == 1
+    assert fresh_client.dbsize() == 1
 
 
-def test_with_memory_full_a_script_gets_the_same_error(redis: Redis) -> None:
-    redis.execute_command("RL.FIXED", "k", 10, "1h")
-    fill_memory(redis)
+def test_with_memory_full_a_script_gets_the_same_error(fresh_client: Redis) -> None:
+    fresh_client.execute_command("RL.FIXED", "k", 10, "1h")
+    fill_memory(fresh_client)
     script = "return redis.call('RL.FIXED', KEYS[1], 10, '1h')"
-    assert redis.eval(script, 1, "k")[:3] == [1, 10, 8]
+    assert fresh_client.eval(script, 1, "k")[:3] == [1, 10, 8]
     with pytest.raises(ResponseError, match="maxmemory"):
-        redis.eval(script, 1, "new")
-    assert redis.dbsize() == 1
+        fresh_client.eval(script, 1, "new")
+    assert fresh_client.dbsize() == 1
 
 
-def test_keys_are_created_once_memory_is_free(redis: Redis) -> None:
-    fill_memory(redis)
+def test_keys_are_created_once_memory_is_free(fresh_client: Redis) -> None:
+    fill_memory(fresh_client)
     with pytest.raises(OutOfMemoryError):
-        redis.execute_command("RL.FIXED", "k", 10, "1h")
-    redis.config_set("maxmemory", 0)
-    assert redis.execute_command("RL.FIXED", "k", 10, "1h")[:3] == [1, 10, 9]
+        fresh_client.execute_command("RL.FIXED", "k", 10, "1h")
+    fresh_client.config_set("maxmemory", 0)
+    assert fresh_client.execute_command("RL.FIXED", "k", 10, "1h")[:3] == [1, 10, 9]

@@ -13,12 +13,6 @@ from support.workload import state, written_commands
 pytestmark = pytest.mark.every_server
 
 
-@pytest.fixture
-def redis(fresh_client: Redis) -> Redis:
-    """Client of a server that never had a policy."""
-    return fresh_client
-
-
 # Transactions and scripts
 
 
@@ -189,11 +183,11 @@ def test_record_creates_a_policy_that_applies(fresh_server: Start) -> None:
         RECORD.replace(str(START_US), "31536000000000001"),
     ],
 )
-def test_an_invalid_record_is_refused_with_the_whole_call(record: str, redis: Redis) -> None:
-    assert answer(redis, "RL.POLICYEFFECT", record) == "ERR invalid effect"
-    assert answer(redis, "RL.POLICYEFFECT", RECORD, record) == "ERR invalid effect"
-    assert policies(redis) == {}
-    assert redis.execute_command("RL.POLICYEFFECT", RECORD) == b"OK"
+def test_an_invalid_record_is_refused_with_the_whole_call(record: str, fresh_client: Redis) -> None:
+    assert answer(fresh_client, "RL.POLICYEFFECT", record) == "ERR invalid effect"
+    assert answer(fresh_client, "RL.POLICYEFFECT", RECORD, record) == "ERR invalid effect"
+    assert policies(fresh_client) == {}
+    assert fresh_client.execute_command("RL.POLICYEFFECT", RECORD) == b"OK"
 
 
 def test_a_policy_of_a_later_version_is_kept_and_propagated_and_calls_by_it_are_errors(
@@ -220,11 +214,13 @@ def test_a_policy_of_a_later_version_is_kept_and_propagated_and_calls_by_it_are_
         assert client.execute_command("RL.LIMIT k gold")[:2] == [1, 60]
 
 
-def test_clock_moved_back_keeps_the_order_of_policy_changes(redis: Redis, clock: Clock) -> None:
-    redis.execute_command(f"RL.POLICYSET gold {MINUTE}")
+def test_clock_moved_back_keeps_the_order_of_policy_changes(
+    fresh_client: Redis, clock: Clock
+) -> None:
+    fresh_client.execute_command(f"RL.POLICYSET gold {MINUTE}")
     clock.advance("-1h")
     version = START_US + 1
-    assert redis.execute_command(f"RL.POLICYSET gold {HOUR}") == version
-    assert policy(redis, "gold") == (version, START_MS - 3_600_000, b"1", -1, HOUR.encode())
-    assert redis.execute_command("RL.POLICYDEL gold") == 1
-    assert policies(redis) == {}
+    assert fresh_client.execute_command(f"RL.POLICYSET gold {HOUR}") == version
+    assert policy(fresh_client, "gold") == (version, START_MS - 3_600_000, b"1", -1, HOUR.encode())
+    assert fresh_client.execute_command("RL.POLICYDEL gold") == 1
+    assert policies(fresh_client) == {}

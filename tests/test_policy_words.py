@@ -11,12 +11,6 @@ from support.policy_calls import HOUR, MINUTE, Start, answer
 pytestmark = pytest.mark.every_server
 
 
-@pytest.fixture
-def redis(fresh_client: Redis) -> Redis:
-    """Client of a server that never had a policy."""
-    return fresh_client
-
-
 # Errors
 
 
@@ -100,21 +94,21 @@ NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
     ],
 )
 def test_invalid_call_is_refused_with_the_reason_and_changes_nothing(
-    call: str, error: str, redis: Redis
+    call: str, error: str, fresh_client: Redis
 ) -> None:
-    redis.execute_command(f"RL.POLICYSET there {MINUTE}")
-    before = policies(redis)
+    fresh_client.execute_command(f"RL.POLICYSET there {MINUTE}")
+    before = policies(fresh_client)
     # Some servers show a command's name in lower case, others as it was sent.
     command, *words = call.split()
     command = command.lower()
     if error == "arity":
         error = f"ERR wrong number of arguments for '{command}' command"
-    assert answer(redis, command, *words) == error
-    assert policies(redis) == before
+    assert answer(fresh_client, command, *words) == error
+    assert policies(fresh_client) == before
 
 
 @pytest.mark.parametrize("name", [b"", b"x" * 257])
-def test_a_name_has_1_to_256_bytes(name: bytes, redis: Redis) -> None:
+def test_a_name_has_1_to_256_bytes(name: bytes, fresh_client: Redis) -> None:
     for call in (
         ("RL.POLICYSET", name, *MINUTE.split()),
         ("RL.POLICYSCALE", name, "1"),
@@ -127,14 +121,14 @@ def test_a_name_has_1_to_256_bytes(name: bytes, redis: Redis) -> None:
         ("RL.TAKE", "k", "POLICY", name),
     ):
         shown = f"{'x' * 32}..." if name else ""
-        assert answer(redis, *call) == f"{MUST_BE_NAME} '{shown}'", call
+        assert answer(fresh_client, *call) == f"{MUST_BE_NAME} '{shown}'", call
 
 
-def test_binary_name_is_shown_escaped(redis: Redis) -> None:
-    redis.execute_command("RL.POLICYSET", b"a'\r\n\xff", *MINUTE.split())
-    error = answer(redis, "RL.POLICYSET", b"a'\r\n\xff", "VERSION", "2", *MINUTE.split())
+def test_binary_name_is_shown_escaped(fresh_client: Redis) -> None:
+    fresh_client.execute_command("RL.POLICYSET", b"a'\r\n\xff", *MINUTE.split())
+    error = answer(fresh_client, "RL.POLICYSET", b"a'\r\n\xff", "VERSION", "2", *MINUTE.split())
     assert error == rf"ERR policy 'a\'\r\n\xff' has version {START_US}, not 2"
-    assert answer(redis, "RL.LIMIT", "k", b"\n") == r"NOPOLICY no policy '\n'"
+    assert answer(fresh_client, "RL.LIMIT", "k", b"\n") == r"NOPOLICY no policy '\n'"
 
 
 # Bounds
@@ -161,56 +155,56 @@ def test_the_setting_limits_the_number_of_policies(fresh_server: Start) -> None:
         assert list(policies(client)) == [b"a", b"b", b"c"]
 
 
-def test_4096_policies_are_allowed_by_default(redis: Redis) -> None:
-    with redis.pipeline(transaction=False) as pipeline:
+def test_4096_policies_are_allowed_by_default(fresh_client: Redis) -> None:
+    with fresh_client.pipeline(transaction=False) as pipeline:
         for number in range(4096):
             pipeline.execute_command(f"RL.POLICYSET plan:{number} FIXED {number} 1h")
         # Distinct versions, although the clock stands still.
         assert pipeline.execute() == list(range(START_US, START_US + 4096))
     full = "ERR there are 4096 policies, as many as ratelimit.max-policies allows"
-    assert answer(redis, f"RL.POLICYSET one-more {MINUTE}") == full
+    assert answer(fresh_client, f"RL.POLICYSET one-more {MINUTE}") == full
     # Each policy decides separately.
     for number in (0, 1, 77, 4095):
-        decision = redis.execute_command(f"RL.LIMIT k{number} plan:{number}")
+        decision = fresh_client.execute_command(f"RL.LIMIT k{number} plan:{number}")
         assert decision[:2] == [int(number > 0), number]
-    assert len(redis.execute_command("RL.POLICYLIST")) == 4096
+    assert len(fresh_client.execute_command("RL.POLICYLIST")) == 4096
 
 
 def test_info_shows_the_100_policies_with_the_most_calls_and_the_number_of_policies(
-    redis: Redis,
+    fresh_client: Redis,
 ) -> None:
     def shown() -> tuple[int, int, list[str]]:
-        info = redis.info("ratelimit_policies")
+        info = fresh_client.info("ratelimit_policies")
         lines = [line for name, line in info.items() if name.startswith("ratelimit_policy_")]
         names = [str(line["name"]) for line in lines if isinstance(line, dict)]
         return info["ratelimit_policies"], info["ratelimit_policies_shown"], names
 
     for number in range(100):
-        redis.execute_command(f"RL.POLICYSET plan:{number:03} {MINUTE}")
+        fresh_client.execute_command(f"RL.POLICYSET plan:{number:03} {MINUTE}")
     all_names = [f"plan:{number:03}" for number in range(100)]
     assert shown() == (100, 100, all_names)
     called = [f"plan:{number}" for number in range(200, 250)]
     for number in range(100, 300):
-        redis.execute_command(f"RL.POLICYSET plan:{number} {MINUTE}")
+        fresh_client.execute_command(f"RL.POLICYSET plan:{number} {MINUTE}")
     for name in called:
-        redis.execute_command(f"RL.LIMIT k {name}")
+        fresh_client.execute_command(f"RL.LIMIT k {name}")
     count, lines, names = shown()
     assert (count, lines, len(names)) == (300, 100, 100)
     assert set(called) <= set(names)
     assert names == sorted(names)
-    assert len(redis.execute_command("RL.POLICYLIST")) == 300
+    assert len(fresh_client.execute_command("RL.POLICYLIST")) == 300
 
 
-def test_a_policys_line_in_info_has_its_scale(redis: Redis, clock: Clock) -> None:
-    redis.execute_command(f"RL.POLICYSET gold {MINUTE}")
+def test_a_policys_line_in_info_has_its_scale(fresh_client: Redis, clock: Clock) -> None:
+    fresh_client.execute_command(f"RL.POLICYSET gold {MINUTE}")
 
     def line() -> dict[str, object]:
-        return redis.info("ratelimit_policies")["ratelimit_policy_0"]
+        return fresh_client.info("ratelimit_policies")["ratelimit_policy_0"]
 
     assert (line()["scale"], line()["scale_ms"]) == (1, -1)
-    redis.execute_command("RL.POLICYSCALE gold 0.5 FOR 10s")
+    fresh_client.execute_command("RL.POLICYSCALE gold 0.5 FOR 10s")
     clock.advance("1s")
     assert (line()["scale"], line()["scale_ms"]) == (0.5, 9000)
-    assert redis.execute_command("RL.POLICYLIST")[0][3:] == [b"0.5", 9000]
+    assert fresh_client.execute_command("RL.POLICYLIST")[0][3:] == [b"0.5", 9000]
     clock.advance("9s")
     assert (line()["scale"], line()["scale_ms"]) == (1, -1)
