@@ -3,10 +3,11 @@
 use crate::charge::ChargingMode;
 use crate::client_address::Ipv6Prefix;
 use crate::denied_keys::MAX_DURATION;
-use crate::envoyproxy::{self, Environment, Translation};
-use crate::evaluation::OutageMode;
+use crate::environment::Environment;
+use crate::envoyproxy::{self, Translation};
 use crate::headers::{HeaderFormat, ResponseHeaders};
 use crate::metrics::{MetricsFormat, NearLimitRatio};
+use crate::outage_mode::OutageMode;
 use crate::rls::RequestSettings;
 use crate::upstream::Address;
 use crate::xds::XdsOptions;
@@ -201,7 +202,7 @@ pub struct Serve {
     pub ipv6_prefix: Ipv6Prefix,
     /// Answer while the server is away: open, closed, error (the proxy decides), or local=0.25 (the gateway itself
     /// grants that share of each limit).
-    #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", value_parser = outage_mode, default_value = "open")]
+    #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", default_value = "open")]
     pub on_outage: OutageMode,
     /// Timeout of calls to the server. At most three quarters of the proxy's own timeout apply.
     #[arg(long, env = "RATELIMIT_GATEWAY_TIMEOUT", value_parser = duration, default_value = "100ms")]
@@ -348,18 +349,6 @@ fn metrics_path(text: &str) -> Result<String, String> {
 
 fn header_name(text: &str) -> Result<String, String> {
     HeaderName::try_from(text).map(|_| text.to_owned()).map_err(|_| "must be the name of a header".to_owned())
-}
-
-fn outage_mode(text: &str) -> Result<OutageMode, String> {
-    let share = || text.strip_prefix("local=")?.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-    match text {
-        "open" => Ok(OutageMode::Open),
-        "closed" => Ok(OutageMode::Closed),
-        "error" => Ok(OutageMode::Error),
-        _ => share()
-            .map(OutageMode::Local)
-            .ok_or_else(|| "must be open, closed, error, or local=0.25 (up to 1)".to_owned()),
-    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,16 +1,16 @@
 //! Settings of envoyproxy/ratelimit. If the program is called `ratelimit`, it reads the environment variables of that
 //! service and serves with equivalent options.
 
-mod environment;
 mod redis;
 mod tracing_variables;
+mod variables;
 
-pub use environment::Environment;
-
+use crate::environment::Environment;
 use crate::upstream::Address;
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use variables::listen_ip;
 
 /// File name with which the program reads the environment of envoyproxy/ratelimit.
 const PROGRAM_NAME: &str = "ratelimit";
@@ -274,20 +274,6 @@ impl TranslatedOptions<'_> {
             None => {}
         }
         Ok(())
-    }
-}
-
-/// Parses the host of an address to listen at. An empty host means every address of the machine. Errors name the
-/// variable.
-fn listen_ip(variable: &str, host: &str) -> Result<IpAddr, String> {
-    let unspecified = || match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) {
-        Ok(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        Err(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-    };
-    match host {
-        "" => Ok(unspecified()),
-        "localhost" => Ok(IpAddr::from(Ipv4Addr::LOCALHOST)),
-        host => host.parse().map_err(|_| format!("{variable}: must be an IP address, such as 0.0.0.0")),
     }
 }
 

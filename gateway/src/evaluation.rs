@@ -15,41 +15,16 @@ pub use part::{RequestPart, RuleCall};
 use crate::call::{Call, CallDecision, Reply};
 use crate::local_limits::LocalLimits;
 use crate::metrics::{self, NearLimitRatio};
+use crate::outage_mode::OutageMode;
 use crate::policy_cache::PolicyCache;
 use crate::traces::RequestSpan;
 use crate::upstream::Upstream;
 use rollback::identifiable_calls;
-use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
-
-/// Answer to requests while the server is away.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum OutageMode {
-    /// Requests pass.
-    Open,
-    /// Requests are denied.
-    Closed,
-    /// Requests are answered with an error, so that the proxy decides.
-    Error,
-    /// The gateway itself grants this share of each limit. Requests under limits that it does not know pass.
-    Local(f64),
-}
-
-impl fmt::Display for OutageMode {
-    /// Writes the mode as a value of `--on-outage`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OutageMode::Open => f.write_str("open"),
-            OutageMode::Closed => f.write_str("closed"),
-            OutageMode::Error => f.write_str("error"),
-            OutageMode::Local(share) => write!(f, "local={share}"),
-        }
-    }
-}
 
 /// Caller of a request.
 #[derive(Clone, Default)]

@@ -2,9 +2,9 @@
 //! module redis-ratelimit, or rules of a file or a control plane, and the server stores all usage.
 //!
 //! The layers, from the lowest: the library shared with `ratelimit-console` ([`ratelimit_link`]); parsing
-//! ([`template`], [`request_path`], [`limit`]); calls to the server ([`call`]); clients of gRPC services
-//! ([`grpc_client`]) and traces ([`traces`]); the configuration ([`configuration`]);
-//! the cache of the server's policies ([`policy_cache`]), remembered denials ([`denied_keys`]) and connections to the
+//! ([`template`], [`request_path`], [`limit`]), variables of the process ([`environment`]) and the mode of outages
+//! ([`outage_mode`]); calls to the server ([`call`]); clients of gRPC services ([`grpc_client`]) and traces
+//! ([`traces`]); the configuration ([`configuration`]); the cache of the server's policies ([`policy_cache`]), remembered denials ([`denied_keys`]) and connections to the
 //! server ([`upstream`]); limits during an outage of the server ([`local_limits`]); evaluation of requests
 //! ([`evaluation`]) and response headers ([`headers`]); the services ([`http`], and [`rls`] with Envoy's messages,
 //! [`proto`]), and the client of a control plane ([`xds`]); the environment of envoyproxy/ratelimit ([`envoyproxy`]);
@@ -18,6 +18,7 @@ mod command_line;
 mod configuration;
 mod cut;
 mod denied_keys;
+mod environment;
 mod envoyproxy;
 mod evaluation;
 mod grpc_client;
@@ -26,6 +27,7 @@ mod http;
 mod limit;
 mod local_limits;
 mod metrics;
+mod outage_mode;
 mod permission_log;
 mod policy_cache;
 mod proto;

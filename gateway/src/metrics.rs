@@ -6,7 +6,7 @@ pub mod envoyproxy;
 pub mod process;
 
 use crate::call::Operation;
-use crate::evaluation::OutageMode;
+use crate::outage_mode::OutageMode;
 use clap::ValueEnum;
 use metrics::{Counter, Histogram, counter, describe_counter, describe_histogram, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};

@@ -2,13 +2,14 @@
 
 use crate::command_line::Serve;
 use crate::configuration::{Config, ConfigSource};
-use crate::envoyproxy::Environment;
-use crate::evaluation::{DenialLog, Evaluator, OutageMode};
+use crate::environment::Environment;
+use crate::evaluation::{DenialLog, Evaluator};
 use crate::file_stamp::FileStamp;
 use crate::http;
 use crate::listener::{self, Phase, Protocol, Service};
 use crate::local_limits::LocalLimits;
 use crate::metrics;
+use crate::outage_mode::OutageMode;
 use crate::policy_cache::PolicyCache;
 use crate::process::{Signals, bind};
 use crate::reload::{self, Reloadable};

@@ -6,7 +6,7 @@ mod propagation;
 mod settings;
 
 use crate::cut::cut;
-use crate::envoyproxy::Environment;
+use crate::environment::Environment;
 use crate::listener::Endpoints;
 use axum::extract::ConnectInfo;
 use axum::http::{Extensions, HeaderMap};

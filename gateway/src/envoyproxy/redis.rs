@@ -1,6 +1,6 @@
 //! Address of the server from the variables `REDIS_*` of envoyproxy/ratelimit.
 
-use super::Environment;
+use crate::environment::Environment;
 use crate::upstream::Address;
 use ratelimit_link::address::Credentials;
 use ratelimit_link::secrets::Secret;

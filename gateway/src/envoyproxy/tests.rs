@@ -1,5 +1,6 @@
-use super::{Environment, Translation, ignored_arguments, translate};
+use super::{Translation, ignored_arguments, translate};
 use crate::command_line::{Command, Options};
+use crate::environment::Environment;
 use crate::upstream::Address;
 use clap::Parser as _;
 use std::ffi::OsString;

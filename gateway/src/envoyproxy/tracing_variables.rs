@@ -1,6 +1,6 @@
 //! Settings of traces: variables of OpenTelemetry that mean the same as those of envoyproxy/ratelimit.
 
-use super::Environment;
+use crate::environment::Environment;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Translates the variables `TRACING_*`. Without `TRACING_ENABLED`, traces are exported only if `OTEL_TRACES_EXPORTER`

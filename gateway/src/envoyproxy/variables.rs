@@ -1,9 +1,7 @@
-//! Environment variables, with values in the syntax of Go.
+//! Values of the environment variables of envoyproxy/ratelimit, in the syntax of Go.
 
-use super::listen_ip;
-use std::collections::HashMap;
-use std::ffi::OsString;
-use std::net::SocketAddr;
+use crate::environment::Environment;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 /// Units of durations in nanoseconds, the longer names first.
@@ -17,28 +15,7 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3600 * 1_000_000_000),
 ];
 
-/// Environment of the process. An empty variable counts as unset.
-pub struct Environment(HashMap<String, String>);
-
 impl Environment {
-    /// Creates an environment of these variables.
-    pub fn new(variables: impl Iterator<Item = (OsString, OsString)>) -> Environment {
-        let text = |text: OsString| text.to_string_lossy().into_owned();
-        let variables = variables.map(|(name, value)| (text(name), text(value)));
-        Environment(variables.filter(|(_, value)| !value.is_empty()).collect())
-    }
-
-    /// Returns the environment with these variables added. They replace variables of the same name.
-    pub fn with(mut self, variables: &[(&'static str, String)]) -> Environment {
-        self.0.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-        self
-    }
-
-    /// Returns the value of a variable, if it is set.
-    pub fn text(&self, variable: &str) -> Option<&str> {
-        self.0.get(variable).map(String::as_str)
-    }
-
     /// Returns `true` if the variable `RATELIMIT_GATEWAY_*` for this option is set.
     pub fn has_option(&self, option: &str) -> bool {
         let name = option.trim_start_matches('-').replace('-', "_").to_ascii_uppercase();
@@ -114,6 +91,20 @@ impl Environment {
 /// Removes leading slashes, so that joining the name to a folder results in a path below the folder.
 fn relative(name: &str) -> &str {
     name.trim_start_matches('/')
+}
+
+/// Parses the host of an address to listen at. An empty host means every address of the machine. Errors name the
+/// variable.
+pub fn listen_ip(variable: &str, host: &str) -> Result<IpAddr, String> {
+    let unspecified = || match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) {
+        Ok(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        Err(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+    };
+    match host {
+        "" => Ok(unspecified()),
+        "localhost" => Ok(IpAddr::from(Ipv4Addr::LOCALHOST)),
+        host => host.parse().map_err(|_| format!("{variable}: must be an IP address, such as 0.0.0.0")),
+    }
 }
 
 fn parse_flag(text: &str) -> Option<bool> {

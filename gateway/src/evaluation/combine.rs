@@ -1,9 +1,10 @@
 //! Combination of the replies to the calls of a request into one decision.
 
-use super::{Evaluator, OutageMode, PartDecision, RequestDecision, RequestPart, RuleCall};
+use super::{Evaluator, PartDecision, RequestDecision, RequestPart, RuleCall};
 use crate::call::{CallDecision, Operation, Reply, Rule};
 use crate::limit::{Limit, parse_limits};
 use crate::metrics::Outcome;
+use crate::outage_mode::OutageMode;
 use ratelimit_core::Amount;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 use super::rollback::identifiable_calls;
-use super::{Caller, DenialLog, Evaluator, OutageMode, RequestPart, RuleCall};
+use super::{Caller, DenialLog, Evaluator, RequestPart, RuleCall};
 use crate::call::{Call, CallDecision, Operation, Reply, Rule};
 use crate::charge::ChargingMode;
 use crate::metrics::{NearLimitRatio, Outcome};
+use crate::outage_mode::OutageMode;
 use crate::policy_cache::PolicyRow;
 use crate::upstream::tests::{DENIED_KEY, FakeServer, GRANTED, wait_until};
 use crate::upstream::{Address, Upstream};

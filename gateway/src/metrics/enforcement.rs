@@ -1,6 +1,6 @@
 //! Metrics of the enforcement of limits: outages and the mode that applies in them, shadow mode, and refused limits.
 
-use crate::evaluation::OutageMode;
+use crate::outage_mode::OutageMode;
 use metrics::{describe_gauge, gauge};
 use std::time::{SystemTime, UNIX_EPOCH};
 

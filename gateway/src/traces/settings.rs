@@ -1,7 +1,7 @@
 //! Settings of traces: the standard variables of OpenTelemetry.
 
 use super::propagation::Propagator;
-use crate::envoyproxy::Environment;
+use crate::environment::Environment;
 use axum::http::Uri;
 use opentelemetry_sdk::trace::Sampler;
 use percent_encoding::percent_decode_str;
@@ -59,8 +59,9 @@ impl TraceSettings {
     /// Reads the variables. Returns `None` unless an exporter or an endpoint is set, and if `OTEL_SDK_DISABLED` is
     /// true.
     ///
-    /// # Errors If a variable is malformed, or asks for an unsupported feature. The error names the variable, and does
-    /// not contain an endpoint, which may have a password.
+    /// # Errors
+    /// If a variable is malformed, or asks for an unsupported feature. The error names the variable, and does not
+    /// contain an endpoint, which may have a password.
     pub fn read(environment: &Environment) -> Result<Option<TraceSettings>, String> {
         let reader = Reader(environment);
         if !reader.is_enabled()? {

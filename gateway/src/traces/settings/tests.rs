@@ -1,5 +1,5 @@
 use super::{Protocol, TraceSettings};
-use crate::envoyproxy::Environment;
+use crate::environment::Environment;
 use crate::traces::propagation::Propagator;
 use std::ffi::OsString;
 use std::time::Duration;
