@@ -27,6 +27,11 @@ export function chargedOfKey(key: string, limits: ParsedLimits): Charged {
   return [limits].flat().map((limit) => [key, limit]);
 }
 
+/** Returns the charge of one key. */
+export function chargeOfKey(serverKey: string, key: string, limits: ParsedLimits): Charge {
+  return { serverKey, limits: [limits].flat(), charged: chargedOfKey(key, limits) };
+}
+
 /** Returns the charge of an item of a sketch. */
 export function chargeOfItem(serverKeyOf: ServerKeyOf, item: string, sketch: Limit): Charge {
   const [sketchKey, limit] = keyAndLimitOfItem(item, sketch);

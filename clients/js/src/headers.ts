@@ -1,6 +1,6 @@
 /** HTTP header fields and problem documents of decisions. */
 
-import type { DecisionData } from "./decision.js";
+import type { DecisionData } from "./decision-data.js";
 
 /** Limit that the server reports for a policy with only shadow limits. */
 const NO_LIMIT = 1_000_000_000_000;

@@ -12,7 +12,8 @@ export type {
   TakeOptions,
 } from "./calls.js";
 export type { Client, IoredisClient, NodeRedisClient, NodeRedisCluster } from "./clients.js";
-export { Decision, DeniedError, type DecisionData } from "./decision.js";
+export type { DecisionData } from "./decision-data.js";
+export { Decision, DeniedError } from "./decision.js";
 export {
   CallError,
   FullError,

@@ -4,7 +4,14 @@ import type { Log } from "./breaker.js";
 import { BoundLimit } from "./bound.js";
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Keyed, Once, PeekOptions, TakeOptions } from "./calls.js";
-import { chargedOfKey, chargeOfItem, chargeOfKeys, groupByKey, type Charge } from "./charges.js";
+import {
+  chargedOfKey,
+  chargeOfItem,
+  chargeOfKey,
+  chargeOfKeys,
+  groupByKey,
+  type Charge,
+} from "./charges.js";
 import type { Client } from "./clients.js";
 import { governingDecision, type Decision } from "./decision.js";
 import { CallError, FullError, RateLimitError } from "./errors.js";
@@ -101,8 +108,7 @@ export class Limiter {
     }
     const serverKey = this.#serverKeyOf(key);
     if (!options) return this.#takeWithoutOptions(serverKey, key, parsed);
-    const charge = { serverKey, limits: [parsed].flat(), charged: chargedOfKey(key, parsed) };
-    return this.#takeWithOptions(charge, options);
+    return this.#takeWithOptions(chargeOfKey(serverKey, key, parsed), options);
   }
 
   /**
@@ -115,11 +121,7 @@ export class Limiter {
     const sketch = sketchOf(parsed);
     const charge = sketch
       ? chargeOfItem(this.#serverKeyOf, key, sketch)
-      : {
-          serverKey: this.#serverKeyOf(key),
-          limits: parsed,
-          charged: chargedOfKey(key, parsed),
-        };
+      : chargeOfKey(this.#serverKeyOf(key), key, parsed);
     const call = calls.peek(charge.serverKey!, charge.limits, options);
     return this.#decide(call, charge.charged, options, true);
   }
@@ -158,7 +160,7 @@ export class Limiter {
   }
 
   /**
-   * Gives back units of a key, whoever charged them. The call is not idempotent, so it is not
+   * Gives back units of a key, charged by any caller. The call is not idempotent, so it is not
    * resent if there is no reply. To give back a charge of your own, settle it with 0.
    */
   async giveBack(key: string, limits: Limits, cost = 1): Promise<Decision> {
@@ -254,11 +256,7 @@ export class Limiter {
 
   /** Charges one key without options: the fast path, unless the call needs an idempotency key. */
   #takeWithoutOptions(serverKey: string, key: string, limits: ParsedLimits): Promise<Decision> {
-    const chargeOf = () => ({
-      serverKey,
-      limits: [limits].flat(),
-      charged: chargedOfKey(key, limits),
-    });
+    const chargeOf = () => chargeOfKey(serverKey, key, limits);
     const once = this.#ids.forCall(limits, NO_OPTIONS);
     if (once) return this.#take(chargeOf(), {}, once);
     const call = calls.takeParsed(serverKey, limits, undefined, this.#ids.mayResendWithoutId);

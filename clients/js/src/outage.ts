@@ -1,7 +1,8 @@
 /** Fallback decisions while the server does not decide. */
 
 import type { PeekOptions } from "./calls.js";
-import { Decision, type DecisionData } from "./decision.js";
+import { Decision } from "./decision.js";
+import type { DecisionData } from "./decision-data.js";
 import { FullError, SetupError, UnavailableError } from "./errors.js";
 import { LocalLimits, type Charged, type LocalOptions } from "./local.js";
 
