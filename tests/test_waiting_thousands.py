@@ -191,7 +191,7 @@ class Workers:
                 self._acquire(number)
             while selector.get_map():
                 ready = selector.select(timeout=0 if self._working else 60)
-                assert ready or self._working, f"nobody is served: {self.callers.queue.info()}"
+                assert ready or self._working, f"no caller is served: {self.callers.queue.info()}"
                 for key, _ in ready:
                     if not self._process_reply(key.data):
                         selector.unregister(key.fileobj)

@@ -43,7 +43,7 @@ class Fleet:
     demand: float
     # Seconds of a call and its reply.
     round_trip: float = 0.0005
-    # `True` if each process is told the number of processes (the option `peers`).
+    # `True` if each process has the option `peers`, the number of processes.
     tells_peers: bool = False
     skewed: bool = False
     bursty: bool = False

@@ -2,7 +2,7 @@
 //!
 //! Time is divided into slots of `ceil(window / 60)`, at multiples of their width since the Unix epoch. A trailing
 //! window overlaps up to 61 slots, so 61 slots are stored, and each slot that overlaps the window counts as a whole.
-//! So at most `limit` is admitted in *any* trailing window.
+//! Therefore, at most `limit` is admitted in *any* trailing window.
 //!
 //! **When to use it:** if the limit is guaranteed to a third party (an upstream's quota). **Known flaw:** usage counts
 //! up to one slot longer than necessary, so a client that sends at all times gets 60/61 of the limit. **Cost:** 504

@@ -1,7 +1,7 @@
 //! Taking from a bucket in one step: the outcome of [`evaluate`](crate::evaluate()), the charge and the decision, with
 //! each division made once.
 //!
-//! It covers a cost above zero and up to the capacity, on a token bucket whose stored time is not ahead of the clock,
+//! This way covers a cost above zero and up to the capacity, on a token bucket whose stored time is not ahead of the clock,
 //! with products that fit 64 bits. Other calls are evaluated step by step; the tests compare both ways.
 
 use super::{Bucket, BucketUsage, Discipline};
